@@ -16,13 +16,14 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine, network_engine, row_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
+from byteps_thc.pipeline.hierarchy.factory import LevelCommunicators, hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import require_log_interval
-from byteps_thc.pipeline.way_time import seconds_of_average
+from byteps_thc.pipeline.way_time import seconds_of_averages
 from byteps_thc.settings import describe
+from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.mesh import MeshGroups
-from byteps_thc.transport.nodes import Nodes, WayTimes, find_nodes
+from byteps_thc.transport.nodes import Nodes, Slowest, WayTimes, find_nodes
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -70,20 +71,22 @@ def make_engine(
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
+    communicators: Communicators | None = None,
 ) -> Engine:
     """Return a new engine: THC among the ranks or with servers (`network`), or the baseline that `config` is of.
 
     gradients_on: where gradients will be, if that is known; without servers, the same kind of device on all ranks.
+    communicators: new ones of the group, which end with the engine; None: its own.
     All ranks of the group must call this, in the same order and with the same settings. ConfigurationError when the
     settings contradict each other or those of other ranks.
     """
     if isinstance(config, ThcConfig):
         if network is not None:
-            return network_engine(process_group, config, network, policy, gradients_on)
-        return collective_engine(process_group, config, policy, gradients_on)
+            return network_engine(process_group, config, network, policy, gradients_on, communicators)
+        return collective_engine(process_group, config, policy, gradients_on, communicators)
     _require_no_network(config, network)
     _require_for_baseline(config, policy)
-    return baseline_engine(process_group, config, policy)
+    return baseline_engine(process_group, config, policy, communicators=communicators)
 
 
 def make_hierarchical_engine(
@@ -92,10 +95,12 @@ def make_hierarchical_engine(
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
+    communicators: LevelCommunicators | None = None,
 ) -> Engine:
     """As make_engine, in two levels: averages are exact in the fast one and compressed over the slow one.
 
     network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory.
+    communicators: new ones of the two levels, which end with the engine; None: its own.
     """
     settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
     settings |= {"scheme": type(config).__name__, "network": network is not None}
@@ -110,6 +115,7 @@ def make_hierarchical_engine(
         policy,
         lambda slow, inner_policy: make_engine(slow, config, inner_policy, own, gradients_on),
         waits_for_all=network is None or not network.may_drift(groups.slow.size()),
+        communicators=communicators,
     )
 
 
@@ -126,21 +132,32 @@ def find_levels(
     """
     two_levels = config if isinstance(config, ThcConfig) and network is None else None
 
-    def measure(levels: MeshGroups) -> WayTimes:
-        return time_both_ways(process_group, levels, config, policy)
+    def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
+        return time_both_ways(process_group, levels, config, policy, slowest)
 
     return find_nodes(process_group, nodes, two_levels, policy.collective, policy.deadline_s, measure)
 
 
 def time_both_ways(
-    process_group: dist.ProcessGroup, levels: MeshGroups, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
+    process_group: dist.ProcessGroup,
+    levels: MeshGroups,
+    config: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    slowest: Slowest,
 ) -> WayTimes:
-    """Return how long averages take in two levels and in one, over engines of their own; collective."""
+    """Return how long averages take in two levels and in one, over engines of their own; collective.
+
+    slowest: see seconds_of_averages.
+    """
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
-    return WayTimes(
-        seconds_of_average(lambda: make_hierarchical_engine(levels, config, always)),
-        seconds_of_average(lambda: make_engine(process_group, config, always)),
+    flat_s, two_levels_s = seconds_of_averages(
+        [
+            lambda: make_engine(process_group, config, always),
+            lambda: make_hierarchical_engine(levels, config, always),
+        ],
+        slowest,
     )
+    return WayTimes(two_levels_s, flat_s)
 
 
 def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:

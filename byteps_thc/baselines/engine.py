@@ -27,7 +27,12 @@ _CPU = torch.device("cpu")
 
 
 def baseline_engine(
-    process_group: dist.ProcessGroup, config: BaselineConfig, policy: CompressionPolicy, *, sharded: bool = False
+    process_group: dist.ProcessGroup,
+    config: BaselineConfig,
+    policy: CompressionPolicy,
+    *,
+    sharded: bool = False,
+    communicators: Communicators | None = None,
 ) -> FlatEngine:
     """Return an engine that averages gradient buffers with a baseline; collective.
 
@@ -47,7 +52,7 @@ def baseline_engine(
         )
     asked, sent, flags = None, None, None
     questions = Questions()
-    communicators = Communicators(process_group, policy.deadline_s)
+    communicators = communicators or Communicators(process_group, policy.deadline_s)
     if workers > 1 or sharded:
         engine = {"engine": "reduce-scatter"} if sharded else {}
         settings = engine | config.shared_settings() | policy.shared_settings()

@@ -46,19 +46,20 @@ def collective_engine(
     config: ThcConfig,
     policy: CompressionPolicy,
     gradients_on: torch.device | None = None,
+    communicators: Communicators | None = None,
     *,
     compress_alone: bool = False,
 ) -> FlatEngine:
     """Return an engine for a process group whose ranks (gloo or NCCL) are the servers too; collective.
 
     Pieces have _PIECE_BYTES of gradient at most unless config says something else. gradients_on: where gradients will
-    be, if that is known; see CompressionPolicy.kernels. compress_alone: see device_engine. ConfigurationError when
-    ranks have different settings, or kernels="device" cannot be had.
+    be, if that is known; see CompressionPolicy.kernels. communicators: see make_engine. compress_alone: see
+    device_engine. ConfigurationError when ranks have different settings, or kernels="device" cannot be had.
     """
     workers, worker = process_group.size(), process_group.rank()
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
-    communicators = Communicators(process_group, policy.deadline_s)
+    communicators = communicators or Communicators(process_group, policy.deadline_s)
 
     def resolve() -> ResolvedConfig:
         return resolve_among_ranks(config, policy.collective, workers)
@@ -179,17 +180,19 @@ def network_engine(
     network: NetworkConfig,
     policy: CompressionPolicy,
     gradients_on: torch.device | None = None,
+    communicators: Communicators | None = None,
 ) -> FlatEngine:
     """Return an engine for a process group whose codes thc-ps or a switch sums; collective.
 
-    gradients_on: where gradients will be, if that is known; see CompressionPolicy.kernels. Ranks may compress on
-    different devices: the bits are the same. Raises ConfigurationError when ranks have different settings, or one asks
-    for kernels="device" that it cannot have, and what Session raises when servers cannot be joined.
+    gradients_on: where gradients will be, if that is known; see CompressionPolicy.kernels. communicators: see
+    make_engine. Ranks may compress on different devices: the bits are the same. Raises ConfigurationError when ranks
+    have different settings, or one asks for kernels="device" that it cannot have, and what Session raises when servers
+    cannot be joined.
     """
     workers, worker = process_group.size(), process_group.rank()
     policy.require_shards(_SERVERS)
     require_packet_workers(workers)
-    communicators = Communicators(process_group, policy.deadline_s)
+    communicators = communicators or Communicators(process_group, policy.deadline_s)
     agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
         network = replace(network, run=agreed.introductions.run)

@@ -120,15 +120,15 @@ class Extent:
     layout: str = ""
     plan: BlockPlan = WHOLE
 
-    def spans(self, rows: Rows) -> list[slice]:
-        """Return the columns of the partitions."""
+    def spans(self, rows: Rows, servers: int) -> list[slice]:
+        """Return the columns of the partitions. servers: see Transport."""
         config = rows.resolved.config
         if self.sharded:
             return column_spans(self.rows, self.columns, config)
-        return even_spans(self.columns, config.partition_coordinates, config.rotation_block)
+        return even_spans(self.columns, config.partition_coordinates, config.rotation_block, servers)
 
     def name(self, row: int, span: slice) -> str:
-        """Return the name of a partition, its random key: the same on all routes."""
+        """Return the name of a partition, its random key: the same on all routes with as many servers."""
         place = f"{row},{span.start}:{span.stop}" if self.sharded else f"{span.start}:{span.stop}"
         return f"{self.key}[{place}]"
 
@@ -223,7 +223,7 @@ def make_pieces(
 
     residual: [rows, columns], see ThcPiece. beside: see Rows.rows().
     """
-    spans = extent.spans(tools.rows)
+    spans = extent.spans(tools.rows, tools.transport.servers)
     for group in [spans] if tools.rows.joint else [[span] for span in spans]:
         piece = ThcPiece(tools, extent, group, residual, beside)
         yield PlacedPiece(piece, piece.span, last=piece.span.stop == extent.columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -12,30 +12,46 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
 
-#: Parameters of the gradient that is averaged: 20 ms of traffic at 1 Gb/s.
-MEASURED_PARAMETERS = 1 << 20
+#: Parameters of the largest gradient that is averaged, 20 ms of traffic at 1 Gb/s; and of the one that says how large.
+MOST_PARAMETERS, LEAST_PARAMETERS = 1 << 20, 1 << 16
+#: An average takes no longer if the least gradient's does not.
+_AVERAGE_S = 0.1
 #: The first one makes memory, tables and threads; the shortest of the others counts.
 _ROUNDS = 3
 
 
-def seconds_of_average(make: Callable[[], Engine]) -> float:
-    """Return how long the new engine takes for MEASURED_PARAMETERS float32 parameters in host memory; collective.
+def seconds_of_averages(engines: Sequence[Callable[[], Engine]], slowest: Callable[[float], float]) -> list[float]:
+    """Return how long each new engine takes for the same float32 gradient in host memory; collective.
 
-    Returns infinity if the engine cannot be had (ConfigurationError). Raises what averages raise.
+    slowest: returns the longest time of all ranks, collective: the gradient is smaller if the network is slow. Returns
+    infinity for an engine that cannot be had (ConfigurationError). Raises what averages raise.
     """
-    try:
-        engine = make()
-    except ConfigurationError:  # on all ranks; the caller's own engine raises it again if no way is left
-        return math.inf
-    gradient = torch.randn(MEASURED_PARAMETERS, generator=torch.Generator().manual_seed(1), device="cpu")
-    buffer = GradientBuffer("measured", gradient, (ParameterSlice("measured", 0, MEASURED_PARAMETERS),))
+    seconds, parameters = [], 0
+    for make in engines:
+        try:
+            engine = make()
+        except ConfigurationError:  # on all ranks; the caller's own engine raises it again if no way is left
+            seconds.append(math.inf)
+            continue
+        try:
+            if not parameters:
+                least_s = slowest(_least_s(engine, LEAST_PARAMETERS))
+                parameters = LEAST_PARAMETERS * round(_AVERAGE_S / least_s)
+                parameters = min(max(parameters, LEAST_PARAMETERS), MOST_PARAMETERS)
+            seconds.append(_least_s(engine, parameters))
+        finally:
+            engine.close()
+    return seconds
+
+
+def _least_s(engine: Engine, parameters: int) -> float:
+    name = f"measured {parameters}"
+    gradient = torch.randn(parameters, generator=torch.Generator().manual_seed(1), device="cpu")
+    buffer = GradientBuffer(name, gradient, (ParameterSlice(name, 0, parameters),))
     rounds = []
-    try:
-        for _ in range(_ROUNDS):
-            began_s = time.perf_counter()
-            engine.start_step()
-            engine.all_reduce(buffer).wait()
-            rounds.append(time.perf_counter() - began_s)
-    finally:
-        engine.close()
+    for _ in range(_ROUNDS):
+        began_s = time.perf_counter()
+        engine.start_step()
+        engine.all_reduce(buffer).wait()
+        rounds.append(time.perf_counter() - began_s)
     return min(rounds[1:])

@@ -13,9 +13,10 @@ from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engin
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.hierarchy.factory import level_communicators
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.reducer.agreement import Agreement, LevelsAgreement, NoAgreement, RanksAgreement, ServersAgreement
-from byteps_thc.transport.groups import choose_process_group, open_communicator
+from byteps_thc.transport.groups import Communicators, choose_process_group
 from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
@@ -84,10 +85,11 @@ class Place:
         levels = find_levels(group, self.nodes, config, policy, network)
         if levels is not None:
             return _in_levels(levels, config, policy, None)
-        engine = make_engine(group, config, policy, network)
+        communicators = Communicators(group, policy.deadline_s, callers=1 if group.size() > 1 else 0)
+        engine = make_engine(group, config, policy, network, communicators=communicators)
         agreement: Agreement = NoAgreement()
         if engine.workers > 1:
-            agreement = RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers)
+            agreement = RanksAgreement(communicators.for_caller(), engine.workers)
         return Averaging(engine, agreement, RankReplicas(group, policy.deadline_s), None, engine.workers)
 
     def _of_servers(
@@ -105,7 +107,8 @@ class Place:
 def _in_levels(
     levels: MeshGroups, config: ThcConfig | BaselineConfig, policy: CompressionPolicy, network: NetworkConfig | None
 ) -> Averaging:
-    engine = make_hierarchical_engine(levels, config, policy, network)
-    fast, slow = (open_communicator(group, policy.deadline_s) for group in (levels.fast, levels.slow))
+    communicators = level_communicators(levels, policy, callers=1)
+    engine = make_hierarchical_engine(levels, config, policy, network, communicators=communicators)
+    fast, slow = (level.for_caller() for level in communicators)
     agreement = LevelsAgreement(fast, slow, levels)
     return Averaging(engine, agreement, MeshReplicas(levels, policy.deadline_s), levels, levels.slow.size())

@@ -71,17 +71,19 @@ class Communicators:
 
     Host tensors travel over gloo in any case, device tensors over NCCL: no thread of an engine starts a collective of
     NCCL's beside those of the training, whose order among ranks would be left to chance. All ranks must open the same
-    ones in the same order. timeout_s: of every collective. The constructor raises ConfigurationError for other back
-    ends.
+    ones in the same order. timeout_s: of every collective. callers: communicators that for_caller() will return, which
+    connect with the first ones of of_host(): connecting takes several round trips, however many connect. The
+    constructor raises ConfigurationError for other back ends.
     """
 
-    def __init__(self, process_group: dist.ProcessGroup, timeout_s: float) -> None:
+    def __init__(self, process_group: dist.ProcessGroup, timeout_s: float, *, callers: int = 0) -> None:
         _require_known(process_group)
         collect_forgotten()  # before the ranks meet: after that no rank is in a server's job of an earlier training
         self._process_group, self._timeout_s = process_group, timeout_s
         self._store, self._stores = _new_store(process_group), 0
         self._questions = _questions(process_group, self._store, timeout_s)
         self._opened: list[GlooCommunicator | DeviceCommunicator] = []
+        self._callers, self._for_callers = callers, list[GlooCommunicator]()
 
     def for_questions(self) -> StoreCommunicator:
         """Return one of few, small host tensors and texts, which needs no connections: for what is asked once."""
@@ -89,9 +91,22 @@ class Communicators:
 
     def of_host(self, count: int) -> list[GlooCommunicator]:
         """Return so many of host tensors, which connect together. TransportError or DeadlineError if they cannot."""
-        opened = _connect(self._questions, self._process_group, self._timeout_s, count)
+        opened = self._connect(count)
         self._opened += opened
         return opened
+
+    def for_caller(self) -> GlooCommunicator:
+        """Return one of host tensors, which the caller closes. Raises what of_host() raises."""
+        if not self._for_callers:
+            self._callers = max(1, self._callers)
+            self._connect(0)
+        return self._for_callers.pop(0)
+
+    def _connect(self, count: int) -> list[GlooCommunicator]:
+        opened = _connect(self._questions, self._process_group, self._timeout_s, count + self._callers)
+        self._for_callers += opened[count:]
+        self._callers = 0
+        return opened[:count]
 
     def of_device(self) -> Communicator:
         """Return one of tensors on a GPU; the process group has NCCL. Raises what of_host() raises."""

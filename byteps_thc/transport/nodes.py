@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +32,9 @@ from byteps_thc.transport.warn_once import warn_once
 Nodes = Literal["auto", "levels", "flat"]
 
 _LISTED = 8  # nodes
+#: Ranks that take longer for a word are far from each other: both ways wait as long there, and two levels send less.
+#: To make engines and measure would take many seconds.
+_LONG_S = 0.03
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -68,8 +73,10 @@ class WayTimes:
         return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
 
 
+#: Returns the longest of all ranks' times; collective.
+Slowest = Callable[[float], float]
 #: Measures both ways on this rank; collective.
-Measure = Callable[[MeshGroups], WayTimes]
+Measure = Callable[[MeshGroups, Slowest], WayTimes]
 
 
 def find_nodes(
@@ -98,19 +105,37 @@ def find_nodes(
         return None  # where they differ, so do settings that will be compared
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
-    levels, times, ring = None, None, "nccl" in backends(process_group)
+    levels, times, exchange_s, ring = None, None, 0.0, "nccl" in backends(process_group)
     if nodes != "flat" and has_two_levels(found):
         levels = MeshGroups(*cut_group(process_group, [found, [*zip(*found, strict=True)]]))
         if nodes == "auto" and not ring:
-            times = measure(levels).agreed(gather)
-            levels = levels if times.takes_two else None
+            exchange_s = seconds_of_exchange(gather)
+            if exchange_s < _LONG_S:
+                times = measure(levels, lambda seconds: max(_everyones(gather, seconds))).agreed(gather)
+                levels = levels if times.takes_two else None
     if process_group.rank() == 0:
         measured = "" if times is None else f' (nodes="auto": {times})'
+        if exchange_s >= _LONG_S:
+            measured = f' (nodes="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
         _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
         dear = levels is None and times is None
         if dear and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
             warn_once(warning)
     return levels
+
+
+def seconds_of_exchange(gather: Gather) -> float:
+    """Return how long ranks take to exchange a word, twice the round trip between them; the same on all ranks.
+
+    The median, as a rank that comes late waits for nobody, and all others wait for it. Collective.
+    """
+    began_s = time.perf_counter()
+    gather(b"")
+    return statistics.median_low(_everyones(gather, time.perf_counter() - began_s))
+
+
+def _everyones(gather: Gather, seconds: float) -> list[float]:
+    return [float(theirs) for theirs in gather(repr(seconds).encode())]
 
 
 def group_by_node(names: Sequence[str]) -> list[list[int]]:

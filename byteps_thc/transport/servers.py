@@ -121,6 +121,10 @@ class PushSession(Protocol):
     """A Session, or one that goes on with other servers (failover/). Stages are what it returns."""
 
     @property
+    def servers(self) -> Sequence[str]:
+        """See Session."""
+
+    @property
     def codes_per_packet(self) -> int:
         """See Session."""
 
@@ -170,6 +174,7 @@ class ServersTransport(Transport):
         self.recorder = recorder
         self.zeros = zeros
         self.codes_per_chunk = session.codes_per_packet
+        self.servers = len(session.servers)  # also after failover: pieces stay as they are
         self._sent = 0  # partitions
         self._counted: dict[str, int] = {}
 

@@ -76,6 +76,8 @@ class Transport(Protocol):
 
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""
+    servers: int = 1
+    """how many sum pieces in turns: they have as much to do if a gradient has a multiple of that many pieces"""
     lends: bool = False
     """whether transfers are lent for a round, so that pieces are made for each, and share memory"""
 

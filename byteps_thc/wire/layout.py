@@ -130,7 +130,7 @@ class Flag(enum.IntFlag):
     CONGESTED = 1 << 3
     """in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"""
     LAST = 1 << 4
-    """in results: this worker's packet came last, so its round trip was the network's alone; in WELCOME: the server tells"""
+    """in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells"""
 
 
 class Struct:

@@ -59,7 +59,7 @@ local flags = {
   ProtoField.bool("thc.flags.partial", "partial", 8, nil, 2, "aggregate of a quorum, not of all workers"),
   ProtoField.bool("thc.flags.abstain", "abstain", 8, nil, 4, "CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"),
   ProtoField.bool("thc.flags.congested", "congested", 8, nil, 8, "in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"),
-  ProtoField.bool("thc.flags.last", "last", 8, nil, 16, "in results: this worker's packet came last, so its round trip was the network's alone; in WELCOME: the server tells"),
+  ProtoField.bool("thc.flags.last", "last", 8, nil, 16, "in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells"),
 }
 
 local fields = {}

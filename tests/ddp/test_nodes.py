@@ -97,7 +97,16 @@ def test_auto_takes_the_faster_way_on_all_ranks(case: str, run: Run) -> None:
 def test_only_auto_measures_and_only_where_there_is_a_choice(run: Run) -> None:
     for report in run("measured", "aabb"):
         assert report["levels"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
-        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "levels": 0, "flat": 0, "baseline": 0}
+        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "levels": 0, "flat": 0, "baseline": 0, "far": 0}
+
+
+def test_ranks_that_are_far_from_each_other_take_two_levels_without_measuring(run: Run) -> None:
+    """A start took 17 to 23 s at 100 ms of round trip and 20 Mb/s, 15 of them to measure."""
+    for rank, report in enumerate(run("measured", "aabb")):
+        assert report["far"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
+        two = "averages are exact within each of 2 nodes of 2 ranks, compressed between them"
+        far = ' (nodes="auto": ranks take 200 ms for a word, so the network is slow)'
+        assert report["far"]["lines"] == ([] if rank else [two + far])
     for report in run("uneven", "aba"):
         assert report["calls"] == 0
 

@@ -20,8 +20,8 @@ class JumboHosts:
 
     worker: str
     server: str
-    narrow: Callable[[], None]
-    """from now on the bridge takes 1500 bytes"""
+    narrow: Callable[[int], None]
+    """from now on the bridge takes so many bytes"""
 
 
 def connect_jumbo_hosts(namespaces: Namespaces) -> JumboHosts:
@@ -34,9 +34,9 @@ def connect_jumbo_hosts(namespaces: Namespaces) -> JumboHosts:
         connect(Cable(host_end, bridge_end, mtu_bytes=JUMBO_MTU_BYTES))
         _ip(bridge, "link", "set", bridge_end.interface, "master", "br0")
 
-    def narrow() -> None:
+    def narrow(mtu_bytes: int) -> None:
         for number in (1, 2):
-            _ip(bridge, "link", "set", f"port{number}", "mtu", "1500")
+            _ip(bridge, "link", "set", f"port{number}", "mtu", str(mtu_bytes))
 
     return JumboHosts(worker, server, narrow)
 

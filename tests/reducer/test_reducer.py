@@ -37,9 +37,9 @@ def of(reports: Reports, scenario: str) -> Reports:
     return [report[scenario] for report in reports]
 
 
-def test_a_start_takes_six_exchanges(reports: Reports) -> None:
-    """Nodes, settings, addresses of the engine's connections, and those of the question before every call."""
-    assert of(reports, "exchanges") == [{"ranks": 6, "servers": 6}] * RANKS
+def test_a_start_takes_four_exchanges(reports: Reports) -> None:
+    """Nodes, settings, addresses of all connections, and that all are connected."""
+    assert of(reports, "exchanges") == [{"ranks": 4, "servers": 4}] * RANKS
 
 
 @pytest.mark.parametrize(

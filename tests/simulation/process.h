@@ -38,6 +38,7 @@ class Socket final : public io::PacketIo, public Port {
   void wake() noexcept override {}
   io::Endpoint local() const noexcept override { return local_; }
   std::size_t max_datagram_bytes(io::Endpoint) const noexcept override { return kMaxDatagramBytes; }
+  bool is_own_host(io::Endpoint to) const noexcept override { return to.ip == local_.ip; }
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const io::IoCounters& counters() const noexcept override { return counters_; }
 

@@ -10,6 +10,7 @@
 #include "python/packet_io_factory.h"
 #include "python/register_comm.h"
 #include "session/inquiry.h"
+#include "thc/errors.h"
 #include "thc/kernel_random.h"
 
 namespace thc::python {
@@ -21,10 +22,19 @@ Session::PacketIos open_packet_ios(const IoConfig& config) {
   return make_packet_ios(config);
 }
 
+/// A file with keys of single jobs may have none for this one, which no server would answer.
+void check_key(const SessionConfig& config, const IoConfig& io_config) {
+  if (!io_config.keys || io_config.keys->derive(config.job_id, io::Direction::kUp)) return;
+  const std::string job = std::to_string(config.job_id);
+  throw ConfigurationError("the key file has keys for single jobs, and none for job " + job + ": add a line \"" + job +
+                           " KEY\" here and on the servers, or use a job that has a key");
+}
+
 /// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
 /// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU. All
 /// workers hear of it from the server that says so, and leave the others.
 std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
+  check_key(config, io_config);
   const bool is_auto = config.codes_per_packet == 0;
   for (;;) {
     try {

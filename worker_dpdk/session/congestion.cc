@@ -22,12 +22,23 @@ constexpr unsigned kQueueingRounds = 2;
 // After that the window grows by these parts a round: where no queue is to be seen, and where there is one.
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
-// It does not grow into a queue that is longer than the way, and than this.
-constexpr Duration kLongestQueue{25'000};
+// It does not grow into a queue that is longer than the way and takes longer than so many bytes at the rate of delivery,
+// within these times: threads that share cores are late by milliseconds. What is stored in a server's receive memory
+// would go to a short queue at once when the next step begins.
+constexpr double kMayQueueBytes = 128 * 1024;
+constexpr Duration kMayQueueAtLeast{5'000};
+constexpr Duration kMayQueueAtMost{25'000};
 constexpr Duration kShortestQueue{200};
 // Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
 constexpr unsigned kRememberedRounds = 8;
+// Nor does a larger window help there: the others' packets set the pace, and the results of four windows that double
+// at once meet in the server's queue. With fewer packets, who is last is chance.
+constexpr std::size_t kFewPackets = 20;
+// Bytes a microsecond. Threads that share cores are late by more than such a link's queue is long: who is last there is
+// chance. At the second rate a pace costs more than it saves.
+constexpr double kFastRate = 8;
+constexpr double kUnpacedRate = 40;
 // Loss while there is a queue, and loss of more than any way has by itself.
 constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
@@ -35,6 +46,9 @@ constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
 constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
+// Where less than that share of the last packets of a fast link is lost, queues take a window at once.
+constexpr double kHardlyLost = 0.002;
+constexpr std::size_t kRecentPackets = 8'192;
 // The least round trip is that of the last one or two of these.
 constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
 
@@ -70,7 +84,12 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     return false;
   }
   const double pace = kPace * rate_.get();
-  if (pace == 0 || way_.is_free()) {
+  if (pace == 0) {
+    return true;
+  }
+  if (!is_paced()) {  // what goes now is not owed once there is a pace again
+    credited_at_ = now;
+    credit_bytes_ = burst_bytes();
     return true;
   }
   const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
@@ -102,6 +121,11 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   round_.delivered_bytes += bytes;
   ++round_.answers;
   counted_bytes_ += bytes;
+  recent_bytes_ += bytes;
+  if (recent_bytes_ > kRecentPackets * packet_bytes_) {
+    recent_bytes_ /= 2;
+    recent_lost_bytes_ /= 2;
+  }
   answered_bytes_ = std::max(answered_bytes_, mark);
   if (mark >= round_.end_mark) {
     end_round(now);
@@ -126,6 +150,11 @@ bool CongestionControl::is_queue(Duration round_trip) const noexcept {
          round_trip > least_round_trip_ + std::max(least_round_trip_ / 4, kShortestQueue);
 }
 
+Duration CongestionControl::longest_queue() const noexcept {
+  const std::chrono::duration<double, std::micro> taken(kMayQueueBytes / rate_.get());
+  return taken < kMayQueueAtMost ? std::max(std::chrono::ceil<Duration>(taken), kMayQueueAtLeast) : kMayQueueAtMost;
+}
+
 bool CongestionControl::finds_queue() noexcept {
   if (round_.least_of_network != Duration::max()) {
     untold_rounds_ = 0;
@@ -137,12 +166,18 @@ bool CongestionControl::finds_queue() noexcept {
 }
 
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
+  recent_lost_bytes_ += bytes;
   if (mark <= shrunk_mark_) {
     return;  // the window has shrunk for that already
   }
   round_lost_bytes_ += bytes;
   counted_lost_bytes_ += bytes;
   ++counted_losses_;
+}
+
+bool CongestionControl::is_paced() const noexcept {
+  const bool hardly_loses = static_cast<double>(recent_lost_bytes_) <= kHardlyLost * static_cast<double>(recent_bytes_);
+  return !way_.is_free() && (doubles_ || rate_.get() < kUnpacedRate || !hardly_loses);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {
@@ -179,8 +214,10 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool has_sample = round_.least_round_trip != Duration::max();
   const bool queues = finds_queue();
   const bool queues_much =
-      queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
+      queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, longest_queue());
   const bool waits = is_queue(round_.least_round_trip);
+  const bool helps =
+      untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate || window_bytes_ < kFewPackets * packet_bytes_;
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
   if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
@@ -188,7 +225,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
     shrink(kShrinkForLoss);
   } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
-  } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+  } else if (round_.window_used && has_sample && helps && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);
   }
   if (counted_bytes_ > kCountedPackets * packet_bytes_) {

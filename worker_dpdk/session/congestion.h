@@ -20,6 +20,7 @@ class CongestionControl {
   struct Way {
     bool server_tells_last = false;  ///< results say whose packet came last: for whom nobody was waited
     bool is_own_host = false;        ///< without an interface
+    bool awaits_all = true;          ///< no quorum: a result has the packets of all workers
     /// No queue but the server's receive memory: all that fits there may be under way, at no pace. A leaf, which tells
     /// nothing, has another way behind it.
     bool is_free() const noexcept { return server_tells_last && is_own_host; }
@@ -66,9 +67,12 @@ class CongestionControl {
 
   void begin_round(TimePoint now) noexcept;
   bool is_queue(Duration round_trip) const noexcept;
+  /// How long a queue may be for the window to grow.
+  Duration longest_queue() const noexcept;
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
+  bool is_paced() const noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;
   /// `waits`: results are late, be it for the network or for others.
@@ -90,6 +94,8 @@ class CongestionControl {
   std::uint64_t counted_bytes_ = 0;
   std::uint64_t counted_lost_bytes_ = 0;
   std::uint32_t counted_losses_ = 0;
+  std::uint64_t recent_bytes_ = 0;
+  std::uint64_t recent_lost_bytes_ = 0;
 
   bool doubles_ = true;
   double best_rate_ = 0;  ///< bytes a microsecond

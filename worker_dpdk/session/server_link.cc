@@ -53,9 +53,10 @@ void ServerLink::open_streams() {
   codes_.losses.open(membership_.share());
   most_in_flight_bytes_ = own_window_bytes(context_, membership_);
   const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
-  congestion_.open(
-      sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
-      {.server_tells_last = membership_.tells_last(), .is_own_host = context_.packet_io.is_own_host(server())});
+  congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
+                   {.server_tells_last = membership_.tells_last(),
+                    .is_own_host = context_.packet_io.is_own_host(server()),
+                    .awaits_all = context_.config.quorum == context_.config.num_workers});
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {

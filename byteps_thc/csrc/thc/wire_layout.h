@@ -124,7 +124,7 @@ inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask fo
 inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum, not of all workers
 inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
 inline constexpr std::uint8_t kFlagCongested = 1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
-inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip was the network's alone; in WELCOME: the server tells
+inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells
 
 /// Start of every message.
 struct Header {

@@ -25,6 +25,14 @@ from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 
 #: Makes the engine of the slow dimension.
 MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
+#: Of the fast level, and of the slow one.
+LevelCommunicators = tuple[Communicators, Communicators]
+
+
+def level_communicators(groups: MeshGroups, policy: CompressionPolicy, *, callers: int = 0) -> LevelCommunicators:
+    """Return new ones; collective. callers: see Communicators."""
+    fast, slow = (Communicators(group, policy.deadline_s, callers=callers) for group in (groups.fast, groups.slow))
+    return fast, slow
 
 
 def hierarchical_engine(
@@ -34,14 +42,16 @@ def hierarchical_engine(
     make_inner: MakeEngine,
     *,
     waits_for_all: bool,
+    communicators: LevelCommunicators | None = None,
 ) -> NodeEngine[BucketShards]:
     """Return a new engine for a mesh; collective over its ranks.
 
     settings: plain values, which all ranks must have; the policy's are compared, too. waits_for_all: False: an average
-    may be complete without some nodes, which are not asked then what they average. ConfigurationError that names what
-    differs, or what make_inner raises, here or on another rank.
+    may be complete without some nodes, which are not asked then what they average. communicators: new ones of the
+    levels, which end with the engine; None: its own. ConfigurationError that names what differs, or what make_inner
+    raises, here or on another rank.
     """
-    fast, slow = (Communicators(group, policy.deadline_s) for group in (groups.fast, groups.slow))
+    fast, slow = communicators or level_communicators(groups, policy)
     shared = dict(settings) | policy.shared_settings()
     compare = partial(_compare, fast.for_questions().gather, slow.for_questions().gather)
     hosts = compare(shared)

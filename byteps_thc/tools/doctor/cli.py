@@ -12,6 +12,7 @@ from byteps_thc.tools.consoles import table_console
 from byteps_thc.tools.doctor import report
 from byteps_thc.tools.doctor.examination import examine
 from byteps_thc.tools.doctor.server import parse_server
+from byteps_thc.tools.doctor.visit import Visit
 
 
 def doctor(
@@ -19,12 +20,26 @@ def doctor(
         list[str] | None,
         typer.Option("--server", metavar="HOST[:PORT]", help="Also join this server; may be repeated."),
     ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option("--key-file", metavar="FILE", envvar="THC_KEY_FILE", help="Key file of the servers."),
+    ] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(
+            "--job",
+            min=0,
+            max=(1 << 16) - 1,
+            help="Job number for --server, which no training may use. Default: random. Needed if the key file has "
+            "keys for single jobs.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what works on this host, what is missing, and which command mends it. Exit code 1: something needed fails."""
-    servers = [parse_server(text) for text in server or []]
+    visits = [Visit(parse_server(text), key_file, job) for text in server or []]
     with Console(stderr=True).status("Checking this host ..."):
-        sections = examine(servers)
+        sections = examine(visits)
     results = report.as_json(sections)
     if json:
         typer.echo(json_format.dumps(results))

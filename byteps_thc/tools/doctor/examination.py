@@ -1,4 +1,4 @@
-"""All checks, in the order they are shown in, run at the same time."""
+"""All checks, in the order they are shown in. All but those of servers run at the same time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, leftovers, server, sockets, switches
 from byteps_thc.tools.doctor.finding import Check, Finding, run_check
+from byteps_thc.tools.doctor.visit import Visit
 
 _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     (
@@ -37,11 +38,14 @@ class Section:
     findings: Sequence[Finding]
 
 
-def examine(servers: Sequence[tuple[str, int]] = ()) -> list[Section]:
-    """Run all checks, and those of these servers (IP, port)."""
-    asked_for = functools.partial(server.check_servers, servers)
-    sections = [*_SECTIONS, ("servers", (asked_for,))] if servers else list(_SECTIONS)
-    checks = [check for _, section in sections for check in section]
+def examine(visits: Sequence[Visit] = ()) -> list[Section]:
+    """Run all checks, and then visit these servers: the others would keep processors busy while rates are measured."""
+    checks = [check for _, section in _SECTIONS for check in section]
     with ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = iter(list(pool.map(run_check, checks)))
-    return [Section(title, [finding for _ in section for finding in next(findings)]) for title, section in sections]
+    sections = [
+        Section(title, [finding for _ in section for finding in next(findings)]) for title, section in _SECTIONS
+    ]
+    if visits:
+        sections.append(Section("servers", run_check(functools.partial(server.check_servers, visits))))
+    return sections

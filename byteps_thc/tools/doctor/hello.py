@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
+from byteps_thc.tools.doctor.visit import random_job
 from byteps_thc.wire.hello import pack
 from byteps_thc.wire.layout import (
     SWITCH_CODES_PER_PACKET,
@@ -39,6 +40,10 @@ class NoAnswerError(TransportError):
     """Nothing that speaks the protocol answered in time."""
 
 
+class NothingListensError(NoAnswerError):
+    """The host says that no program has the port."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a server says to HELLO. refusal: why it does not let us in; field: the setting it is about."""
@@ -48,31 +53,30 @@ class Answer:
     field: ConfigField = ConfigField.NONE
 
 
-def random_job() -> int:
-    """A job number that hardly anybody uses."""
-    return secrets.randbelow(1 << 15) + (1 << 15)
-
-
 def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
     """Say HELLO until it is answered, then GOODBYE. Raises NoAnswerError, or OSError when there is no way there."""
     header, hello, table = _hello(random_job())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         connection.connect(server)
         end = time.monotonic() + deadline_s
-        while (left_s := end - time.monotonic()) > 0:
-            sent_at = time.perf_counter()
+        # From the first of equal HELLOs: later answers of a long way are no answers to the last one.
+        repeat_at = begun_at = time.monotonic()
+        while (now := time.monotonic()) < end:
             try:
-                connection.send(header.pack() + pack(hello, table))
-                answer = _receive(connection, header.job_id, min(_REPEAT_S, left_s))
+                if now >= repeat_at:
+                    connection.send(header.pack() + pack(hello, table))
+                    repeat_at = now + _REPEAT_S
+                answer = _receive(connection, header.job_id, min(repeat_at, end) - now)
             except ConnectionRefusedError:
-                raise NoAnswerError("nothing listens on that port") from None
-            if answer is not None:
-                round_trip_s = time.perf_counter() - sent_at
-                reply, body = answer
-                if reply.message_type == MessageType.CHALLENGE:
-                    hello = replace(hello, cookie=ChallengePayload.unpack(body).cookie)
-                    continue
-                return _read(connection, header, reply, body, round_trip_s)
+                raise NothingListensError("nothing listens on that port") from None
+            if answer is None:
+                continue
+            reply, body = answer
+            if reply.message_type != MessageType.CHALLENGE:
+                return _read(connection, header, reply, body, time.monotonic() - begun_at)
+            if (cookie := ChallengePayload.unpack(body).cookie) != hello.cookie:
+                hello = replace(hello, cookie=cookie)
+                repeat_at = begun_at = time.monotonic()
     elsewhere = _answers_from_elsewhere(server, header, hello, table)
     raise NoAnswerError(f"no answer within {deadline_s:g} s" + (f"; {elsewhere}" if elsewhere else ""))
 

@@ -28,7 +28,7 @@ def check_port(port: int = UDP_PORT) -> Sequence[Finding]:
     try:
         say_hello(("127.0.0.1", port), deadline_s=_LOCAL_ANSWER_S)
     except (NoAnswerError, OSError):
-        meaning = "another program has it, or a thc-ps that listens on another address than loopback's"
+        meaning = "another program has it, or a thc-ps that has keys or listens on another address than loopback's"
         return [Finding(name, State.PROBLEM, meaning, f"ss -ulpn 'sport = :{port}'    # or: thc-ps --port PORT")]
     return [Finding(name, State.OK, "a thc-ps answers")]
 

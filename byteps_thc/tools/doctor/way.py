@@ -10,6 +10,7 @@ import numpy as np
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.wire.layout import Header
 
 if TYPE_CHECKING:  # compiled modules may not load
@@ -17,9 +18,11 @@ if TYPE_CHECKING:  # compiled modules may not load
     from byteps_thc.tools.break_even import model
     from byteps_thc.transport.session import Session
 
-_MEASURED_S = 2.0
-#: Of that, for the session to find out what the way carries: seven round trips of 100 ms.
-_WARM_UP_S = 0.7
+_MEASURED_S = 1.3
+#: Before that the session finds out what the way carries, and repeats what the queue dropped at last: so many round
+#: trips, of at least and at most these times.
+_WARM_UP_ROUND_TRIPS, _LEAST_WARM_UP_S, _MOST_WARM_UP_S = 20, 0.7, 3.0
+_CONNECT_S, _OPERATION_S = 3.0, 10.0
 _SAMPLE_S = 0.05
 #: Codes of a push: enough for a few milliseconds at 10 Gb/s, in a few megabytes of memory.
 _PUSH_CODES = 1 << 21
@@ -33,7 +36,7 @@ class Way:
     """The way to a server with codes and sums on it at the same time.
 
     up_bps, down_bps: bits per second of UDP payloads that were sums in the end, and of these sums. round_trip_s: on the
-    idle way. repeated: share of the packets sent.
+    idle way. repeated: share of the packets sent, by when the rate is known.
     """
 
     up_bps: float
@@ -71,26 +74,27 @@ class Way:
         )
 
 
-def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) -> Way:
-    """Push codes for two seconds as the only worker of a job. Raises what Session raises.
+def measure_way(visit: Visit, codes_per_packet: int, round_trip_s: float) -> Way:
+    """Push codes for two seconds, or more on a long way, as the only worker of a job. Raises what Session raises.
 
     round_trip_s: of a packet on the idle way.
     """
-    from byteps_thc.transport.session import Session, Timeouts
-
-    timeouts = Timeouts(connect_s=_MEASURED_S, operation_s=2 * _MEASURED_S)
-    with Session([address], job=job, worker=0, workers=1, config=config, timeouts=timeouts) as session:
+    with visit.join(codes_per_packet, connect_s=_CONNECT_S, operation_s=_OPERATION_S) as session:
         arrays = [PushArrays(session, _PUSH_CODES) for _ in range(_IN_FLIGHT)]
         operations = [each.push(session) for each in arrays]
-        start_s = time.perf_counter()
-        begin_s, begin = start_s, session.counters()
-        warm, oldest = False, 0
-        while (now_s := time.perf_counter()) - start_s < _MEASURED_S:
-            if not warm and now_s - start_s >= _WARM_UP_S:
-                warm, begin_s, begin = True, now_s, session.counters()
-            if session.is_done(operations[oldest], _SAMPLE_S):
-                operations[oldest] = arrays[oldest].push(session)
-                oldest = (oldest + 1) % _IN_FLIGHT
+        oldest = 0
+
+        def push_for(seconds: float) -> None:
+            nonlocal oldest
+            end_s = time.perf_counter() + seconds
+            while time.perf_counter() < end_s:
+                if session.is_done(operations[oldest], _SAMPLE_S):
+                    operations[oldest] = arrays[oldest].push(session)
+                    oldest = (oldest + 1) % _IN_FLIGHT
+
+        push_for(min(max(_LEAST_WARM_UP_S, _WARM_UP_ROUND_TRIPS * round_trip_s), _MOST_WARM_UP_S))
+        begin_s, begin = time.perf_counter(), session.counters()
+        push_for(_MEASURED_S)
         end_s, end = time.perf_counter(), session.counters()
         size = session.codes_per_packet
         codes_bytes, sums_bytes = (
@@ -101,7 +105,7 @@ def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) 
         up_bps=packets_per_s * codes_bytes * 8,
         down_bps=packets_per_s * sums_bytes * 8,
         round_trip_s=round_trip_s,
-        repeated=end["retransmissions"] / max(1, end["codes_sent"]),
+        repeated=(end["retransmissions"] - begin["retransmissions"]) / max(1, end["codes_sent"] - begin["codes_sent"]),
         datagram_bytes=max(codes_bytes, sums_bytes),
     )
 

@@ -1,11 +1,14 @@
-"""Prints the doctor's findings about a server behind a bridge that silently drops what is larger than 1500 bytes."""
+"""Prints the doctor's findings about a server behind a bridge that silently drops what is larger than its argument."""
 
 from __future__ import annotations
+
+import sys
 
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
 from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.doctor.server import check_server
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 
@@ -13,11 +16,11 @@ from byteps_thc.tools.testbed.hosts.namespaces import inside
 def main() -> None:
     with Namespaces() as namespaces:
         hosts = connect_jumbo_hosts(namespaces)
-        hosts.narrow()
+        hosts.narrow(int(sys.argv[1]))
         with inside(hosts.server):
             thc_ps = ParameterServer(ip=SERVER_IP)
         with thc_ps, inside(hosts.worker):
-            for finding in check_server((SERVER_IP, int(thc_ps.address.split(":")[1]))):
+            for finding in check_server(Visit((SERVER_IP, int(thc_ps.address.split(":")[1])))):
                 print(finding)
 
 

@@ -9,6 +9,7 @@ from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.site import Site
 from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
 from byteps_thc.tools.doctor.server import check_server, parse_server
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 
 
@@ -20,7 +21,7 @@ def main() -> None:
         with SoftwareSwitch(site.testbed(job=1), Path(folder)) as switch:
             switch.wait_until_ready()
             with inside(workers[0]):
-                print(check_server(parse_server(site.server)))
+                print(check_server(Visit(parse_server(site.server))))
 
 
 if __name__ == "__main__":

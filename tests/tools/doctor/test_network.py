@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from byteps_thc.tools.doctor.hello import Answer, say_hello
 from byteps_thc.tools.doctor.interfaces import _check_interface, _Interface, auto_codes_per_packet
 from byteps_thc.tools.doctor.server import check_server, parse_server
 from byteps_thc.tools.doctor.sockets import check_port, check_socket_buffer, check_udp_offload
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import Session
 from byteps_thc.wire.layout import ErrorReason
@@ -85,7 +86,7 @@ def test_offloads() -> None:
 
 
 def test_a_server_and_its_path(thc_ps: ParameterServer) -> None:
-    server, path, way = check_server(address_of(thc_ps))
+    server, path, way = check_server(Visit(address_of(thc_ps)))
     assert server.state is State.OK
     assert "answers HELLO" in server.meaning
     assert path.state is State.OK
@@ -95,11 +96,56 @@ def test_a_server_and_its_path(thc_ps: ParameterServer) -> None:
     assert "datagrams of 16416 bytes" in way.meaning
 
 
+def test_the_round_trip_of_hello_on_a_long_way(thc_ps: ParameterServer) -> None:
+    """Longer than the time after which HELLO is repeated: an answer is none to the last HELLO."""
+    with delayed_by(0.25, address_of(thc_ps)) as address:
+        answer = say_hello(address, deadline_s=10.0)
+    assert 0.5 <= answer.round_trip_s < 5.0
+
+
+@contextmanager
+def delayed_by(seconds: float, server: tuple[str, int]) -> Iterator[tuple[str, int]]:
+    """An address whose datagrams reach the server, and come back, so much later."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
+    ):
+        asked.bind(("127.0.0.1", 0))
+        asking.connect(server)
+        senders: list[tuple[str, int]] = []
+
+        def later(work: Callable[[bytes], object], datagram: bytes) -> None:
+            timer = threading.Timer(seconds, work, [datagram])
+            timer.daemon = True
+            timer.start()
+
+        def up() -> None:
+            while (message := asked.recvfrom(2048))[0]:
+                senders.append(message[1])
+                later(asking.send, message[0])
+
+        def down() -> None:
+            while datagram := asking.recv(2048):
+                later(lambda datagram: asked.sendto(datagram, senders[0]), datagram)
+
+        threads = [threading.Thread(target=way) for way in (up, down)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield asked.getsockname()
+        finally:
+            time.sleep(3 * seconds)  # no timer finds its socket closed
+            asked.sendto(b"", asked.getsockname())
+            asking.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+
 def test_the_doctor_leaves_no_job_behind() -> None:
     """A server for one job at a time: the second visit would be refused if the first were still there."""
     with ParameterServer(["--max-jobs", "1"]) as server:
         for _ in range(2):
-            assert all(finding.state is State.OK for finding in check_server(address_of(server)))
+            assert all(finding.state is State.OK for finding in check_server(Visit(address_of(server))))
 
 
 def test_a_server_that_has_all_the_jobs_it_takes() -> None:
@@ -107,7 +153,7 @@ def test_a_server_that_has_all_the_jobs_it_takes() -> None:
         ParameterServer(["--max-jobs", "1"]) as server,
         Session([server.address], job=1, worker=0, workers=1, config=ThcConfig()),
     ):
-        [finding] = check_server(address_of(server))
+        [finding] = check_server(Visit(address_of(server)))
     assert finding.fails
     assert "takes no more jobs" in finding.meaning
 
@@ -140,7 +186,7 @@ def terminate(server: ParameterServer) -> None:
 def test_a_server_that_shuts_down() -> None:
     with server_with_an_open_sum() as server:
         terminate(server)
-        [finding] = check_server(address_of(server))
+        [finding] = check_server(Visit(address_of(server)))
     assert finding.fails
     assert finding.meaning == "is shutting down"
 
@@ -154,7 +200,7 @@ def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPat
             return answer
 
         monkeypatch.setattr("byteps_thc.tools.doctor.server.say_hello", hello_and_end)
-        _, path = check_server(address_of(server))
+        _, path = check_server(Visit(address_of(server)))
     assert path.fails
     assert "is shutting down" in path.meaning
 
@@ -162,7 +208,7 @@ def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPat
 def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
     other, port = occupied_port
     other.close()
-    [finding] = check_server(("127.0.0.1", port))
+    [finding] = check_server(Visit(("127.0.0.1", port)))
     assert finding.fails
     assert "nothing listens" in finding.meaning
     assert f"thc-ps --port {port}" in finding.command
@@ -175,7 +221,7 @@ def test_a_port_that_answers_something_else(occupied_port: tuple[socket.socket, 
             [sys.executable, "-c", ECHO, str(other.fileno())], pass_fds=[other.fileno()], stdin=subprocess.PIPE
         )
         try:
-            [finding] = check_server(("127.0.0.1", port))
+            [finding] = check_server(Visit(("127.0.0.1", port)))
         finally:
             echo.kill()
             echo.communicate(timeout=10)
@@ -191,6 +237,73 @@ with socket.socket(fileno=int(sys.argv[1])) as echo:
         for answer in (datagram, b"", b"x" * 31, bytes(reversed(datagram)), bytes(64)):
             echo.sendto(answer, sender)
 """
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "key"
+    path.touch(0o600)
+    path.write_text(f"7 {bytes(range(32)).hex()}\n")
+    return str(path)
+
+
+@pytest.fixture
+def keyed_server(key_file: str) -> Iterator[ParameterServer]:
+    """With a key for job 7."""
+    with ParameterServer(["--key-file", key_file]) as server:
+        yield server
+
+
+def test_a_server_with_keys(keyed_server: ParameterServer, key_file: str) -> None:
+    findings = check_server(Visit(address_of(keyed_server), key_file, job=7))
+    assert [finding.state for finding in findings] == [State.OK] * 3
+    server, path, way = findings
+    assert server.meaning == "answers HELLO with this key"
+    assert path.meaning.startswith("16384 codes a packet") or path.meaning.startswith("16320 codes a packet")
+    assert "Gb/s down" in way.meaning or "Mb/s down" in way.meaning
+
+
+def test_a_key_of_the_environment(
+    keyed_server: ParameterServer, key_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THC_KEY_FILE", key_file)
+    server, *_ = check_server(Visit(address_of(keyed_server), job=7))
+    assert server.meaning == "answers HELLO with this key"
+
+
+def test_a_server_with_keys_and_a_doctor_without(keyed_server: ParameterServer) -> None:
+    [finding] = check_server(Visit(address_of(keyed_server)))
+    assert finding.fails
+    assert f"thc doctor --server {keyed_server.address} --key-file FILE" in finding.meaning
+
+
+def test_a_job_without_a_key(keyed_server: ParameterServer, key_file: str) -> None:
+    [finding] = check_server(Visit(address_of(keyed_server), key_file))
+    assert finding.fails
+    assert "keys for single jobs, and none for job" in finding.meaning
+    assert "--job" in finding.command
+
+
+def test_another_key_than_the_servers(keyed_server: ParameterServer, key_file: str) -> None:
+    Path(key_file).write_text(f"7 {bytes(32).hex()}\n")
+    [finding] = check_server(Visit(address_of(keyed_server), key_file, job=7))
+    assert finding.fails
+    assert "has it the same key" in finding.meaning
+
+
+def test_a_key_for_a_server_without(thc_ps: ParameterServer, key_file: str) -> None:
+    [finding] = check_server(Visit(address_of(thc_ps), key_file, job=7))
+    assert finding.fails
+    assert finding.meaning == "serves without a key, and does not answer workers that have one"
+
+
+def test_a_key_for_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int], key_file: str) -> None:
+    other, port = occupied_port
+    other.close()
+    [finding] = check_server(Visit(("127.0.0.1", port), key_file, job=7))
+    assert finding.fails
+    assert "nothing listens" in finding.meaning
+    assert f"thc-ps --key-file FILE --port {port}" in finding.command
 
 
 def test_a_server_that_answers_from_another_address(thc_ps: ParameterServer) -> None:
@@ -209,7 +322,7 @@ def test_a_server_that_answers_from_another_address(thc_ps: ParameterServer) -> 
         thread = threading.Thread(target=relay)
         thread.start()
         try:
-            [finding] = check_server(asked.getsockname())
+            [finding] = check_server(Visit(asked.getsockname()))
         finally:
             asked.sendto(b"", asked.getsockname())
             thread.join()
@@ -243,8 +356,9 @@ def test_auto_codes_are_those_of_the_session(mtu_bytes: int) -> None:
 def test_a_server_whose_mtu_is_too_small_for_the_default() -> None:
     code = (
         "from byteps_thc.tools.doctor.server import check_server; from byteps_thc.tools.launch import ParameterServer\n"
+        "from byteps_thc.tools.doctor.visit import Visit\n"
         "with ParameterServer() as server:\n"
-        "    host, port = server.address.split(':'); print(check_server((host, int(port))))"
+        "    host, port = server.address.split(':'); print(check_server(Visit((host, int(port)))))"
     )
     inside = f'ip link set lo up mtu 1000 && exec {sys.executable} -P -c "$1"'
     command = ["unshare", "--net", "sh", "-c", inside, "sh", code]
@@ -265,11 +379,12 @@ def test_a_switch_answers_with_a_refusal() -> None:
 
 
 @needs_namespaces
-def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
-    """The worker's interface has jumbo frames, the server's has not: large packets vanish, the default gets through."""
+@pytest.mark.parametrize(("mtu_bytes", "codes"), [(1500, 1024), pytest.param(1000, 896, marks=pytest.mark.slow)])
+def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes: int) -> None:
+    """The hosts' interfaces have jumbo frames, the network between has not: large packets vanish."""
     script = Path(__file__).with_name("narrow_path.py")
     result = subprocess.run(
-        [sys.executable, "-P", str(script)],
+        [sys.executable, "-P", str(script), str(mtu_bytes)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -277,9 +392,9 @@ def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")},
     )
     assert "MTU differs on the way" in result.stdout, result.stdout
-    assert "1024 codes a packet" in result.stdout
-    assert "ThcConfig(codes_per_packet=1024)" in result.stdout
-    assert "datagrams of 1056 bytes" in result.stdout  # of the way, measured with packets that pass
+    assert f"{codes} codes a packet" in result.stdout
+    assert f"THC_CONFIG=codes_per_packet={codes} " in result.stdout
+    assert f"datagrams of {codes + 32} bytes" in result.stdout  # of the way, measured with packets that pass
 
 
 def interfaces_after(setup: str) -> dict[str, dict[str, str]]:

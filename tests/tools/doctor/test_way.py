@@ -9,6 +9,7 @@ from shaped_network import Host, ShapedNetwork
 
 from byteps_thc.tools.doctor.finding import Finding
 from byteps_thc.tools.doctor.server import check_servers
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.doctor.way import Way
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.tools.testbed.hosts.namespaces import inside
@@ -42,7 +43,9 @@ def test_rates_of_links() -> None:
                 return ParameterServer(ip=host.ip)
 
         with start(hosts[0]) as fast, start(hosts[1]) as slow, inside(worker.namespace):
-            servers = [(server.address.split(":")[0], int(server.address.split(":")[1])) for server in (fast, slow)]
+            servers = [
+                Visit((server.address.split(":")[0], int(server.address.split(":")[1]))) for server in (fast, slow)
+            ]
             _, _, fast_way, _, _, slow_way = check_servers(servers)
     assert 0.4 * 20e6 < rate_bps(fast_way) < 20e6
     assert 0.4 * 5e6 < rate_bps(slow_way) < 5e6

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kPacketBytes = 500;
 constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+constexpr Duration kFastSendTime{5};  // 100 MB/s: at no pace where nothing is lost
 
 /// Sends whatever it may over a link, and hears of each packet after a round trip.
 class Congestion : public ::testing::Test {
@@ -111,7 +112,35 @@ TEST_F(Congestion, DoublesUntilDeliveryGrowsNoMore) {
   EXPECT_LE(control.pipe_bytes(), 5 * product) << "no queue beyond some round trips";
 }
 
+TEST_F(Congestion, AFastLinkThatLosesNothingTakesAWindowAtOnce) {
+  send_time = kFastSendTime;
+  exchange(20'000);
+  drain();
+  now += std::chrono::seconds(1);
+  EXPECT_GT(send_all(), std::size_t{64 * 1024});
+  for (int i = 0; i < 100; ++i) {
+    lose();
+    send_all();
+    answer();
+  }
+  drain();
+  now += std::chrono::seconds(1);
+  EXPECT_LE(send_all(), std::size_t{64 * 1024}) << "paced after losses";
+}
+
+TEST_F(Congestion, WhatWentWithoutAPaceIsNotOwedWhenTheLinkGetsSlow) {
+  send_time = kFastSendTime;
+  exchange(20'000);
+  send_time = Duration(5'000);
+  for (int i = 0; i < 20'000; ++i) {
+    send_all();
+    ASSERT_FALSE(under_way.empty()) << "waits for " << elapsed(now, control.next_send()).count() << " us";
+    answer();
+  }
+}
+
 TEST_F(Congestion, SendsNoLongBursts) {
+  send_time = Duration(100);
   exchange(20'000);
   drain();
   now += std::chrono::seconds(1);
@@ -171,9 +200,8 @@ TEST_F(Congestion, MuchLossShrinksWithoutAQueue) {
 
 TEST_F(Congestion, MarksShrinkTheWindow) {
   exchange(20'000);
-  send_all();
   const std::size_t before = control.window_bytes();
-  for (std::size_t i = under_way.size(); i > 0; --i) {
+  for (std::size_t i = 3 * before / kPacketBytes; i > 0; --i) {
     control.marked();
     send_all();
     answer();
@@ -191,6 +219,26 @@ TEST_F(Congestion, ASlowWorkerIsNoCongestion) {
     for (std::size_t k = under_way.size(); k > 0; --k) answer(false);
   }
   EXPECT_GE(control.window_bytes(), before);
+}
+
+// The worker whose packets are last sets the pace. Four windows that all double meet in the server's queue of results.
+TEST_F(Congestion, AWindowThatNobodyWaitedForDoesNotGrow) {
+  for (int i = 0; i < 20'000; ++i) {
+    send_all();
+    answer(false);
+  }
+  EXPECT_LE(control.window_bytes(), 40 * kPacketBytes) << "one doubling after twenty packets";
+  exchange(2'000);
+  EXPECT_GE(control.window_bytes(), 160 * kPacketBytes) << "now this worker is the last one";
+}
+
+TEST_F(Congestion, AWorkerThatAQuorumGoesOnWithoutMayGrow) {
+  control.open(kPacketBytes, kMostBytes, {.server_tells_last = true, .awaits_all = false});
+  for (int i = 0; i < 2'000; ++i) {
+    send_all();
+    answer(false);
+  }
+  EXPECT_GE(control.window_bytes(), 160 * kPacketBytes);
 }
 
 TEST_F(Congestion, WhatIsSentAgainCountsAsUnderWay) {

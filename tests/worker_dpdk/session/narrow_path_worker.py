@@ -25,7 +25,7 @@ def main() -> None:
     with Namespaces() as namespaces:
         hosts = connect_jumbo_hosts(namespaces)
         if sys.argv[1] == "start":
-            hosts.narrow()
+            hosts.narrow(1500)
         with inside(hosts.server):
             thc_ps = ParameterServer(ip=SERVER_IP)
         with thc_ps, inside(hosts.worker):
@@ -41,7 +41,7 @@ def main() -> None:
                 try:
                     push_codes(session, 0, CODES).wait(30)
                     print("a round is done")
-                    hosts.narrow()
+                    hosts.narrow(1500)
                     push_codes(session, 1, CODES).wait(30)
                 except DeadlineError as error:
                     print(error)

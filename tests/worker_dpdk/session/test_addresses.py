@@ -17,6 +17,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.doctor.finding import State
 from byteps_thc.tools.doctor.server import check_server
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import Session, UdpConfig
 
@@ -72,7 +73,7 @@ def test_a_leaf_reaches_its_root_at_a_second_address(sharded_port: str) -> None:
 
 
 def test_the_doctor_asks_a_second_address(port: str) -> None:
-    assert {finding.state for finding in check_server(("127.0.0.2", int(port)))} == {State.OK}
+    assert {finding.state for finding in check_server(Visit(("127.0.0.2", int(port))))} == {State.OK}
 
 
 def test_servers_are_found_by_name(port: str) -> None:
