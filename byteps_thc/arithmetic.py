@@ -12,8 +12,9 @@ import hashlib
 import numpy as np
 
 from byteps_thc import _core
+from byteps_thc.arrays import everybody
 from byteps_thc.block_plan import WHOLE, BlockPlan, RowSpan
-from byteps_thc.compressor import Compressor, received_by_all
+from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import ARITHMETIC
@@ -26,7 +27,6 @@ _WORKERS = 2
 # threshold of p = 1/4 needs no logarithm, whose last bit differs between C libraries.
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
-_DOWN = LookupTable(bits=6, granularity=63, p=0.25, values=tuple(range(64)), cost=0.0)
 
 
 @functools.cache
@@ -44,11 +44,11 @@ def golden_digest() -> bytes:
     """Return a hash of the codes, sums and averages of a small fixed gradient, the same on all processors."""
     digest = hashlib.blake2b(digest_size=16)
     stratified = ThcConfig(rotation_block=128)
-    requantized = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
+    independent = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
     for resolved, plan in (
         (ResolvedConfig(stratified, _WORKERS, _TABLE, value_bits=8), WHOLE),
-        (ResolvedConfig(requantized, _WORKERS, _TABLE, value_bits=8, down=_DOWN), WHOLE),
-        (ResolvedConfig(requantized, _WORKERS, _TABLE, value_bits=8, down=_DOWN), _ROWS),
+        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), WHOLE),
+        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), _ROWS),
     ):
         _encode_and_decode(resolved, plan, digest)
     return digest.digest()
@@ -68,5 +68,5 @@ def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashli
             sums = np.zeros(partition.padded, np.uint8)
         _core.lookup_sum(codes, _TABLE.array, sums, bits=_TABLE.bits, add=worker > 0)
     average = np.zeros(_COORDINATES, np.float32)
-    compressor.decode(partition, *received_by_all(compressor, partition, sums), average)
+    compressor.decode(partition, sums, everybody(_WORKERS), average)
     digest.update(average.tobytes())

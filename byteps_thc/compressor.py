@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.adaptive_clamp import AdaptiveClamp
 from byteps_thc.arrays import (
     F32,
     U8,
@@ -30,7 +29,6 @@ from byteps_thc.arrays import (
     Gradient,
     Residual,
     energy_of,
-    everybody,
     gradient_view,
     residual_array_dtype,
     value_dtype,
@@ -41,7 +39,6 @@ from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
 from byteps_thc.row_scales import PartitionSizes, RowScales
-from byteps_thc.tables import LookupTable
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
@@ -50,22 +47,6 @@ check_arithmetic(_core)
 #: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
 #: as lost as one with infinite gradients, and a GradScaler will skip it.
 LARGEST_NORM = 2.0**96
-
-
-#: Coordinates of a requantized partition that have a scale in common (csrc/thc/requantize.h).
-SCALE_GROUP = 256
-#: bits of the scale of a group
-SCALE_BITS = 16
-
-
-def scale_groups(coordinates: int) -> int:
-    """Return the number of scales of so many coordinates."""
-    return -(-coordinates // SCALE_GROUP)
-
-
-def requantized_shard(codes: int, workers: int) -> int:
-    """Return how many of so many codes each of the workers sums and requantizes: whole groups."""
-    return scale_groups(-(-codes // workers)) * SCALE_GROUP
 
 
 class _Stage(enum.Enum):
@@ -80,11 +61,10 @@ class Partition:
     norms: float32[B + S], Euclidean norms of the rotation blocks and of rows with scales, to be max-reduced over the
     workers; valid after measure. scales: of those rows; None without any. limits: float32[B], the norms that clamp the
     blocks; valid after encode.
-    clamp: what makes them larger than measured, for a wider one; None: nothing.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
-    float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far, by
-    requantizing, too; None without error feedback. ends: of rotation blocks, None without any. clamped: coordinates
-    beyond the clamp in the last encode. residual_kept: whether that encode wrote the residual.
+    float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far; None
+    without error feedback. ends: of rotation blocks, None without any. clamped: coordinates beyond the clamp in the
+    last encode. residual_kept: whether that encode wrote the residual.
     """
 
     def __init__(
@@ -98,7 +78,6 @@ class Partition:
         residual: Residual | None,
         norms: F32,
         codes: U8,
-        clamp: AdaptiveClamp | None,
         scales: RowScales | None,
     ) -> None:
         self.name = name
@@ -109,7 +88,6 @@ class Partition:
         self.residual = residual
         self.norms = norms
         self.codes = codes
-        self.clamp = clamp
         self.scales = scales
         self.max_norms: F32 = np.zeros_like(norms)
         self.limits: F32 = self.max_norms
@@ -122,14 +100,12 @@ class Partition:
     @property
     def measured(self) -> F32:
         """Norms of the blocks as they are, float32[B]."""
-        if self.clamp is not None:
-            return self.clamp.measured
         return self.norms if self.scales is None else self.norms[: self.scales.blocks]
 
     @property
     def energy(self) -> float:
         """|gradient + residual|^2 of this round."""
-        return energy_of(self.measured) if self.clamp is None else self.clamp.energy
+        return energy_of(self.measured)
 
     def require(self, stage: _Stage) -> None:
         """Raise InputError unless the partition is in this stage."""
@@ -163,7 +139,6 @@ class Compressor:
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
         self._sizes = PartitionSizes(self.resolved)
-        self._known, self._clamp_steps = self.resolved.known_errors, self.resolved.clamp_steps
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
@@ -191,8 +166,7 @@ class Compressor:
         """Return a new partition, in arrays of the caller's where they are given.
 
         plan: where rotation blocks end besides, ascending multiples of 128 between 0 and coordinates, and which rows
-        have scales; the same on all workers. Raises ConfigurationError for other ends. With adaptive_clamp, rows have
-        no scales.
+        have scales; the same on all workers. Raises ConfigurationError for other ends.
         tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
         the name. residual: like Partition.residual, what was lost before; None: zeros. norms: float32[B]. codes:
         uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
@@ -212,18 +186,13 @@ class Compressor:
         _check_array("norms", norms, np.float32, count)
         _check_array("codes", codes, np.uint8, code_bytes)
         key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
-        steps, block, own = self._clamp_steps, self.config.rotation_block, ends_array(plan.ends)
-        sizes: dict[str, Any] = {"blocks": count, "coordinates": coordinates, "rotation_block": block, "ends": own}
-        clamp = AdaptiveClamp(steps, **sizes) if steps else None
         rows = self._sizes.scaled_rows(coordinates, plan)
         scales = None if rows is None else RowScales(rows, self.pool)
         arrays: dict[str, Any] = {"residual": residual, "norms": norms, "codes": codes}
-        return Partition(name, key, coordinates, padded, own, clamp=clamp, scales=scales, **arrays)
+        return Partition(name, key, coordinates, padded, ends_array(plan.ends), scales=scales, **arrays)
 
     def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
         """Begin a round: return the norms of gradient + residual, which are those of its rotation, and of its rows.
-
-        Those are to be sent; with ThcConfig.adaptive_clamp they are larger where the last averages say so.
 
         gradient: see arrays.gradient_view, `partition.coordinates` elements, which must stay as they are until
         encode(). round: 32 bits, the same on all workers; never use one twice for a partition.
@@ -240,8 +209,6 @@ class Compressor:
             ends=partition.ends,
             pool=self.pool,
         )
-        if partition.clamp is not None:
-            partition.clamp.widen(partition.norms)
         if partition.scales is not None:
             partition.scales.measure(flat, partition.residual, partition.norms)
         partition.gradient, partition.stage = flat, _Stage.MEASURED
@@ -276,7 +243,6 @@ class Compressor:
             domain=self.rounding.domain,
             phase=self.rounding.phase,
             keep_error=partition.residual_kept,
-            known=self._known and self._known.own,
             ends=partition.ends,
             pool=self.pool,
             **self._key(partition),
@@ -285,47 +251,6 @@ class Compressor:
             scales.unscale(carried, partition.residual)
         partition.gradient, partition.stage = None, _Stage.ENCODED
         return partition.codes
-
-    def requantize(self, partition: Partition, sums: U8 | U16, codes: U8, scales: U16, *, first: int) -> None:
-        """Write what the owner of sums sends of them to all workers, where resolved.down says so.
-
-        With error feedback, what that loses is added to this worker's residual, unless encode() has left that as it
-        was: call it once in a round for all coordinates, and for each on one worker.
-
-        sums: uint8 or uint16 (value_bits), exact sums of table values of all workers, of the coordinates from `first`
-        on, a multiple of SCALE_GROUP; as many as there are up to the end of the partition, or a multiple of it. codes:
-        uint8, packed; scales: uint16[scale_groups(sums.size)].
-        """
-        partition.require(_Stage.ENCODED)
-        down = self._down()
-        _check_array("sums", sums, value_dtype(self.resolved.value_bits), sums.size)
-        shared: dict[str, Any] = {
-            "first": first,
-            "workers": self.workers,
-            "granularity": self.table.granularity,
-            "values": down.array,
-            "bits": down.bits,
-            "known": self._known and self._known.sum,
-            "domain": self.rounding.domain,
-            "pool": self.pool,
-        } | self._key(partition)
-        _core.requantize(sums, codes, scales, **shared)
-        if partition.residual is not None and partition.residual_kept:
-            rows = partition.scales
-            residual = partition.residual if rows is None else rows.scale(partition.residual, None)
-            _core.keep_loss(
-                sums,
-                codes,
-                scales,
-                partition.limits,
-                residual,
-                rotation_block=self.config.rotation_block,
-                threshold=self._decode_threshold,
-                ends=partition.ends,
-                **shared,
-            )
-            if rows is not None:
-                rows.unscale(residual, partition.residual)
 
     def decode(
         self,
@@ -341,27 +266,15 @@ class Compressor:
 
         aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8 or
         uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them);
-        0 gives zeros. From sums of all workers, what is known of their rounding is subtracted
-        (ThcConfig.subtract_rounding), unless requantize() has done that. out: like the gradient. Blocks whose max norm
-        is not finite become NaN, so that a GradScaler sees them.
-
-        Where sums are requantized, all workers are in them. aggregate: uint8[partition.padded], values of that table;
-        contributions: their scales as requantize() has written them.
+        0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees
+        them.
         """
         partition.require(_Stage.ENCODED)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
-        table, scales = self.table, None
-        if self.resolved.down is None:
-            _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
-            chunks = -(-partition.padded // codes_per_chunk)
-            wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
-            _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
-        else:
-            table = self.resolved.down
-            _check_array("aggregate", aggregate, np.uint8, partition.padded)
-            _check_array("contributions", contributions, np.uint16, scale_groups(partition.padded))
-            scales = (contributions.astype(np.uint32) << 16).view(np.float32)
-            scales /= np.float32(self.table.granularity * self.workers)
+        _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
+        chunks = -(-partition.padded // codes_per_chunk)
+        wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
+        _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")
@@ -369,50 +282,23 @@ class Compressor:
         average = flat if rows is None else np.empty(partition.coordinates, np.float32)
         _core.decode(
             aggregate,
-            contributions if scales is None else None,
+            contributions,
             partition.limits,
             average,
             coordinates=partition.coordinates,
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
-            granularity=table.granularity,
+            granularity=self.table.granularity,
             threshold=self._decode_threshold,
-            scales=scales,
-            known=None if self._known is None or scales is not None else self._known.sum,
-            workers=self.workers,
-            domain=self.rounding.domain,
             ends=partition.ends,
             pool=self.pool,
             **self._key(partition),
         )
         if rows is not None:
             rows.unscale(average, flat)
-        if partition.clamp is not None:
-            partition.clamp.look(flat, partition.clamped, self.pool)
-
-    def _down(self) -> LookupTable:
-        if self.resolved.down is None:
-            raise ConfigurationError("these settings do not requantize sums: use ThcConfig(down_bits=...) among ranks")
-        return self.resolved.down
 
     def _key(self, partition: Partition) -> dict[str, Any]:
         return {"seed": self.config.seed, "tensor": partition.tensor, "round": partition.round}
-
-
-def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16) -> tuple[U8 | U16, U8 | U16]:
-    """Return what decode() takes of exact sums of all workers: the same, or what one owner of all makes of them.
-
-    Owners of shards that begin at multiples of SCALE_GROUP make the same of them; error feedback keeps what they lose
-    with each, and here with the one. Call it once in a round.
-    """
-    down = compressor.resolved.down
-    if down is None:
-        return sums, everybody(compressor.workers)
-    codes = np.zeros(_core.code_bytes(sums.size, down.bits), np.uint8)
-    scales, values = np.zeros(scale_groups(sums.size), np.uint16), np.zeros(sums.size, np.uint8)
-    compressor.requantize(partition, sums, codes, scales, first=0)
-    _core.lookup_sum(codes, down.array, values, bits=down.bits, add=False)
-    return values, scales
 
 
 def _is_finite(partition: Partition) -> bool:

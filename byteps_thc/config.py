@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
@@ -16,17 +16,8 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
-from byteps_thc.tables.clamp_steps import ClampSteps, clamp_steps
-from byteps_thc.tables.known_error import KnownErrors, known_errors
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
-from byteps_thc.tables.selection import (
-    LEAST_TOTAL_BITS,
-    MOST_TOTAL_BITS,
-    best_table,
-    bit_pairs,
-    down_table,
-    expected_error,
-)
+from byteps_thc.tables.selection import best_table, expected_error
 from byteps_thc.wire.layout import (
     DEFAULT_ROTATION_BLOCK,
     MAX_CHUNKS,
@@ -41,27 +32,20 @@ from byteps_thc.worker_limits import MAX_RANKS
 
 #: of a code
 Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
-#: of the code of a requantized sum
-DownBits = Literal[4, 5, 6, 7, 8]
-#: Of a code whose sums travel as they are, unless bits are given.
-_EXACT_BITS: Bits = 4
-#: Of a code and of a requantized sum together, among ranks that are given no setting of the table: as many as 4-bit
-#: codes and exact sums of 4 workers take.
-DEFAULT_TOTAL_BITS = 11
+#: Of a code, unless bits are given.
+_DEFAULT_BITS: Bits = 4
 #: Settings that are each worker's own affair: others may have other ones, and so may whoever loads a checkpoint.
 LOCAL_SETTINGS = frozenset({"residual_dtype"})
-_TWO_CHOICES = "total_bits={} chooses bits and down_bits: leave them and uniform_table out, or total_bits"
 
 
 class SettingsBesideTable(TypedDict, total=False):
     """Settings of ThcConfig that paper() leaves open, as keyword arguments."""
 
     value_bits: Literal[8, 16, "auto"]
-    down_bits: DownBits | Literal["auto"] | None
+    down_bits: Bits | None
     rotation_block: int
     error_feedback: bool | Literal["auto"]
     residual_dtype: ResidualDtype
-    adaptive_clamp: bool
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -71,12 +55,10 @@ class ThcSettings(SettingsBesideTable, total=False):
     """All settings of ThcConfig, as keyword arguments of front ends; ThcConfig describes them."""
 
     bits: Bits | Literal["auto"]
-    total_bits: int | None
     granularity: int | Literal["auto"]
     p: float | Literal["auto"]
     uniform_table: bool
     rounding: RoundingMode
-    subtract_rounding: bool
 
 
 class ThcConfig(Settings):
@@ -87,15 +69,10 @@ class ThcConfig(Settings):
     """
 
     bits: Bits | Literal["auto"] = "auto"
-    """b, bits of a code; auto: 4, or among ranks as total_bits says; beside down_bits one fewer, and 4 at least"""
-    down_bits: DownBits | Literal["auto"] | None = "auto"
-    """among ranks that sum codes themselves: bits of the codes that the owner of a sum requantizes it to, without bias,
-    before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says.
-    Servers, switches and reduce-scatters, which have no such hop, do not look at it"""
-    total_bits: Annotated[int, Field(ge=LEAST_TOTAL_BITS, le=MOST_TOTAL_BITS)] | None = None
-    """among ranks: chooses bits and down_bits, so many together, for the least error; others do not look at it. None:
-    DEFAULT_TOTAL_BITS where nothing else says what table, or what sums: neither bits, down_bits, granularity, p,
-    uniform_table nor value_bits; with one of these they travel as they are, unless down_bits is a number"""
+    """b, bits of a code; auto: 4 to servers and switches, 5 among ranks (rank_settings.py)"""
+    down_bits: Bits | None = None
+    """among ranks: bits of a code of an average, on its way from the rank that has made it; None: as `bits`. Servers
+    and switches send sums, and do not look at it"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
@@ -113,17 +90,11 @@ class ThcConfig(Settings):
     residual_dtype: ResidualDtype = "float32"
     """what was lost is kept in, where there is error feedback: 4 bytes a parameter, or 2, rounded to nearest even.
     One of LOCAL_SETTINGS: checkpoints with residuals of either type are loaded"""
-    adaptive_clamp: bool = False
-    """with error feedback: fewer coordinates are clamped than p where the workers' gradients agree, which each finds in
-    the averages (tables/clamp_steps.py); without error feedback nothing changes"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
     """which random bits the workers round with: stratified, the same ones shifted against each other, so that their
     errors cancel in part; or independent, each worker its own, as in the paper"""
-    subtract_rounding: bool = False
-    """subtract what stratified rounding is known to err by (tables/known_error.py) from averages of all workers; of
-    requantized sums before they are"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
     codes_per_packet: Literal["auto"] | Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] = "auto"
@@ -200,14 +171,10 @@ class ThcConfig(Settings):
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
         smallest = (1 << self.code_bits) - 1
-        if self.subtract_rounding and self.rounding != "stratified":
-            raise ValueError("subtract_rounding needs stratified rounding: of independent errors nothing is known")
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(
                 f"a uniform table of {self.code_bits} bits has granularity {smallest}, not {self.granularity}"
             )
-        if self.total_bits is not None and (self.bits != "auto" or self.down_bits != "auto" or self.uniform_table):
-            raise ValueError(_TWO_CHOICES.format(self.total_bits))
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
@@ -228,37 +195,22 @@ class ThcConfig(Settings):
 
     @property
     def code_bits(self) -> Bits:
-        """Bits of a code where no sum is requantized: of servers, switches and reduce-scatters."""
-        return _EXACT_BITS if self.bits == "auto" else self.bits
-
-    @property
-    def chosen_total_bits(self) -> int | None:
-        """What total_bits is among ranks: as given, or DEFAULT_TOTAL_BITS; None where other settings say what sums."""
-        if self.total_bits is not None:
-            return self.total_bits
-        table = (self.bits, self.down_bits, self.granularity, self.p, self.value_bits)
-        is_open = all(setting == "auto" for setting in table) and not self.uniform_table
-        return DEFAULT_TOTAL_BITS if is_open else None
+        """Bits of a code to servers and switches."""
+        return _DEFAULT_BITS if self.bits == "auto" else self.bits
 
     @property
     def keeps_residuals(self) -> bool:
         """error_feedback, with "auto" decided."""
         return self.error_feedback is True
 
-    def resolve(self, workers: int, *, packed_sums: bool = False) -> ResolvedConfig:
-        """Return the table and value bits for that many workers.
+    def resolve(self, workers: int) -> ResolvedConfig:
+        """Return the table and value bits for servers and switches with that many workers.
 
-        packed_sums: sums travel between ranks, with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen
-        for that, or requantized, with ResolvedConfig.down (tables/selection.py). ConfigurationError when granularity *
-        workers does not fit the aggregate, naming what would, and for more than MAX_RANKS workers; servers and switches
-        take fewer (worker_limits.py).
+        ConfigurationError when granularity * workers does not fit the aggregate, naming what would, and for more than
+        MAX_RANKS workers; servers and switches take fewer (worker_limits.py).
         """
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
-        if packed_sums and self.chosen_total_bits is not None:
-            return self._best_pair(self.chosen_total_bits, workers)
-        if packed_sums and isinstance(self.down_bits, int):
-            return self._requantized(self._bits_beside(self.down_bits), self.down_bits, workers)
         smallest = (1 << self.code_bits) - 1
         granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits
@@ -272,41 +224,9 @@ class ThcConfig(Settings):
             self.keeps_residuals,
             granularity=granularity,
             p=p,
-            packed_sums=packed_sums,
             rounding=self.rounding,
         )
         return ResolvedConfig(self, workers, table, value_bits)
-
-    def _best_pair(self, total: int, workers: int) -> ResolvedConfig:
-        """Return the pair of least error, of those that can be. ConfigurationError, the last pair's, when none can."""
-        resolved, refusal = [], ConfigurationError()
-        for pair in bit_pairs(total):
-            try:
-                resolved.append(self._requantized(*pair, workers))
-            except ConfigurationError as error:
-                refusal = error
-        if not resolved:
-            raise refusal
-        return min(resolved, key=ResolvedConfig.expected_error)
-
-    def _bits_beside(self, down_bits: int) -> int:
-        """Return the bits of a code where sums are requantized to so many: one fewer, as total_bits takes them."""
-        is_open = self.bits == "auto" and self.granularity == "auto" and not self.uniform_table
-        return max(_EXACT_BITS, down_bits - 1) if is_open else self.code_bits
-
-    def resolve_for_owners(self, workers: int) -> ResolvedConfig:
-        """As resolve(), for sums that stay with the rank that makes them, whatever bits they have.
-
-        A granularity that is "auto" costs no bytes then: the table of least error is taken.
-        """
-        wide = 16 if self.value_bits == "auto" else self.value_bits
-        table = self.model_copy(update={"value_bits": wide}).resolve(workers).table
-        return ResolvedConfig(self, workers, table, 8 if table.granularity * workers < 1 << 8 else wide)
-
-    def _requantized(self, bits: int, down_bits: int, workers: int) -> ResolvedConfig:
-        """Return the settings of so many bits up and down."""
-        config = self.model_copy(update={"bits": bits, "down_bits": down_bits, "total_bits": None})
-        return replace(config.resolve_for_owners(workers), down=down_table(down_bits))
 
 
 def require_thc(config: object, user: str) -> None:
@@ -317,26 +237,12 @@ def require_thc(config: object, user: str) -> None:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """ThcConfig for a number of workers: nothing "auto" is left, and sums are known to fit.
-
-    down: the table that the owner of sums requantizes them with; None: they travel as they are.
-    """
+    """ThcConfig for servers and a number of workers: nothing "auto" is left, and sums are known to fit."""
 
     config: ThcConfig
     workers: int
     table: LookupTable
     value_bits: int
-    down: LookupTable | None = None
-
-    @property
-    def sum_bits(self) -> int:
-        """Bits of a packed sum, as in the collective engine's all-gather: the fewest that all sums fit into.
-
-        Of requantized ones: bits of their codes.
-        """
-        if self.down is not None:
-            return self.down.bits
-        return (self.table.granularity * self.workers).bit_length()
 
     @property
     def error_feedback(self) -> bool:
@@ -346,14 +252,12 @@ class ResolvedConfig:
     @property
     def settings(self) -> dict[str, Any]:
         """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
-        down_bits = None if self.down is None else self.down.bits
-        chosen = {"bits": self.table.bits, "down_bits": down_bits, "error_feedback": self.error_feedback}
-        # Without adaptive_clamp, which needs no state.
-        return self.config.model_dump(exclude={"total_bits", "adaptive_clamp", *LOCAL_SETTINGS}) | chosen
+        chosen = {"bits": self.table.bits, "error_feedback": self.error_feedback}
+        return self.config.model_dump(exclude={"down_bits", *LOCAL_SETTINGS}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of tables/selection.py."""
-        return expected_error(self.table, self.workers, self.error_feedback, self.config.rounding, down=self.down)
+        return expected_error(self.table, self.workers, self.error_feedback, self.config.rounding)
 
     @property
     def decode_threshold(self) -> float:
@@ -367,18 +271,9 @@ class ResolvedConfig:
         return threshold if self.error_feedback else threshold / (1 - self.table.p)
 
     @property
-    def known_errors(self) -> KnownErrors | None:
-        """What encode leaves out of residuals, and decode or the owner of sums subtracts, where the config says so."""
-        if not self.config.subtract_rounding:
-            return None
-        return known_errors(self.table, self.workers)
-
-    @property
-    def clamp_steps(self) -> ClampSteps:
-        """How far the clamp moves out, and from where on; no steps without config.adaptive_clamp and feedback."""
-        if not (self.config.adaptive_clamp and self.error_feedback):
-            return ClampSteps(self.table.p, (), ())
-        return clamp_steps(self.table, self.workers, self.config.rounding)
+    def identity(self) -> tuple[object, ...]:
+        """What an average depends on besides the gradients: the same on all workers."""
+        return (self.shared_hash, self.table.bits, [*self.table.values], self.workers)
 
     @property
     def shared_hash(self) -> int:
@@ -390,6 +285,4 @@ class ResolvedConfig:
         config = self.config
         sizes = (config.rotation_block, config.partition_bytes)
         shared: tuple[object, ...] = (config.seed, self.decode_threshold.hex(), *sizes, config.rounding)
-        if known := self.known_errors:  # its bits: two machines could round its last digit differently
-            shared += (known.own.tobytes(), known.sum.tobytes())
         return zlib.crc32(repr(shared).encode())

@@ -135,7 +135,7 @@ def find_levels(
     def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
         return time_both_ways(process_group, levels, config, policy, slowest)
 
-    return find_nodes(process_group, nodes, two_levels, policy.collective, policy.deadline_s, measure)
+    return find_nodes(process_group, nodes, two_levels, policy.deadline_s, measure)
 
 
 def time_both_ways(
@@ -178,7 +178,6 @@ def _require_for_baseline(config: BaselineConfig, policy: CompressionPolicy) -> 
     """ConfigurationError for a policy that baselines have not."""
     route = f"baselines ({type(config).__name__})"
     policy.require_host_kernels(route)
-    policy.require_shards(route)
     if policy.exclude and isinstance(config, DenseConfig) and config.dtype is not None:
         raise ConfigurationError(
             f"CompressionPolicy(exclude): {type(config).__name__} sends all gradients in {config.dtype}, as torch's "

@@ -63,12 +63,12 @@ class PartitionSizes:
     """Sizes of partitions with these settings. Segments with scales are found once: pieces are made every round."""
 
     def __init__(self, resolved: ResolvedConfig) -> None:
-        self._block, self._without_rows = resolved.config.rotation_block, bool(resolved.clamp_steps)
+        self._block = resolved.config.rotation_block
         self._scaled: dict[tuple[int, BlockPlan], ScaledRows] = {}
 
     def scaled_rows(self, coordinates: int, plan: BlockPlan) -> ScaledRows | None:
-        """Return the segments of a partition that have scales; None without any, and with adaptive_clamp."""
-        if not plan.rows or self._without_rows:
+        """Return the segments of a partition that have scales; None without any."""
+        if not plan.rows:
             return None
         rows = self._scaled.get((coordinates, plan))
         if rows is None:

@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8, U16, value_dtype
 from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
-from byteps_thc.compressor import Compressor, received_by_all, scale_groups
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import InputError
-from byteps_thc.pipeline.fingerprint import norm_words
-from byteps_thc.transport.gloo import max_volume_bytes
+from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
+from byteps_thc.pipeline.ranks.shards import MessageLayout, share_out, shared_rotation_block
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.recorder import moved_bytes
 
 
@@ -31,7 +30,7 @@ class Comparison:
     """One scheme.
 
     nmse: |average - estimate|^2 / |average|^2, for the average over the workers, in a first step: error feedback and
-    momentum have nothing to add yet. THC has the collective engine's table. up_bits: bits per coordinate that a worker
+    momentum have nothing to add yet. THC is that among ranks. up_bits: bits per coordinate that a worker
     sends to an aggregator. sent_bits: bits per coordinate that a rank sends when ranks aggregate themselves
     (all-reduce, all-gather; for THC all-to-all and all-gather).
     """
@@ -77,31 +76,20 @@ def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | Code
 
 
 def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:
-    workers = len(gradients)
-    resolved = config.resolve(workers, packed_sums=True)
-    compressors = [Compressor(resolved, workers=workers, worker=worker) for worker in range(workers)]
-    partitions = [compressor.partition("gradient", gradients[0].numel()) for compressor in compressors]
-    workers_of = list(zip(compressors, partitions, gradients, strict=True))
-    max_norms = np.maximum.reduce([worker.measure(part, own.numpy(), round=0) for worker, part, own in workers_of])
-    first = partitions[0]
-    aggregate: U8 | U16 = np.zeros(first.padded, value_dtype(resolved.value_bits))
-    for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
-        codes = compressor.encode(partition, max_norms)
-        _core.lookup_sum(codes, resolved.table.array, aggregate, bits=resolved.table.bits, add=worker > 0)
+    ranks, columns = len(gradients), gradients[0].numel()
+    settings = RankSettings.of(config, ranks)
+    block = shared_rotation_block(columns, ranks, settings.config.rotation_block)
+    shards = share_out("gradient", _core.RotationBlocks(columns, block), (), ranks)
+    up, down = (MessageLayout.of(shards, bits) for bits in (settings.bits, settings.down.bits))
+    sent, averages = np.zeros((ranks, ranks, up.size_bytes), np.uint8), np.zeros((ranks, down.size_bytes), np.uint8)
+    codecs = [RankCodec(settings, rank) for rank in range(ranks)]
+    for codec, gradient, own in zip(codecs, gradients, sent, strict=True):
+        codec.encode(shards, [gradient.numpy()], Messages.of(own, up), 0)
+    for rank, (codec, shard) in enumerate(zip(codecs, shards, strict=True)):
+        codec.recode(shard, Messages.of(sent[:, rank], up), Messages.of(averages[rank : rank + 1], down), 0)
     estimate = torch.empty_like(gradients[0])
-    compressors[0].decode(first, *received_by_all(compressors[0], first, aggregate), estimate.numpy())
-    norms_bytes = 4 * norm_words(1, len(first.norms))
-    up_bytes = first.codes.nbytes + norms_bytes
-    return estimate, up_bytes, _collective_bytes(resolved, norms_bytes, first.padded)
-
-
-def _collective_bytes(resolved: ResolvedConfig, norms_bytes: int, codes: int) -> int:
-    """Fingerprint and norms to all ranks, codes in an all-to-all, sums in an all-gather (transport/ranks.py)."""
-    workers = resolved.workers
-    packed_bytes = codes * (resolved.table.bits + resolved.sum_bits) // 8
-    if resolved.down is not None:
-        packed_bytes += 2 * scale_groups(codes)
-    return moved_bytes(max_volume_bytes(norms_bytes, workers), workers) + moved_bytes(packed_bytes, workers)
+    codecs[0].decode(shards, Messages.of(averages, down), estimate.numpy(), 0)
+    return estimate, up.size_bytes * ranks, moved_bytes((up.size_bytes + down.size_bytes) * ranks, ranks)
 
 
 def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:

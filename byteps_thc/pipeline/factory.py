@@ -9,25 +9,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.compressor import Compressor
-from byteps_thc.config import LOCAL_SETTINGS, ResolvedConfig, ThcConfig
+from byteps_thc.config import LOCAL_SETTINGS, ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.agreement import SAME_ROWS, Questions, RankAgreement
+from byteps_thc.pipeline.agreement import SAME_MODEL, SAME_ROWS, Questions, RankAgreement
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
+from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.ranks.engine import COMMUNICATORS, rank_engine
 from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.pipeline.thc_engines import device_engine, host_engine
-from byteps_thc.transport.among_ranks import STREAMS, ranks_transport, resolve_among_ranks
-from byteps_thc.transport.communicator import Waitable
+from byteps_thc.pipeline.thc_engines import host_engine
+from byteps_thc.rank_settings import RankSettings
+from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import Introductions, chosen_table, introduce
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
-from byteps_thc.transport.ranks import HostSums
+from byteps_thc.transport.handshake import Introductions, introduce
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
@@ -37,8 +35,6 @@ from byteps_thc.worker_limits import require_packet_workers
 #: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
 #: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
-_SERVERS = "servers and switches"
-_REDUCE_SCATTERS = "FSDP2's reduce-scatters"
 
 
 def collective_engine(
@@ -47,51 +43,36 @@ def collective_engine(
     policy: CompressionPolicy,
     gradients_on: torch.device | None = None,
     communicators: Communicators | None = None,
-    *,
-    compress_alone: bool = False,
 ) -> FlatEngine:
     """Return an engine for a process group whose ranks (gloo or NCCL) are the servers too; collective.
 
     Pieces have _PIECE_BYTES of gradient at most unless config says something else. gradients_on: where gradients will
-    be, if that is known; see CompressionPolicy.kernels. communicators: see make_engine. compress_alone: see
-    device_engine. ConfigurationError when ranks have different settings, or kernels="device" cannot be had.
+    be, if that is known; see CompressionPolicy.kernels. communicators: see make_engine. ConfigurationError when ranks
+    have different settings, or kernels="device" cannot be had.
     """
     workers, worker = process_group.size(), process_group.rank()
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     communicators = communicators or Communicators(process_group, policy.deadline_s)
 
-    def resolve() -> ResolvedConfig:
-        return resolve_among_ranks(config, policy.collective, workers)
+    def resolve() -> RankSettings:
+        return RankSettings.of(config, workers)
 
     agreed = _agree(communicators, "collective", process_group, config, policy, gradients_on, resolve=resolve)
-    device, resolved = agreed.device, resolve()
-    if device is not None:
-        compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
-        return device_engine(
-            compressor, policy, communicators.of_device(), compress_alone=compress_alone, leave=communicators.close
-        )
-    return _ranks_engine(process_group, resolved, policy, communicators, agreed, sharded=False)
+    return _ranks_engine(resolve(), worker, policy, communicators, agreed, sharded=False)
 
 
 def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
-    # Its codes travel once, in one collective, and in fewer bytes than table values would.
-    policy.require_shards(_REDUCE_SCATTERS)
-    warn_of_ignored_bits(config, _REDUCE_SCATTERS, process_group.rank())
     communicators = Communicators(process_group, policy.deadline_s)
 
-    def resolve() -> ResolvedConfig:
-        return config.resolve_for_owners(process_group.size())
+    def resolve() -> RankSettings:
+        return RankSettings.of(config, process_group.size(), sharded=True)
 
     agreed = _agree(communicators, "reduce-scatter", process_group, config, policy, gradients_on, resolve=resolve)
-    device, resolved = agreed.device, resolve()
-    if device is None:
-        return _ranks_engine(process_group, resolved, policy, communicators, agreed, sharded=True)
-    compressor = open_gpu_compressor(device, resolved, workers=resolved.workers, worker=process_group.rank())
-    return device_engine(compressor, policy, communicators.of_device(), sharded=True, leave=communicators.close)
+    return _ranks_engine(resolve(), process_group.rank(), policy, communicators, agreed, sharded=True)
 
 
 @dataclass(frozen=True)
@@ -110,7 +91,7 @@ def _agree(
     policy: CompressionPolicy,
     gradients_on: torch.device | None,
     network: NetworkConfig | None = None,
-    resolve: Callable[[], ResolvedConfig] | None = None,
+    resolve: Callable[[], RankSettings] | None = None,
 ) -> _Agreed:
     """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of.
 
@@ -125,7 +106,7 @@ def _agree(
     except ConfigurationError as error:
         refusal = error  # the other ranks, which wait for this one, get it too
     try:
-        chosen = None if resolve is None else chosen_table(resolve())
+        chosen = None if resolve is None else resolve().chosen
     except ConfigurationError as error:
         unresolved = error  # on all ranks, or their settings differ
     # To servers it is all the same where codes come from.
@@ -141,35 +122,28 @@ def _agree(
 
 
 def _ranks_engine(
-    process_group: dist.ProcessGroup,
-    resolved: ResolvedConfig,
+    settings: RankSettings,
+    rank: int,
     policy: CompressionPolicy,
     communicators: Communicators,
     agreed: _Agreed,
     *,
     sharded: bool,
 ) -> FlatEngine:
-    """Return one in host memory, of `communicators`, which end with it."""
-    workers = process_group.size()
-    threads = policy.thread_count(agreed.introductions.ranks_on_this_host)
-    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
-    exact, *streams = communicators.of_host(1 + STREAMS[policy.collective])
-    compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
-    recorder = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded))
-    sums = HostSums(resolved, compressor.pool)
-    kernels = host_kernels(compressor)
+    """Return one of `communicators`, which end with it."""
 
-    return host_engine(
-        kernels,
+    def questions(communicator: Communicator) -> Questions:
+        return RankAgreement(communicator, settings.ranks, SAME_ROWS if sharded else SAME_MODEL)
+
+    return rank_engine(
+        settings,
+        rank,
         policy,
-        transport=ranks_transport(
-            policy.collective, resolved, streams, recorder, sums, kernels.device, sharded=sharded
-        ),
-        exact=exact.sum_,
-        questions=RankAgreement(exact, workers, SAME_ROWS) if sharded else RankAgreement(exact, workers),
-        # Gradients of ranks that use other parameters have other sizes, which no fingerprint gets to compare.
-        asks_first=sharded,
-        recorder=recorder,
+        # The operations of a communicator start in the order of its thread, the same on all ranks.
+        communicators.of_host(COMMUNICATORS),
+        questions,
+        sharded=sharded,
+        threads=policy.thread_count(agreed.introductions.ranks_on_this_host),
         leave=communicators.close,
     )
 
@@ -190,7 +164,6 @@ def network_engine(
     cannot be joined.
     """
     workers, worker = process_group.size(), process_group.rank()
-    policy.require_shards(_SERVERS)
     require_packet_workers(workers)
     communicators = communicators or Communicators(process_group, policy.deadline_s)
     agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
@@ -251,7 +224,6 @@ def make_server_engine(
             "compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
-    policy.require_shards(_SERVERS)
     device = device_of(None, config, policy, None, needs_nccl=False, tried=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
     collect_forgotten()  # which may be in the same job

@@ -57,12 +57,11 @@ class Known:
 class Fingerprints:
     """The pieces that a worker knows, to tell what another worker averages instead.
 
-    resolved: what else the average depends on. worker: this one.
+    settings: what else the average depends on (ResolvedConfig.identity). worker: this one.
     """
 
-    def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
-        table = resolved.table
-        self._settings = (arithmetic_version(), resolved.shared_hash, table.bits, [*table.values], resolved.workers)
+    def __init__(self, settings: tuple[object, ...], worker: int) -> None:
+        self._settings = (arithmetic_version(), *settings)
         self._worker = worker
         self._known: dict[tuple[tuple[str, ...], int, str, str], Known] = {}
         self._scale = self._scale_before = 1.0
@@ -244,7 +243,7 @@ class HostAgreement(Agreement):
     """In host memory. resolved, worker: see Fingerprints."""
 
     def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
-        self._fingerprints = Fingerprints(resolved, worker)
+        self._fingerprints = Fingerprints(resolved.identity, worker)
 
     def use_loss_scale(self, scale: float) -> None:
         """See Agreement."""

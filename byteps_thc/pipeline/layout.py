@@ -25,8 +25,8 @@ from byteps_thc.pipeline.staging import Staging
 class Layout:
     """Made of the first gradient of its kind, for all that follow. Tensors are on `device`, where the kernels work.
 
-    parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed. exact:
-    columns (start, stop) that travel exactly; exact_values: memory for them, once there were any. cleared: spans of the
+    parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed.
+    tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel exactly; exact_values: memory for them, once there were any. cleared: spans of the
     flat gradient that are not compressed, padding included. all_exact: nothing is large enough to be compressed.
     staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
     in every one. pieces_carry_all: nothing travels beside them. pieces_take_exact: when a round is compressed they take
@@ -40,6 +40,7 @@ class Layout:
         parameters: tuple[ParameterSlice, ...],
         *,
         compressed: int,
+        tensors: Iterable[tuple[int, int]],
         exact: Sequence[tuple[int, int]],
         cleared: Sequence[tuple[int, int]],
         device: torch.device,
@@ -50,6 +51,7 @@ class Layout:
         self.size = extent.rows * extent.columns
         self.names = frozenset(parameter.name for parameter in parameters)
         self.compressed, self.all_exact = compressed, not compressed
+        self.tensors = tuple(tensors)
         self.staging = staging
         self.exact_index, self.clear_index = _index(exact, device), _index(cleared, device)
         self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
@@ -77,6 +79,7 @@ class Layout:
             contents,
             buffer.parameters,
             compressed=size - sum(stop - start for start, stop in exact) if len(exact) < len(buffer.parameters) else 0,
+            tensors=((part.start, part.stop) for part in compressed),
             exact=exact,
             cleared=[*exact, *_gaps(buffer.parameters, size)],
             device=device,
@@ -88,7 +91,8 @@ class Layout:
         """Return that of a gradient with a row for every rank."""
         contents = Contents(repr(matrix.key), matrix.parameters)
         # Shards of later ranks may be shorter than the first one's, and are padded.
-        plan = _plan((), (part for part in matrix.compressed if part.start < matrix.columns))
+        first_row = [part for part in matrix.compressed if part.start < matrix.columns]
+        plan = _plan((), first_row)
         same = f"{contents.layout} {plan}".rstrip()
         return cls(
             Extent(
@@ -103,6 +107,7 @@ class Layout:
             contents,
             matrix.compressed,
             compressed=sum(part.size for part in matrix.compressed),
+            tensors=((part.start, part.stop) for part in first_row),
             exact=matrix.exact,
             cleared=[(gap.start, gap.stop) for gap in matrix.gaps],
             device=device,

@@ -155,7 +155,7 @@ class ThcPiece(Piece):
             named, extent.plan, residuals, self._transfer, tools.transport.codes_per_chunk, beside
         )
         names = [row[0][0] for row in named]
-        identity = _identity(extent, names, self.span, joint=tools.rows.joint)
+        identity = identity_of(extent, names, self.span, joint=tools.rows.joint)
         self._message = tools.agreement.message(*identity, self._rows)
         self._decoded = self._rows[tools.rows.worker if extent.sharded and not tools.rows.joint else 0]
         self._gradient: Sequence[Any] = ()
@@ -196,12 +196,9 @@ class ThcPiece(Piece):
 
     def sum(self, then: Callable[[], object] | None = None) -> None:
         """See Piece."""
-        self._transfer.wait_codes()
-        with self._tools.working("encode_ms"):
-            self._transfer.sum(self._decoded.requantize)
-            if then is not None:
+        if then is not None:
+            with self._tools.working("encode_ms"):
                 then()
-        self._transfer.send_sums()
 
     def decode(self, out: Any) -> None:
         """See Piece."""
@@ -243,7 +240,9 @@ class GradientPieces:
         return self._make() if self._kept is None else self._kept
 
 
-def _identity(extent: Extent, names: Sequence[str], span: slice, *, joint: bool) -> tuple[Sequence[str], int, str, str]:
+def identity_of(
+    extent: Extent, names: Sequence[str], span: slice, *, joint: bool
+) -> tuple[Sequence[str], int, str, str]:
     """Return what identifies a piece, for Agreement.message(): names, elements of a row, label, layout."""
     columns = span.stop - span.start
     if joint:

@@ -9,7 +9,7 @@ import numpy as np
 
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.compressor import LARGEST_NORM, Compressor, scale_groups
+from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.transport.transport import Transfer
 
@@ -46,13 +46,6 @@ class Row(Protocol):
 
     def finite(self) -> Any:
         """Whether max_norms are finite, so that residuals are kept: a bool, or a tensor of one element."""
-
-    def requantize(self, received: Any | None, sums: Any, codes: Any, scales: Any) -> None:
-        """Write what this worker sends of the sums of its shard, whose size they have, where the settings say so.
-
-        What of the shard is behind the end of the row is left as it is. received: all workers' codes of the shard, of
-        which the sums are to be written first; None: they are there, as they are in host memory.
-        """
 
     def decode(self, sums: Any, contributions: Any, out: Any) -> None:
         """Write the average to out; arguments as Transfer.aggregate() gives them."""
@@ -183,19 +176,6 @@ class PartitionRow(Row):
     def finite(self) -> bool:
         """See Row."""
         return bool((self.max_norms <= LARGEST_NORM).all())
-
-    def requantize(self, received: None, sums: U8 | U16, codes: U8, scales: U16) -> None:  # noqa: ARG002
-        """See Row."""
-        compressor = self._compressor
-        # Ranks in host memory that requantize: servers do it all themselves.
-        assert isinstance(compressor, Compressor)
-        down = compressor.resolved.down
-        assert down is not None
-        first = compressor.worker * sums.size
-        count = min(sums.size, self.partition.padded - first)
-        if count > 0:
-            codes = codes[: count * down.bits // 8]
-            compressor.requantize(self.partition, sums[:count], codes, scales[: scale_groups(count)], first=first)
 
     def decode(self, sums: U8 | U16, contributions: U8 | U16, out: Any) -> None:
         """See Row."""

@@ -12,7 +12,6 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.names import matches_any, unmatched
 from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
-from byteps_thc.transport.transport import Collective
 from byteps_thc.transport.warn_once import warn_once
 
 
@@ -48,8 +47,7 @@ class CompressionPolicy(Settings):
     rows: _Patterns = ()
     """parameters, by patterns as in exclude, whose rows have a scale each, as the weights of nn.Embedding and
     nn.EmbeddingBag have without being named: a row that is zero on all ranks stays zero, and a row of small gradients
-    gets a small error. A row is what lies behind an index of the first dimension; it costs 4 bytes each way. With
-    adaptive_clamp rows have no scales"""
+    gets a small error. A row is what lies behind an index of the first dimension; it costs 4 bytes each way"""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
     backward: evaluation, a checkpoint, loading data"""
@@ -61,11 +59,6 @@ class CompressionPolicy(Settings):
     cuda_graphs: bool = False
     """of no effect, and True is a warning: a bucket takes few launches, and they are no longer recorded as CUDA graphs,
     which was experimental"""
-    collective: Collective = "shards"
-    """how ranks sum without servers. shards: each rank sums a share of all codes, in as few bits as they need.
-    all_reduce: an all-reduce of the process group adds table values of 8 bits, four in an int32: one collective in
-    place of two, which networks that add integers aggregate on their way, but more bytes. For DDP, HSDP and ThcReducer
-    """
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -129,14 +122,6 @@ class CompressionPolicy(Settings):
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
                 "a ThcConfig with DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
-            )
-
-    def require_shards(self, route: str) -> None:
-        """ConfigurationError for collective="all_reduce", which this route has not. route: what errors call it."""
-        if self.collective != "shards":
-            raise ConfigurationError(
-                f'CompressionPolicy(collective="{self.collective}"): {route} have no all-reduce of table values: leave '
-                "collective out, or use a ThcConfig with DDP, HSDP or ThcReducer and without servers"
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:

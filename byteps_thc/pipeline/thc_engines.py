@@ -10,10 +10,6 @@ from torch import Tensor
 
 from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
-from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
-from byteps_thc.pipeline.device.rows import DeviceFigures, DeviceRows
-from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import HostAgreement
@@ -25,16 +21,13 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.scheme import ThcScheme
-from byteps_thc.pipeline.staging import Staging, make_device_staging
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
-from byteps_thc.transport.among_ranks import STREAMS, ranks_transport
-from byteps_thc.transport.communicator import Communicator, ExactSum
-from byteps_thc.transport.recorder import PlainCollective
+from byteps_thc.transport.communicator import ExactSum
 from byteps_thc.transport.transport import Transport
 
 if TYPE_CHECKING:  # it needs Triton
-    from byteps_thc.gpu import GpuCompressor
+    pass
 
 
 def host_engine(
@@ -80,65 +73,6 @@ def host_engine(
         questions=questions,
         asks_first=asks_first,
         alone=compressor.workers == 1,
-        clock=clock,
-        leave=leave,
-    )
-
-
-def device_engine(
-    compressor: GpuCompressor,
-    policy: CompressionPolicy,
-    communicator: Communicator,
-    *,
-    sharded: bool = False,
-    compress_alone: bool = False,
-    leave: Callable[[], None] | None = None,
-) -> FlatEngine:
-    """Return an engine among ranks that puts everything on a stream of its own: no call waits for the device.
-
-    compressor: with the transport's table, on the device. communicator: of tensors there; nobody else's. Deadlines are
-    the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a
-    reduce-scatter. compress_alone: compress also with one worker, which has nothing to average: for tests and
-    measurements. leave: see FlatEngine.
-    """
-    device, resolved = compressor.device, compressor.resolved
-    recorder = StatsRecorder(PlainCollective.among_ranks(compressor.workers, sharded=sharded))
-    stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
-    agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
-    state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device, compressor.config.residual_dtype)))
-
-    tools = PieceTools(
-        DeviceRows(compressor, packed=not sharded and policy.collective == "shards"),
-        ranks_transport(
-            policy.collective,
-            resolved,
-            [communicator] * STREAMS[policy.collective],
-            recorder,
-            compressor,
-            device,
-            sharded=sharded,
-        ),
-        agreement,
-        DeviceFigures(recorder),
-        clock,
-        rollback,
-        exact=communicator.sum_,
-        timed=False,
-    )
-
-    def staging(gradient: Tensor) -> Staging | None:
-        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
-
-    return FlatEngine(
-        compressor.config,
-        policy,
-        Place(device, stream, in_stream=True, staging=staging),
-        state,
-        ThcScheme(tools, lambda: state.residuals, _same),
-        figures=tools.figures,
-        exact=agreement.spoiled(communicator.sum_),
-        questions=agreement,
-        alone=compressor.workers == 1 and not compress_alone and not sharded,
         clock=clock,
         leave=leave,
     )

@@ -30,31 +30,6 @@ The solver minimises one worker's cost for each (granularity, p). Tables solved 
 is the square of a sum over intervals, so that a multiplier is searched around the same dynamic program) were tried for
 4, 8 and 17 workers: the same tables at the granularities that are chosen here (14 to 17, 38), 0 to 3 % less elsewhere.
 
-A server or switch sends sums of 8 or 16 bits, whatever the granularity is. Where sums are packed into as many bits as
-granularity * n needs (the collective engine), a smaller granularity saves bytes. Of the best table for every width of
-a sum, the one is taken that minimises
-
-    criterion * (bits + sum bits)^BYTES_WEIGHT
-
-so that 1 % more bytes, of codes and sums together, must buy a criterion that is 2/3 % less. That is generous to sums:
-another bit of code costs two bits in all and divides the error by more than three. `thc tables auto --engine
-collective` prints what there was to choose from.
-
-Where the owner of a sum requantizes it (down_bits; csrc/thc/requantize.h), the granularity costs no bytes: the best
-table whose sums fit 16 bits is taken. A second error is added, of the sum itself: about normal coordinates, scaled so
-that the largest of 256 is at the end of the grid, are rounded without bias to 2^down_bits points. The tables for that
-are those of p = 1/512, whose clamp is at 3.1; the largest of 256 normal coordinates is 2.9 in the mean. Of p = 1/100 to
-1/1500 this one errs least, or within 0.2 % of it, at all widths. In units of the energy that the average has, the error
-is the table's cost within 1 % (5 bits: 4.55e-3 computed, 4.56e-3 measured on 256000 coordinates). The average of n
-independent gradients and residuals has the energy (1 + R) / n, so that the criteria become
-
-    with error feedback      minimise  (average_cost(n) + clamp_cost + down cost) / (1 - d)
-    without error feedback   minimise  (average_cost(n) + clamp_cost + down cost - p^2) / (1 - p)^2
-
-total_bits takes the pair bits + down_bits, both 4 to 8, for which that is least. A bit divides a cost by about four,
-and stratified rounding halves the first: 6 + 6 of 12, and of 11 the odd one goes down, 5 + 6. The more gradients agree,
-the more of the error is that of the hop down, which averages nothing.
-
 Of many workers (up to worker_limits.MAX_RANKS) nothing is special: stratified rounding leaves about half of a worker's
 noise, and all committed granularities fit 16 bits. What is solved for 6 bits is coarser where the sums need it.
 """
@@ -87,27 +62,13 @@ SOLVED_P = {
 }
 #: With error feedback: the most of a gradient's energy that a table may leave to the residual.
 MOST_LOST = 0.9
-#: Bits of codes of requantized sums, and the granularity and p of their tables.
-DOWN_BITS, DOWN_GRANULARITY, DOWN_P = (4, 5, 6, 7, 8), 255, 1 / 512
-#: What total_bits may be.
-LEAST_TOTAL_BITS, MOST_TOTAL_BITS = 2 * DOWN_BITS[0], 2 * DOWN_BITS[-1]
-#: How much of a percent the error must fall for a percent of bytes, where sums are packed.
-BYTES_WEIGHT = 2 / 3
 
 
 def expected_error(
-    table: LookupTable,
-    workers: int,
-    error_feedback: bool,
-    rounding: RoundingMode = "stratified",
-    *,
-    down: LookupTable | None = None,
+    table: LookupTable, workers: int, error_feedback: bool, rounding: RoundingMode = "stratified"
 ) -> float:
-    """Return the criterion above, in units of the average's energy; infinity where feedback diverges.
-
-    down: the table of requantized sums.
-    """
-    noise = table.average_cost(workers, rounding) + (0.0 if down is None else down.cost)
+    """Return the criterion above, in units of the average's energy; infinity where feedback diverges."""
+    noise = table.average_cost(workers, rounding)
     if not error_feedback:
         return (noise + table.clamp_cost - table.p**2) / (1 - table.p) ** 2
     lost = table.cost + table.clamp_cost
@@ -165,10 +126,9 @@ def best_table(
     *,
     granularity: int | None = None,
     p: float | None = None,
-    packed_sums: bool = False,
     rounding: RoundingMode = "stratified",
 ) -> LookupTable:
-    """Return the candidate of least expected_error(); packed_sums: bytes count, too, as said above.
+    """Return the candidate of least expected_error().
 
     ConfigurationError as candidates(), and when error feedback diverges with all of them.
     """
@@ -176,24 +136,7 @@ def best_table(
     errors = {table: expected_error(table, workers, error_feedback, rounding) for table in tables}
     if min(errors.values()) == math.inf:
         raise ConfigurationError(diverges_message(tables))
-    weight = BYTES_WEIGHT if packed_sums else 0.0
-    return min(errors, key=lambda table: errors[table] * total_bits(table, workers) ** weight)
-
-
-@lru_cache
-def down_table(bits: int) -> LookupTable:
-    """Return the table that sums are requantized with to codes of so many bits, one of DOWN_BITS."""
-    return LookupTable.solve(bits, DOWN_GRANULARITY, DOWN_P)
-
-
-def bit_pairs(total: int) -> list[tuple[int, int]]:
-    """Return what total_bits has to choose from: bits of a code and of that of a requantized sum."""
-    return [(bits, total - bits) for bits in DOWN_BITS if total - bits in DOWN_BITS]
-
-
-def total_bits(table: LookupTable, workers: int) -> int:
-    """Return the bits of a coordinate up and down, where sums are packed."""
-    return table.bits + (table.granularity * workers).bit_length()
+    return min(errors, key=errors.__getitem__)
 
 
 def diverges_message(tables: Sequence[LookupTable]) -> str:

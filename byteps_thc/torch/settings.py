@@ -108,7 +108,6 @@ class ThcCompression(Settings, NetworkSettings):
             raise ValueError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
         if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:
             raise ValueError(f"{self.lane_count} lanes cannot share a DPDK device: lanes=1")
-        self.policy.require_shards("BytePS's servers, thc-ps and switches")
         return self
 
     @property

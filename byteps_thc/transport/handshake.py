@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc.arithmetic import arithmetic_version, version_name
-from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.host import host_identity
@@ -103,17 +102,6 @@ def _named(ranks: Sequence[int]) -> str:
     first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
     more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
     return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
-
-
-def chosen_table(resolved: ResolvedConfig) -> dict[str, Any]:
-    """Return what the settings have come to, for introduce()."""
-    table, down = resolved.table, resolved.down
-    return {
-        "table": [*table.values],
-        "threshold": resolved.decode_threshold.hex(),
-        "value_bits": resolved.value_bits,
-        "table of requantized sums": None if down is None else [*down.values],
-    }
 
 
 def all_have_same(communicator: Communicator, fingerprint: int, between: Communicator | None = None) -> bool:

@@ -25,7 +25,6 @@ from byteps_thc.transport.handshake import Gather, gather_by_rank, require_equal
 from byteps_thc.transport.host import host_of, node_identity
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.transport.mesh import MeshGroups, counted
-from byteps_thc.transport.transport import Collective
 from byteps_thc.transport.warn_once import warn_once
 
 #: auto: the faster way if nodes allow two levels. levels: two levels if nodes allow it. flat: one, over all ranks.
@@ -83,7 +82,6 @@ def find_nodes(
     process_group: dist.ProcessGroup,
     nodes: Nodes,
     config: ThcConfig | None,
-    collective: Collective,
     deadline_s: float,
     measure: Measure,
 ) -> MeshGroups | None:
@@ -119,7 +117,7 @@ def find_nodes(
             measured = f' (nodes="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
         _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
         dear = levels is None and times is None
-        if dear and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
+        if dear and (warning := cost_of_one_level(nodes, found, config, ring=ring)):
             warn_once(warning)
     return levels
 
@@ -171,7 +169,7 @@ def chosen_levels(names: Sequence[str], *, two: bool) -> str:
 
 
 def cost_of_one_level(
-    asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, collective: Collective, *, ring: bool
+    asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool
 ) -> str | None:
     """Return what one level costs these nodes, of such ranks, in words; None: that need not be said.
 
@@ -181,7 +179,7 @@ def cost_of_one_level(
     if len(sizes) == 1 or max(sizes) == 1:
         return None
     with suppress(ConfigurationError):  # which all ranks will get where the settings are compared
-        sent = link_bytes(sizes, config, collective, ring=ring)
+        sent = link_bytes(sizes, config, ring=ring)
         uneven = len(set(sizes)) > 1
         if asked == "flat" and sent.flat <= sent.bf16:
             return None  # whoever asks for it need not be told

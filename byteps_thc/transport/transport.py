@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 #: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
 #: gradient (pipeline/fingerprint.py).
 FINGERPRINT_WORDS = 2
-
-#: How ranks sum without servers: see CompressionPolicy.
-Collective = Literal["shards", "all_reduce"]
-
-
-class Requantize(Protocol):
-    """Makes of the sums of a shard what travels of them; see piece_rows.Row."""
-
-    def __call__(self, received: Any | None, sums: Any, codes: Any, scales: Any) -> None:
-        """Write codes and scales of sums. received: [workers, bytes], codes of which the sums are written first."""
 
 
 class Transfer(Protocol):
@@ -46,18 +36,6 @@ class Transfer(Protocol):
     def send_codes(self) -> None:
         """Start the sum of the table values of `codes`."""
 
-    def wait_codes(self) -> None:
-        """Wait for what sum() needs; nothing where others sum."""
-        return
-
-    def sum(self, requantize: Requantize) -> None:  # noqa: ARG002
-        """Do this worker's share of the summing; nothing where others sum. requantize: of the row that is decoded."""
-        return
-
-    def send_sums(self) -> None:
-        """Send on what sum() has made; nothing where others sum, or nobody else needs it."""
-        return
-
     def wait_sums(self) -> None:
         """Wait for what aggregate() needs."""
 
@@ -66,8 +44,6 @@ class Transfer(Protocol):
         Transport.codes_per_chunk of them.
 
         uint8 or uint16 (value_bits); on a device sums as they have travelled, and None: all workers are in all of them.
-        Of requantized sums: uint8, values of their table, and uint16, their scales; on a device uint8[workers, bytes],
-        what all workers have sent, and None.
         """
 
 

@@ -84,7 +84,7 @@ class DeviceAgreement(Agreement, Questions):
     def __init__(self, resolved: ResolvedConfig, worker: int, device: torch.device, communicator: Communicator) -> None:
         self.device = device
         self._communicator = communicator
-        self._fingerprints = Fingerprints(resolved, worker)
+        self._fingerprints = Fingerprints(resolved.identity, worker)
         self._pieces: list[Known] = []
         self._questions: dict[tuple[Contents, int], DeviceMessage] = {}
         #: see Message

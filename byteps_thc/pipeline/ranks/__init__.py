@@ -1,0 +1,1 @@
+"""Ranks that decode each other's codes: the pieces of their gradients."""

@@ -1,0 +1,74 @@
+"""The engine among ranks that decode each other's codes, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from byteps_thc import _core
+from byteps_thc.pipeline.agreement import Questions
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.fingerprint import Fingerprints
+from byteps_thc.pipeline.flat_engine import FlatEngine, Place
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.ranks.codec import RankCodec
+from byteps_thc.pipeline.ranks.figures import RankFigures
+from byteps_thc.pipeline.ranks.piece import RankScheme, RankTools
+from byteps_thc.pipeline.staging import make_staging
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.rank_settings import RankSettings
+from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.rank_messages import RankMessages
+from byteps_thc.transport.recorder import PlainCollective
+
+_CPU = torch.device("cpu")
+#: Communicators of an engine: for what is asked and summed exactly, for codes, and for averages.
+COMMUNICATORS = 3
+
+
+def rank_engine(
+    settings: RankSettings,
+    rank: int,
+    policy: CompressionPolicy,
+    communicators: Sequence[Communicator],
+    questions: Callable[[Communicator], Questions],
+    *,
+    sharded: bool,
+    threads: int,
+    leave: Callable[[], None],
+) -> FlatEngine:
+    """Return an engine in host memory with a thread for each stage.
+
+    communicators: COMMUNICATORS of host tensors. questions: makes what asks the other ranks. sharded: for a
+    reduce-scatter. threads: of the kernels. leave: see FlatEngine.
+    """
+    exact, to_owners, of_owners = communicators
+    recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
+    pool = _core.ThreadPool(threads) if threads > 1 else None
+    state = EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder)
+    clock = WorkClock()
+    tools = RankTools(
+        RankCodec(settings, rank, pool),
+        RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU),
+        Fingerprints(settings.identity, rank),
+        recorder,
+        clock,
+    )
+    return FlatEngine(
+        settings.config,
+        policy,
+        Place(_CPU, SideStream(_CPU), in_stream=False, staging=lambda gradient: make_staging(gradient, recorder)),
+        state,
+        RankScheme(tools),
+        figures=RankFigures(recorder),
+        exact=exact.sum_,
+        questions=questions(exact),
+        # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
+        asks_first=sharded,
+        alone=settings.ranks == 1,
+        clock=clock,
+        leave=leave,
+    )

@@ -1,0 +1,251 @@
+"""A piece of a gradient among ranks that decode each other's codes:
+
+    measure: encode -> [codes travel] -> sum: decode, average, encode -> [averages travel] -> decode
+
+Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
+them see all fingerprints, and get the same error before the first average is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc import _core
+from byteps_thc.arrays import F32, gradient_view
+from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, Fingerprints
+from byteps_thc.pipeline.layout import Layout
+from byteps_thc.pipeline.partitioning import column_spans, even_spans
+from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, Round, identity_of
+from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
+from byteps_thc.pipeline.ranks.shards import (
+    MessageLayout,
+    block_ends,
+    row_shards,
+    share_out,
+    shared_rotation_block,
+)
+from byteps_thc.pipeline.scheme import Scheme
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.transport.communicator import Waitable
+from byteps_thc.transport.rank_messages import RankMessages
+
+
+@dataclass(frozen=True)
+class RankTools:
+    """What the pieces of an engine share."""
+
+    codec: RankCodec
+    messages: RankMessages
+    fingerprints: Fingerprints
+    recorder: StatsRecorder
+    clock: WorkClock
+
+    @contextmanager
+    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
+        """Count the block as work, and its time as that figure."""
+        with self.clock.working():
+            start = perf_counter()
+            yield
+            self.recorder.add_time(**{figure: (perf_counter() - start) * 1e3})
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What of a piece is not compressed. columns: that travel exactly, in every row. holes: of each row, all that is
+    not compressed; None: nothing.
+    """
+
+    columns: Sequence[int]
+    holes: Sequence[Tensor | None]
+
+
+class PiecePlan:
+    """What is known of a piece before its first round: some columns of a gradient. See Extent and Beside.
+
+    tensors: (start, stop) of what is compressed, in columns of the piece.
+    """
+
+    def __init__(
+        self, tools: RankTools, extent: Extent, span: slice, tensors: Iterable[tuple[int, int]], beside: Beside
+    ) -> None:
+        settings = tools.codec.settings
+        columns, ranks, largest = span.stop - span.start, settings.ranks, settings.config.rotation_block
+        block = largest if extent.sharded else shared_rotation_block(columns, ranks, largest)
+        blocks = _core.RotationBlocks(columns, block, block_ends(columns, tensors, extent.plan.within(span).rows))
+        names = [extent.name(row, span) for row in range(extent.rows)]
+        self.span, self.sharded = span, extent.sharded
+        if extent.sharded:
+            self.shards = row_shards(names, blocks, len(beside.columns))
+        else:
+            self.shards = share_out(names[0], blocks, beside.columns, ranks)
+        self.up = MessageLayout.of(self.shards, settings.bits)
+        self.down = self.up if extent.sharded else MessageLayout.of(self.shards, settings.down.bits)
+        self.exact_columns = torch.tensor(beside.columns, dtype=torch.int64) if beside.columns else None
+        self.holes = beside.holes
+        self.identity = tools.fingerprints.of(*identity_of(extent, names, span, joint=False))
+
+
+class RankPiece(Piece):
+    """A piece in a round, in host memory."""
+
+    def __init__(self, tools: RankTools, plan: PiecePlan, round: int) -> None:
+        self._tools, self._plan, self._round = tools, plan, round
+        self._own = plan.shards[tools.codec.rank]
+        self._work: Waitable
+        self._sent: Tensor
+        self._arrived: Tensor  # codes, later averages
+
+    @override
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """Send all of it; the gradient, [rows, columns], may be changed when this returns."""
+        tools, plan = self._tools, self._plan
+        self._sent, self._arrived = (tools.messages.take(plan.up.size_bytes) for _ in range(2))
+        with tools.working("encode_ms"):
+            messages = Messages.of(self._sent.numpy(), plan.up)
+            messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(plan.identity, round)
+            _take_exact(plan, gradient, messages)
+            tools.codec.encode(plan.shards, [gradient_view(row) for row in gradient], messages, round)
+        self._work = tools.messages.all_to_all(self._arrived, self._sent)
+        tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
+
+    @override
+    def encode(self) -> None:
+        """Do nothing: the codes are on their way."""
+
+    @override
+    def sum(self, then: Callable[[], object] | None = None) -> None:
+        """See Piece. InputError, on all ranks, unless all average the same."""
+        tools, plan = self._tools, self._plan
+        self._work.wait()
+        tools.messages.give_back(self._sent)
+        received = Messages.of(self._arrived.numpy(), plan.up)
+        self._require_same(received)
+        if plan.sharded:
+            return
+        averages = tools.messages.take(plan.down.size_bytes)
+        own = averages[tools.codec.rank]
+        with tools.working("encode_ms"):
+            sent = Messages.of(own.numpy()[np.newaxis], plan.down)
+            sent.exact[0] = _average_exact(received)
+            tools.codec.recode(self._own, received, sent, self._round)
+        tools.messages.give_back(self._arrived)
+        self._arrived = averages
+        self._work = tools.messages.all_gather(averages, own)
+
+    @override
+    def decode(self, out: Tensor) -> None:
+        tools, plan = self._tools, self._plan
+        if not plan.sharded:
+            self._work.wait()
+        arrived = Messages.of(self._arrived.numpy(), plan.down)
+        with tools.working("decode_ms"):
+            if plan.sharded:
+                tools.codec.average(self._own, arrived, gradient_view(out), self._round)
+                exact = _average_exact(arrived)
+            else:
+                tools.codec.decode(plan.shards, arrived, gradient_view(out), self._round)
+                exact = np.concatenate(
+                    [own[: _size(shard.exact)] for own, shard in zip(arrived.exact, plan.shards, strict=True)]
+                )
+            if plan.exact_columns is not None:
+                out.index_copy_(0, plan.exact_columns, torch.from_numpy(exact).to(out.dtype))
+        tools.messages.give_back(self._arrived)
+
+    def _require_same(self, received: Messages) -> None:
+        fingerprints, identity = self._tools.fingerprints, self._plan.identity
+        largest, complement = received.words[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
+        if (largest, complement) != fingerprints.words(identity, self._round):
+            raise fingerprints.mismatch(identity, self._round, (largest, complement), "No average was written")
+
+
+def _take_exact(plan: PiecePlan, rows: Tensor, messages: Messages) -> None:
+    """Put what travels exactly into the messages, and zeros where nothing is compressed."""
+    if plan.exact_columns is not None:
+        values = rows.index_select(1, plan.exact_columns).float().numpy().reshape(-1)
+        for shard, exact in zip(plan.shards, messages.exact, strict=True):
+            exact[: _size(shard.exact)] = values[shard.exact]
+    for row, hole in zip(rows, plan.holes, strict=True):
+        if hole is not None:
+            row.index_fill_(0, hole, 0.0)
+
+
+def _average_exact(received: Messages) -> F32:
+    """Return the averages of the own shard's exact values, added in the order of ranks."""
+    with np.errstate(all="ignore"):  # Inf and NaN are values as any
+        average: F32 = np.add.accumulate(received.exact, axis=0)[-1] / np.float32(len(received.exact))
+    return average
+
+
+class RankScheme(Scheme):
+    """Codes that ranks decode."""
+
+    measures_residuals = True  # there are none
+    compresses = True
+
+    def __init__(self, tools: RankTools) -> None:
+        self._tools = tools
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._tools.fingerprints.use_loss_scale(scale)
+
+    @override
+    def prepare(self, layout: Layout) -> None:
+        if layout.all_exact:
+            return
+        layout.pieces_take_exact = True
+        layout.pieces = partial(_of_round, self._tools, [*piece_plans(self._tools, layout)])
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+def _of_round(tools: RankTools, plans: Sequence[PiecePlan], round: Round) -> Iterator[PlacedPiece]:
+    if round.compress:
+        for plan in plans:
+            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.span, last=plan is plans[-1])
+
+
+def piece_plans(tools: RankTools, layout: Layout) -> Iterator[PiecePlan]:
+    """Give the plans of the pieces of a gradient, for all rounds."""
+    extent, config = layout.extent, tools.codec.settings.config
+    if extent.sharded:
+        spans = column_spans(extent.rows, extent.columns, config)
+    else:
+        spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block)
+    for span in spans:
+        yield PiecePlan(tools, extent, span, _within(layout.tensors, span), _beside(layout, span))
+
+
+def _beside(layout: Layout, span: slice) -> Beside:
+    columns = [column for start, stop in _within(layout.exact, span) for column in range(start, stop)]
+    holes = []
+    for row in range(layout.rows):
+        first = row * layout.columns
+        within = [*_within(layout.cleared, slice(first + span.start, first + span.stop))]
+        ranges = [torch.arange(start, stop) for start, stop in within]
+        holes.append(torch.cat(ranges) if ranges else None)
+    return Beside(columns, holes)
+
+
+def _within(spans: Iterable[tuple[int, int]], window: slice) -> Iterator[tuple[int, int]]:
+    """Give the parts of (start, stop) in a window, counted from its beginning."""
+    for start, stop in spans:
+        if start < window.stop and stop > window.start:
+            yield max(start, window.start) - window.start, min(stop, window.stop) - window.start
+
+
+def _size(cut: slice) -> int:
+    return cut.stop - cut.start
