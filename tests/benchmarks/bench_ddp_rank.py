@@ -16,12 +16,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, thc_hook
+from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 
 WIDTH, LAYERS, ROWS = 1024, 24, 4
-#: sums of four table values up to 15 take 6 bits
-SIX_BIT_SUMS = ThcConfig(granularity=15)
-ALL_REDUCE = CompressionPolicy(collective="all_reduce")
 
 
 def make_model() -> nn.Module:
@@ -69,12 +66,8 @@ def make_schemes(prepare: Prepare, server: str) -> dict[str, Scheme]:
     return {
         "fp32": Scheme(make_model(), prepare),
         "bf16": Bf16(make_model(), prepare),
-        "thc": Thc(prepare, ThcState(None, ThcConfig())),
-        "thc_feedback": Thc(prepare, ThcState(None, ThcConfig(error_feedback=True))),
-        "thc_exact": Thc(prepare, ThcState(None, ThcConfig(bits=4))),
-        "thc_6bit": Thc(prepare, ThcState(None, SIX_BIT_SUMS)),
-        "thc_all_reduce": Thc(prepare, ThcState(None, ThcConfig(), policy=ALL_REDUCE)),
-        "thc_all_reduce_6bit": Thc(prepare, ThcState(None, ThcConfig(bits=6), policy=ALL_REDUCE)),
+        "thc_5": Thc(prepare, ThcState(None, ThcConfig(bits=5))),
+        "thc_4": Thc(prepare, ThcState(None, ThcConfig(bits=4))),
         "thc_ps": Thc(prepare, ThcState(None, ThcConfig(), network=NetworkConfig(servers=[server], job=1))),
     }
 
