@@ -140,6 +140,12 @@ TEST_P(Nearest, EncodeEqualsNaive) {
   }
 }
 
+/// Sums of the largest block have the most levels.
+TEST_P(Nearest, EncodeOfTheLargestBlockEqualsNaive) {
+  const Case of{5, kMaxRotationBlock, kMaxRotationBlock};
+  expect_same<Encoded>([&](const Kernels& kernels) { return encode(kernels, of, normal_floats(of.size), Cells(5)); });
+}
+
 TEST_P(Nearest, DecodeAndRecodeEqualNaive) {
   for (unsigned bits = 1; bits <= kMaxPointBits; ++bits) {
     for (const Case& of : cases(bits)) {

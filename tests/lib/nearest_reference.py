@@ -56,8 +56,11 @@ def _signs(blocks: list[Block], key: Key, down: bool) -> F32:
 
 
 def _dot(x: F32, y: F32) -> np.float32:
-    """<x, y>: products and sums in float32, in 16 lanes, the lanes pairwise."""
-    lanes = np.add.accumulate((x * y).reshape(-1, _DOT_LANES), axis=0)[-1]
+    """<x, y>: products and sums in float32, vectors of 16 lanes as a balanced binary tree, then lanes pairwise."""
+    vectors = (x * y).reshape(-1, _DOT_LANES)
+    while len(vectors) > 1:
+        vectors = vectors[::2] + vectors[1::2]
+    lanes = vectors[0]
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
     return np.float32(lanes[0])

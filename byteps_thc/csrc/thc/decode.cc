@@ -25,7 +25,7 @@ template <class Sum>
 struct LoadDequantized {
   const std::uint8_t* sums;  // bytes: lanes may be unaligned
   const AffineMap* maps;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return mapped(i, sum(i)); }
+  HWY_INLINE VF operator()(std::size_t i) const { return mapped(i, sum(i)); }
   HWY_INLINE VF sum(std::size_t i) const {
     const hn::RebindToSigned<DF> di;
     const hn::Rebind<Sum, DF> dsum;
@@ -41,7 +41,7 @@ struct LoadDequantized {
 /// Loads 8-bit sums as they are.
 struct LoadSums {
   const std::uint8_t* sums;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+  HWY_INLINE VF operator()(std::size_t i) const {
     const hn::Rebind<std::uint8_t, DF> dsum;
     return hn::ConvertTo(DF(), hn::PromoteTo(hn::RebindToSigned<DF>(), hn::LoadU(dsum, sums + i)));
   }
@@ -79,7 +79,7 @@ HWY_INLINE void decode_exact_block(const std::uint8_t* sums, std::size_t size, c
 /// Loads floats.
 struct LoadFloats {
   const float* x;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return hn::LoadU(DF(), x + i); }
+  HWY_INLINE VF operator()(std::size_t i) const { return hn::LoadU(DF(), x + i); }
 };
 
 /// A block's coordinates, with what is known of their errors taken back where the sums are those of all workers.

@@ -105,19 +105,25 @@ HWY_INLINE void butterflies(VF (&v)[kCount]) {
   }
 }
 
+/// Ignores the vectors of tiles.
+struct Unmeasured {
+  template <std::size_t kCount>
+  HWY_INLINE void operator()(const VF (& /*v*/)[kCount]) const {}
+};
+
 /// First pass: scratch of coordinates offset .. offset + kCount * kLanes - 1 from load(coordinate), all stages within.
-template <std::size_t kCount, class Load>
-HWY_NOINLINE void tile_pass(Load& shared_load, std::size_t offset, float* scratch) {
+template <std::size_t kCount, class Load, class Measure>
+HWY_NOINLINE void tile_pass(const Load& load, std::size_t offset, float* scratch, Measure& measure) {
   const DF d;
-  // A copy, so that what it accumulates stays in registers, where there are enough.
-  std::conditional_t<kLanes >= 16, Load, Load&> load = shared_load;
   VF v[kCount];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kCount; ++i) {
-    v[i] = butterflies_in_vector(load(offset + i * kLanes, i * kLanes % 16));
+    v[i] = load(offset + i * kLanes);
   }
-  if constexpr (kLanes >= 16) {
-    shared_load = load;
+  measure(v);
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < kCount; ++i) {
+    v[i] = butterflies_in_vector(v[i]);
   }
   butterflies(v);
 #pragma GCC unroll 16
@@ -197,14 +203,15 @@ HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, 
 HWY_INLINE std::size_t scratch_floats(std::size_t size) { return scratch_index(size); }
 
 /// Transforms load(0 .. size - 1) and hands every vector to store(coordinate, vector) once. `load` is called once per
-/// vector in order of coordinates; all loads come before the first store, so both may use the same memory.
-template <class Load, class Store>
-HWY_INLINE void hadamard(std::size_t size, Load& load, float* scratch, Store store) {
+/// vector in order of coordinates, and measure(vectors) for each tile of them; all loads come before the first store,
+/// so both may use the same memory.
+template <class Load, class Store, class Measure = const Unmeasured>
+HWY_INLINE void hadamard(std::size_t size, const Load& load, float* scratch, Store store, Measure&& measure = {}) {
   if (size < kTile) {  // only with 16 lanes a tile is more than the smallest block
     if (size == kMinRotationBlock) {
-      tile_pass<kMinRotationBlock / kLanes>(load, 0, scratch);
+      tile_pass<kMinRotationBlock / kLanes>(load, 0, scratch, measure);
     } else {
-      tile_pass<std::max<std::size_t>(kTileVectors / 2, 1)>(load, 0, scratch);
+      tile_pass<std::max<std::size_t>(kTileVectors / 2, 1)>(load, 0, scratch, measure);
     }
   }
   const std::size_t in_l1 = std::min(size, kL1Coordinates);
@@ -212,7 +219,7 @@ HWY_INLINE void hadamard(std::size_t size, Load& load, float* scratch, Store sto
   for (std::size_t start = 0; start < size && size >= kTile; start += in_l2) {
     for (std::size_t k = start; k < start + in_l2; k += in_l1) {
       for (std::size_t tile = k; tile < k + in_l1; tile += kTile) {
-        tile_pass<kTileVectors>(load, tile, scratch);
+        tile_pass<kTileVectors>(load, tile, scratch, measure);
       }
       if (in_l1 < size) {
         far_stages(scratch, k, in_l1, kTile, StoreToScratch{scratch});

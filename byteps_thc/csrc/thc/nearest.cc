@@ -18,6 +18,7 @@
 #include "thc/nearest_search-inl.h"
 #include "thc/norm_sum-inl.h"
 #include "thc/signs-inl.h"
+#include "thc/tree_sum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -51,34 +52,27 @@ class BlockMemory {
   float* scratch_;
 };
 
-/// <x, y> of nearest_scale.h.
-class DotAccumulator {
- public:
-  /// part: of the 16 lanes, a constant after inlining.
-  HWY_INLINE void add(VF x, VF y, std::size_t part) { sums_[part] = hn::Add(sums_[part], hn::Mul(x, y)); }
-  HWY_INLINE float dot() const {
-    DotLanes lanes;
-    for (std::size_t part = 0; part < kParts; ++part) {
-      hn::StoreU(sums_[part], DF(), lanes.data() + part * kLanes);
-    }
-    return dot_of(lanes);
-  }
-
-  static constexpr std::size_t kParts = kDotLanes / kLanes;
-
- private:
-  VF sums_[kParts] = {};
-};
-
-/// Loads a block to rotate, and adds its squares up.
-struct LoadAndMeasure {
+/// Loads a block to rotate.
+struct LoadBlock {
   const float* x;
   const std::uint8_t* signs;
-  DotAccumulator squares;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
-    const VF v = hn::LoadU(DF(), x + i);
-    squares.add(v, v, lane / kLanes);
-    return flip_signs(DF(), v, signs, i);
+  HWY_INLINE VF operator()(std::size_t i) const { return flip_signs(DF(), hn::LoadU(DF(), x + i), signs, i); }
+};
+
+/// Adds up the squares of tiles.
+struct SquareSum {
+  TreeSum sum;
+  template <std::size_t kCount>
+  HWY_INLINE void operator()(const VF (&v)[kCount]) {
+    VF squares[kDotParts];
+#pragma GCC unroll 4
+    for (std::size_t part = 0; part < kDotParts; ++part) {
+      squares[part] = tree_of<kCount / kDotParts>([&](std::size_t w) HWY_ATTR {
+        const VF x = v[w * kDotParts + part];
+        return hn::Mul(x, x);
+      });
+    }
+    sum.add(squares);
   }
 };
 
@@ -118,12 +112,13 @@ template <class Search, class Store>
 HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inverse, const Search& search,
                                const float* next, const Store& store) {
   const DF d;
-  DotAccumulator dot;
+  TreeSum dot;
   const VF factor = hn::Set(d, inverse);
   for (std::size_t group = 0; group < size; group += kGroup) {
     prefetch_group(next + group);
+    VF products[kDotParts];
 #pragma GCC unroll 4
-    for (std::size_t part = 0; part < DotAccumulator::kParts; ++part) {
+    for (std::size_t part = 0; part < kDotParts; ++part) {
       VF z[4];
       CodeWords codes;
 #pragma GCC unroll 4
@@ -131,14 +126,12 @@ HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inv
         z[w] = hn::Mul(hn::LoadU(d, vector_of_group(rotated, group, w) + part * kLanes), factor);
       }
       search.find(z, codes.word);
-#pragma GCC unroll 4
-      for (std::size_t w = 0; w < 4; ++w) {
-        dot.add(z[w], search.point(codes.word[w]), part);
-      }
+      products[part] = tree_of<4>([&](std::size_t w) HWY_ATTR { return hn::Mul(z[w], search.point(codes.word[w])); });
       store(group + part * kLanes, codes);
     }
+    dot.add(products);
   }
-  return dot.dot();
+  return dot.total();
 }
 
 template <unsigned kBits>
@@ -161,9 +154,9 @@ class BlockEncoder {
   /// scale.
   HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
                           std::uint8_t* packed) const {
-    LoadAndMeasure load{x, signs, {}};
-    hadamard(size, load, memory_.scratch(), StoreToScratch{memory_.scratch()});
-    const float norm = norm_of_block(x, size, load.squares.dot());
+    SquareSum squares;
+    hadamard(size, LoadBlock{x, signs}, memory_.scratch(), StoreToScratch{memory_.scratch()}, squares);
+    const float norm = norm_of_block(x, size, squares.sum.total());
     const BlockKind kind = kind_of(norm);
     if (kind != BlockKind::kFinite) {
       return fill(kind, size, packed);
@@ -241,7 +234,7 @@ class BlockDecoder {
     const std::uint8_t* bytes;
     FloatTable<kEntries> table;
     const float* out;  // what comes next into the cache
-    HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+    HWY_INLINE VF operator()(std::size_t i) const {
       __builtin_prefetch(out + i, 1, 2);
       return table[codes(i)];
     }
@@ -255,9 +248,7 @@ class BlockDecoder {
   struct AddCodes {
     const float* others;
     LoadCodes<kEntries> last;
-    HWY_INLINE VF operator()(std::size_t i, std::size_t lane) const {
-      return hn::Add(hn::LoadU(DF(), others + i), last(i, lane));
-    }
+    HWY_INLINE VF operator()(std::size_t i) const { return hn::Add(hn::LoadU(DF(), others + i), last(i)); }
   };
 
   static float scale_at(const NearestCodes& rank, std::size_t b) {
@@ -285,22 +276,22 @@ class BlockDecoder {
     alignas(64) float table[std::max(kEntries, NearestPoints::kLeastEntries)] = {};
     const NearestCodes& last = ranks_.back();
     if (ranks_.size() == 1) {
-      auto only = load<kEntries>(last, b, offset, size, table, store.x);
+      const auto only = load<kEntries>(last, b, offset, size, table, store.x);
       hadamard(size, only, memory_.scratch(), store);
       return;
     }
     float* sum = memory_.rotated();
     const auto first = load<kEntries>(ranks_.front(), b, offset, size, table, sum);
     for (std::size_t i = 0; i < size; i += kLanes) {
-      hn::StoreU(first(i, 0), DF(), sum + i);
+      hn::StoreU(first(i), DF(), sum + i);
     }
     for (const NearestCodes& rank : ranks_.subspan(1, ranks_.size() - 2)) {
       const AddCodes<kEntries> add{sum, load<kEntries>(rank, b, offset, size, table, sum)};
       for (std::size_t i = 0; i < size; i += kLanes) {
-        hn::StoreU(add(i, 0), DF(), sum + i);
+        hn::StoreU(add(i), DF(), sum + i);
       }
     }
-    AddCodes<kEntries> add{sum, load<kEntries>(last, b, offset, size, table, store.x)};
+    const AddCodes<kEntries> add{sum, load<kEntries>(last, b, offset, size, table, store.x)};
     hadamard(size, add, memory_.scratch(), store);
   }
 

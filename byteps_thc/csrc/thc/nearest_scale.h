@@ -8,8 +8,8 @@
 
 namespace thc {
 
-/// Of two vectors lane l adds the products of coordinates j with j % 16 == l, in order of j, rounding each product and
-/// each sum to float.
+/// Of two blocks, products of coordinates j are added in lane j % 16. Lanes of neighbours are added as a balanced
+/// binary tree, ((0 + 1) + (2 + 3)) + ..., which a GPU can do as well. Each product and each sum is rounded to float.
 inline constexpr std::size_t kDotLanes = 16;
 using DotLanes = std::array<float, kDotLanes>;
 

@@ -42,7 +42,7 @@ struct LoadWithSigns {
   BlockInput<Carried> input;
   const std::uint8_t* signs;
   const float* rotated;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+  HWY_INLINE VF operator()(std::size_t i) const {
     __builtin_prefetch(rotated + i, 1, 2);
     return flip_signs(DF(), load_sum(input, i), signs, i);
   }
@@ -64,7 +64,7 @@ struct StoreRotated {
 struct LoadScaled {
   const float* x;
   float scale;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+  HWY_INLINE VF operator()(std::size_t i) const {
     return hn::Mul(hn::LoadU(DF(), x + i), hn::Set(DF(), scale));
   }
 };

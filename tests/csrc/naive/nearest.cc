@@ -22,14 +22,27 @@ void flip_signs(std::vector<float>& x, const RotationBlock& block, const RandomK
   }
 }
 
-float norm_of_block(const std::vector<float>& x) {
-  DotLanes squares{};
+/// <x, y>, sizes being powers of two.
+float dot(const std::vector<float>& x, const std::vector<float>& y) {
+  std::vector<float> sums(x.size());
   for (std::size_t k = 0; k < x.size(); ++k) {
-    const float square = x[k] * x[k];
-    squares[k % kDotLanes] += square;
+    sums[k] = x[k] * y[k];
   }
-  if (squares_fit(dot_of(squares))) {
-    return std::sqrt(dot_of(squares));
+  for (std::size_t vectors = x.size() / kDotLanes; vectors > 1; vectors /= 2) {
+    for (std::size_t k = 0; k < vectors / 2 * kDotLanes; ++k) {
+      const std::size_t first = k / kDotLanes * 2 * kDotLanes + k % kDotLanes;
+      sums[k] = sums[first] + sums[first + kDotLanes];
+    }
+  }
+  DotLanes lanes;
+  std::copy_n(sums.begin(), kDotLanes, lanes.begin());
+  return dot_of(lanes);
+}
+
+float norm_of_block(const std::vector<float>& x) {
+  const float squares = dot(x, x);
+  if (squares_fit(squares)) {
+    return std::sqrt(squares);
   }
   NormLanes lanes{};
   for (std::size_t k = 0; k < x.size(); ++k) {
@@ -51,17 +64,16 @@ unsigned code_of(const NearestPoints& points, float z) {
 float encode_block(std::vector<float> x, const RotationBlock& block, const RandomKey& key, Hop hop,
                    const NearestPoints& points, std::uint8_t* packed) {
   std::vector<std::uint8_t> codes(x.size(), 0);
+  std::vector<float> found(x.size(), 0.0F);
   const float norm = norm_of_block(x);
-  DotLanes lanes{};
   if (kind_of(norm) == BlockKind::kFinite) {
     flip_signs(x, block, key, hop);
     hadamard(x.data(), x.size());
     const float inverse = 1.0F / norm;
     for (std::size_t k = 0; k < x.size(); ++k) {
-      const float z = x[k] * inverse;
-      codes[k] = static_cast<std::uint8_t>(code_of(points, z));
-      const float product = z * points.points()[codes[k]];
-      lanes[k % kDotLanes] += product;
+      x[k] *= inverse;
+      codes[k] = static_cast<std::uint8_t>(code_of(points, x[k]));
+      found[k] = points.points()[codes[k]];
     }
   }
   naive::pack(codes.data(), codes.size(), points.bits(), packed);
@@ -69,7 +81,7 @@ float encode_block(std::vector<float> x, const RotationBlock& block, const Rando
     case BlockKind::kZero:
       return 0;
     case BlockKind::kFinite:
-      return scale_of(norm, dot_of(lanes), x.size());
+      return scale_of(norm, dot(x, found), x.size());
     default:
       return kNoScale;
   }
