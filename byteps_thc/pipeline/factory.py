@@ -17,7 +17,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import COMMUNICATORS, rank_engine
+from byteps_thc.pipeline.ranks.engine import COMMUNICATORS, device_rank_engine, rank_engine
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.rank_settings import RankSettings
@@ -131,6 +131,9 @@ def _ranks_engine(
     sharded: bool,
 ) -> FlatEngine:
     """Return one of `communicators`, which end with it."""
+    if agreed.device is not None:
+        own, device, leave = communicators.of_device(), agreed.device, communicators.close
+        return device_rank_engine(settings, rank, policy, own, device, sharded=sharded, leave=leave)
 
     def questions(communicator: Communicator) -> Questions:
         return RankAgreement(communicator, settings.ranks, SAME_ROWS if sharded else SAME_MODEL)
