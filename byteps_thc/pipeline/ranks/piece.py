@@ -196,4 +196,5 @@ def _index(spans: Spans) -> Tensor | None:
 
 
 def _size(cut: slice) -> int:
-    return cut.stop - cut.start
+    size: int = cut.stop - cut.start
+    return size

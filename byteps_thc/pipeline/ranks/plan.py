@@ -65,7 +65,7 @@ def _plan(layout: Layout, settings: RankSettings, span: slice, blocks: _core.Rot
         up if settings.down_bits is None else MessageLayout.of(shards, settings.down_bits),
         exact,
         [[*_within(layout.cleared, slice(start + span.start, start + span.stop))] for start in starts],
-        identity_of(extent, [extent.name(row, span) for row in range(extent.rows)], span, joint=whole),
+        identity_of(extent, [extent.name(row, span) for row in range(extent.rows)], span, whole=whole),
     )
 
 
