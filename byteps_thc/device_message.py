@@ -51,14 +51,6 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Exact:
-    """Coordinates that are not compressed. values: float32[count]; index: int64[count], their places."""
-
-    values: Tensor
-    index: Tensor
-
-
-@dataclass(frozen=True)
 class Beside:
     """What of a gradient of rows x columns is not compressed.
 
@@ -69,15 +61,3 @@ class Beside:
     columns: Tensor | None
     spans: Sequence[tuple[int, int]]
     holes: Sequence[tuple[int, int]]
-
-    def spans_of(self, rows: int, columns: int) -> list[tuple[int, int]]:
-        """Return the spans of all rows, one behind the other."""
-        return [(row * columns + start, row * columns + stop) for row in range(rows) for start, stop in self.spans]
-
-    def exact(self, rows: int, columns: int) -> Exact | None:
-        """Return memory for what travels exactly, and where it is; None: nothing does."""
-        if self.columns is None:
-            return None
-        device = self.columns.device
-        index = torch.arange(rows, device=device).unsqueeze(1) * columns + self.columns
-        return Exact(torch.zeros(index.numel(), device=device), index.view(-1))

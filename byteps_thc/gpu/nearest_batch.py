@@ -33,14 +33,19 @@ _decode = Launcher(decode_nearest_kernel, **_OPTIONS)
 
 
 class Layout(Protocol):
-    """Offsets of a message in bytes: of exact values and of codes; scales are behind 16 bytes of header."""
+    """Offsets of a message in bytes; scales are behind 16 bytes of header."""
 
     @property
-    def exact_at(self) -> int: ...
+    def exact_at(self) -> int:
+        """Offset of the exact values."""
+
     @property
-    def codes_at(self) -> int: ...
+    def codes_at(self) -> int:
+        """Offset of the codes."""
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Size of the message."""
 
 
 class NearestBatch:

@@ -180,9 +180,7 @@ def _recode_tile(
     log = log_of(tiles)
     key, round = keys + owner_of(tiles) * _KEY_WORDS, L.load(begun + 2).to(L.uint32, bitcast=True)
     words = sign_words(key, round, tiles, blocks, log, _UP, T, IS_FULL)
-    x = _average(
-        received, message_words, codes_at, ranks, points, words, tiles, blocks, log, T, BITS, SEVERAL, IS_FULL
-    )
+    x = _average(received, message_words, codes_at, ranks, points, words, tiles, blocks, log, T, BITS, SEVERAL, IS_FULL)
     if not IS_FULL:
         x = without_padding(x, tiles, blocks, log, T, last_part(T))
     words = sign_words(key, round, tiles, blocks, log, _DOWN, T, IS_FULL)

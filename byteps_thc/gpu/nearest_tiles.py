@@ -39,19 +39,23 @@ _DISTANCE, _USED, _INDEX, _NUMBER = constexpr(DISTANCE), constexpr(USED), conste
 
 
 class Shard(Protocol):
-    """The part of a piece that one rank averages.
-
-    tensor: of the random key. row: of the gradient. exact: slice of the values of all rows that travel exactly.
-    """
+    """The part of a piece that one rank averages."""
 
     @property
-    def tensor(self) -> int: ...
+    def tensor(self) -> int:
+        """Number of the tensor in the random key."""
+
     @property
-    def row(self) -> int: ...
+    def row(self) -> int:
+        """Row of the gradient."""
+
     @property
-    def blocks(self) -> _core.RotationBlocks: ...
+    def blocks(self) -> _core.RotationBlocks:
+        """Rotation blocks of the shard."""
+
     @property
-    def exact(self) -> slice: ...
+    def exact(self) -> slice:
+        """Slice of the values of all rows that travel exactly."""
 
 
 @dataclass(frozen=True)
