@@ -133,8 +133,8 @@ def encode_nearest_kernel(
     """One tile: codes and scales, in the messages to all owners. Programs from `programs` on: the rest of these.
 
     gradient: float32, float16 or bfloat16. sent: int32[owners, message_words], see NearestBatch. keys: int32[owners,
-    5], see nearest_blocks. begun: int32[3], becomes number, round31 and round. FROM_MEMORY: these, largest and complement
-    are words of header, int32[4], and round_word. exact_places, exact_index: int64[exact_count], words of `sent` and
+    5], see nearest_blocks. begun: int32[3], becomes number, round31 and round. FROM_MEMORY: these, largest and
+    complement are words of header, int32[4], and round_word. exact_places, exact_index: int64[exact_count], words of `sent` and
     coordinates of the gradient. tiles, blocks, holes, KIND: see BlockTiles.
     """
     program = L.program_id(0)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.device_message import Beside
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
@@ -132,7 +131,6 @@ def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
     from byteps_thc.gpu.nearest_batch import NearestBatch
 
     settings = tools.settings
-    exact = [column for start, stop in plan.exact for column in range(start, stop)]
     holes = [(row * columns + a, row * columns + b) for row, spans in enumerate(plan.holes) for a, b in spans]
     return NearestBatch(
         plan.shards,
@@ -144,5 +142,6 @@ def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
         layouts=(plan.up, plan.down),
         state=tools.agreement.state,
         differ=tools.agreement.differ,
-        beside=Beside(torch.tensor(exact, device=tools.device) if exact else None, plan.exact, holes),
+        exact=plan.exact,
+        holes=holes,
     )
