@@ -128,7 +128,7 @@ def _decode_tile(
 
 
 @jit(
-    do_not_specialize=["ranks", "owners", "exact_count", "programs"],
+    do_not_specialize=["message_words", "owner_words", "codes_at", "ranks", "owners", "exact_count", "programs"],
     do_not_specialize_on_alignment=["begun", "state", "differ"],
 )
 def decode_nearest_kernel(
@@ -191,7 +191,7 @@ def _recode_tile(
 
 
 @jit(
-    do_not_specialize=["ranks", "own_exact_at", "exact_count", "programs"],
+    do_not_specialize=["message_words", "codes_at", "ranks", "own_codes_at", "own_exact_at", "exact_count", "programs"],
     do_not_specialize_on_alignment=["begun"],
 )
 def recode_nearest_kernel(

@@ -43,7 +43,7 @@ class Shard(Protocol):
 
     @property
     def tensor(self) -> int:
-        """Number of the tensor in the random key."""
+        """Number of the tensor in the random key: zlib.crc32 of its name."""
 
     @property
     def row(self) -> int:
@@ -51,11 +51,11 @@ class Shard(Protocol):
 
     @property
     def blocks(self) -> _core.RotationBlocks:
-        """Rotation blocks of the shard."""
+        """Its rotation blocks; their coordinates are columns of the row."""
 
     @property
     def exact(self) -> slice:
-        """Slice of the values of all rows that travel exactly."""
+        """Its part of the values of all rows that travel exactly, row by row."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,17 @@ class BlockTiles:
         tile = tile_of(rotation_block)
         all_words: list[I64] = [np.zeros((0, TILE_WORDS), np.int64)]
         all_blocks: list[I64] = [np.zeros((0, BLOCK_WORDS), np.int64)]
-        known: dict[int, tuple[I64, I64, int]] = {}  # shards of a reduce-scatter have the same blocks
+        last: tuple[_core.RotationBlocks, I64, int] | None = None  # shards of a reduce-scatter have the same blocks
         begin = 0
         for owner, shard in shards:
-            found = known.get(id(shard.blocks))
-            if found is None:
+            if last is None or last[0] is not shard.blocks:
                 words, blocks = _cut(shard.blocks, tile)
-                found = known[id(shard.blocks)] = words, blocks, begin
+                last = (shard.blocks, words, begin)
                 all_blocks.append(blocks)
                 begin += len(blocks)
-            words = found[0].copy()
-            words[:, [FIRST, BLOCK, OWNER]] += [shard.row * columns, found[2], owner]
-            all_words.append(words)
+            _, words, first = last
+            all_words.append(words.copy())
+            all_words[-1][:, [FIRST, BLOCK, OWNER]] += [shard.row * columns, first, owner]
         words, blocks = np.concatenate(all_words), np.concatenate(all_blocks)
         bitmaps = _punch(words, blocks, holes, tile)
         return cls(
@@ -144,7 +143,11 @@ def _punch(words: I64, blocks: I64, holes: Sequence[tuple[int, int]], tile: int)
     """Return the bitmaps of holes, and note them in the tiles."""
     bitmaps = [np.zeros(tile, np.uint8)]
     starts, stops = np.array(holes, np.int64).reshape(-1, 2).T
-    for word in words if len(starts) else ():
+    final = blocks[words[:, BLOCK] + words[:, COUNT] - 1]
+    behind = words[:, FIRST] + final[:, DISTANCE] + final[:, USED]
+    reached = np.searchsorted(stops, words[:, FIRST], "right") < np.searchsorted(starts, behind)
+    for number in np.flatnonzero(reached):
+        word = words[number]
         mine = blocks[word[BLOCK] : word[BLOCK] + word[COUNT]]
         begins = word[FIRST] + mine[:, DISTANCE]
         first, last = np.searchsorted(stops, begins, "right"), np.searchsorted(starts, begins + mine[:, USED])
