@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Literal
@@ -28,6 +28,7 @@ from byteps_thc.pipeline.partitioning import column_spans, even_spans
 from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, Round, identity_of
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
 from byteps_thc.pipeline.ranks.shards import (
+    HEADER_BYTES,
     MessageLayout,
     block_ends,
     row_shards,
@@ -102,6 +103,7 @@ class RankPiece(Piece):
     def __init__(self, tools: RankTools, plan: PiecePlan, round: int) -> None:
         self._tools, self._plan, self._round = tools, plan, round
         self._own = plan.shards[tools.codec.rank]
+        self._headers: Waitable
         self._work: Waitable
         self._sent: Tensor
         self._arrived: Tensor  # codes, later averages
@@ -116,7 +118,7 @@ class RankPiece(Piece):
             messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(plan.identity, round)
             _take_exact(plan, gradient, messages)
             tools.codec.encode(plan.shards, [gradient_view(row) for row in gradient], messages, round)
-        self._work = tools.messages.all_to_all(self._arrived, self._sent)
+        self._headers, self._work = tools.messages.all_to_all_apart(self._arrived, self._sent, HEADER_BYTES)
         tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
 
     @override
@@ -127,10 +129,11 @@ class RankPiece(Piece):
     def sum(self, then: Callable[[], object] | None = None) -> None:
         """See Piece. InputError, on all ranks, unless all average the same."""
         tools, plan = self._tools, self._plan
+        self._headers.wait()
+        received = Messages.of(self._arrived.numpy(), plan.up)
+        self._require_same(received)  # before the rest is waited for, which another gradient's may not come
         self._work.wait()
         tools.messages.give_back(self._sent)
-        received = Messages.of(self._arrived.numpy(), plan.up)
-        self._require_same(received)
         if plan.sharded:
             return
         averages = tools.messages.take(plan.down.size_bytes)
@@ -220,13 +223,20 @@ def _of_round(tools: RankTools, plans: Sequence[PiecePlan], round: Round) -> Ite
 
 def piece_plans(tools: RankTools, layout: Layout) -> Iterator[PiecePlan]:
     """Give the plans of the pieces of a gradient, for all rounds."""
-    extent, config = layout.extent, tools.codec.settings.config
+    extent, config = _with_dtype(layout), tools.codec.settings.config
     if extent.sharded:
         spans = column_spans(extent.rows, extent.columns, config)
     else:
         spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block)
     for span in spans:
         yield PiecePlan(tools, extent, span, _within(layout.tensors, span), _beside(layout, span))
+
+
+def _with_dtype(layout: Layout) -> Extent:
+    """Return the extent of a gradient, not the same for gradients of another type."""
+    dtype = str(layout.dtype).removeprefix("torch.")
+    extent = layout.extent
+    return replace(extent, label=f"{extent.label} of {dtype}", layout=f"{extent.layout} {dtype}")
 
 
 def _beside(layout: Layout, span: slice) -> Beside:
