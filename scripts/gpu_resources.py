@@ -27,6 +27,9 @@ from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.kernels import register_limit
 from byteps_thc.gpu.layouts import WARP_COORDINATES
+from byteps_thc.gpu.nearest_blocks import DOWN, UP
+from byteps_thc.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
+from byteps_thc.gpu.nearest_encode import encode_nearest_kernel
 from byteps_thc.gpu.norms import norms_kernel
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
@@ -40,6 +43,12 @@ _AVERAGE = {
     "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64",
     "everybody": "i32", "stride_of_shards": "i32", **_EXACT, "differ": "*u8", **_POSITION,
 }  # fmt: skip
+_MESSAGE = {"message_words": "i32", "codes_at": "i32", "keys": "*i32", "begun": "*i32"}
+_BLOCKS = {
+    "exact_places": "*i64", "exact_index": "*i64", "exact_count": "i32", "programs": "i32", "tiles": "*i64",
+    "blocks": "*i32", "holes": "*i32",
+}  # fmt: skip
+_POINTS = {"entries": "*i64", "points": "*fp32", "slope": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,39 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
                down | {"BITS": 8}, requantize.TILE // WARP_COORDINATES, requantize.TILE, True),
         Kernel("keep_loss, 6 bits", requantize.keep_loss_kernel, lost,
                {"LOG": 13, "T": tile, "KIND": FULL_TILES, "BITS": 6, "KNOWN": False}, 8, tile, True),
+        *_among_ranks(gradient),
     ]  # fmt: skip
+
+
+def _among_ranks(gradient: str) -> list[Kernel]:
+    """Kernels of ranks that decode, 5 bits each way."""
+    tile = {"T": 8192, "BITS": 5, "KIND": FULL_TILES}
+    sent = {
+        "gradient": f"*{gradient}", "sent": "*i32", "owners": "i32", "header": "*i32", "round_word": "*i32",
+        "number": "i32", "round31": "i32", "round": "i32", "largest": "i32", "complement": "i32",
+        **_MESSAGE, **_POINTS, **_BLOCKS,
+    }  # fmt: skip
+    averages = {
+        "messages": "*i32", "owner_words": "i32", "ranks": "i32", "owners": "i32", "out": f"*{gradient}",
+        "state": "*i32", "differ": "*u8", "points": "*fp32", **_MESSAGE, **_BLOCKS,
+    }  # fmt: skip
+    recoded = {
+        "received": "*i32", "ranks": "i32", "own": "*i32", "own_codes_at": "i32", "own_exact_at": "i32",
+        "own_points": "*fp32", **_MESSAGE, **_POINTS, **_BLOCKS,
+    }  # fmt: skip
+    encode, recode = {"FROM_MEMORY": False}, {"DOWN_BITS": 5, "SEVERAL": True}
+    decode, average = {"SEVERAL": False, "DOMAIN": DOWN}, {"SEVERAL": True, "DOMAIN": UP}
+    rows = [
+        ("encode", encode_nearest_kernel, sent, encode),
+        ("recode", recode_nearest_kernel, recoded, recode),
+        ("decode", decode_nearest_kernel, averages, decode),
+        ("average of rows", decode_nearest_kernel, averages, average),
+    ]
+    return [
+        Kernel(f"nearest, {name}{kind}", function, types, tile | constants | tiles, 8, 8192, True)
+        for name, function, types, constants in rows
+        for kind, tiles in (("", {}), (", all tiles", _ALL))
+    ]
 
 
 def compile_kernel(kernel: Kernel, arch: str) -> Any:

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import _core
 from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
-from byteps_thc.pipeline.ranks.shards import MessageLayout, share_out, shared_rotation_block
+from byteps_thc.pipeline.ranks.shards import MessageLayout, blocks_of, share_out
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.recorder import moved_bytes
 
@@ -78,8 +77,8 @@ def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | Code
 def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:
     ranks, columns = len(gradients), gradients[0].numel()
     settings = RankSettings.of(config, ranks)
-    block = shared_rotation_block(columns, ranks, settings.config.rotation_block)
-    shards = share_out("gradient", _core.RotationBlocks(columns, block), (), ranks)
+    blocks = blocks_of(columns, ranks, settings.config.rotation_block, (), ())
+    shards = share_out(0, blocks, (), ranks)
     up, down = (MessageLayout.of(shards, bits) for bits in (settings.bits, settings.down.bits))
     sent, averages = np.zeros((ranks, ranks, up.size_bytes), np.uint8), np.zeros((ranks, down.size_bytes), np.uint8)
     codecs = [RankCodec(settings, rank) for rank in range(ranks)]

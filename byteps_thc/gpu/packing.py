@@ -119,6 +119,17 @@ def _words(numbers, FIRST: constexpr, STEP: constexpr, COUNT: constexpr, BITS: c
 
 
 @jit
+def row_words(numbers, ROWS: constexpr, BITS: constexpr):
+    """The words of rows of 32 numbers, uint32[ROWS, 32], as a stream; see load_rows(): a tuple of int32[ROWS]."""
+    columns = columns_of(numbers, ROWS, 32)
+    words = ()
+    for k in L.static_range(BITS):
+        word = _word(columns, k, BITS)
+        words = words + (permute_bytes(word, word * 0, word * 0 + 0x0123).to(L.int32, bitcast=True),)  # type: ignore[assignment]
+    return words
+
+
+@jit
 def store_packed_rows(numbers, packed, first, rows, BITS: constexpr, PADDED: constexpr):
     """Store rows `first` .. of 32 numbers, a tuple of uint32[_ROWS], below row `rows`, as a stream; see
     pack_rows_kernel.

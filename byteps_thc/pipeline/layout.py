@@ -26,9 +26,9 @@ class Layout:
     """Made of the first gradient of its kind, for all that follow. Tensors are on `device`, where the kernels work.
 
     parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed.
-    tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel exactly;
-    exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not compressed,
-    padding included. all_exact: nothing is large enough to be compressed. dtype: of the gradients.
+    tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel
+    exactly; exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not
+    compressed, padding included. all_exact: nothing is large enough to be compressed. dtype: of gradients.
     staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
     in every one. pieces_carry_all: nothing travels beside them. pieces_take_exact: when a round is compressed they take
     out what travels exactly, and put its averages back.

@@ -26,7 +26,6 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import ExactSum, Waitable
 
 _NOTHING = torch.empty(0, device="cpu")
-_EXACT_BYTES = 4
 
 
 @dataclass
@@ -184,8 +183,6 @@ class Stages:
         if layout.pieces_take_exact and job.round.compress:
             exact = 0 if layout.exact_index is None else layout.rows * layout.exact_index.numel()
             self._recorder.add_gradient(compressed=layout.compressed, uncompressed=exact)
-            if exact:
-                self._recorder.add_collective(2 * _EXACT_BYTES * exact, self._workers)
             return
         job.exact = _exact_part(layout, job.staged, job.round.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()

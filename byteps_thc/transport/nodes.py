@@ -168,9 +168,7 @@ def chosen_levels(names: Sequence[str], *, two: bool) -> str:
     )
 
 
-def cost_of_one_level(
-    asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool
-) -> str | None:
+def cost_of_one_level(asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool) -> str | None:
     """Return what one level costs these nodes, of such ranks, in words; None: that need not be said.
 
     asked: what the user wants. Other arguments: see link_bytes.

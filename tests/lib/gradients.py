@@ -10,7 +10,7 @@ import numpy as np
 import reference
 import torch
 from named_compressor import NamedCompressor
-from rank_oracle import RankOracle, even_cuts
+from rank_oracle import RankOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
@@ -26,6 +26,15 @@ TENSORS = [[1, 5000, 3, 70, 9000, 1, 20_000, 2048, 100], [7] * 1000]
 def pieces(size: int, config: ThcConfig) -> list[slice]:
     """What a buffer of `size` elements is cut into."""
     return [slice(*cut) for cut in even_cuts(size, config.partition_coordinates, config.rotation_block)]
+
+
+def even_cuts(size: int, largest: int, block: int) -> list[tuple[int, int]]:
+    """Cut into as few parts of at most `largest` elements as possible, even to a rotation block."""
+    block = min(block, largest)
+    blocks = -(-size // block)
+    count = -(-blocks // (largest // block))
+    starts = [part * blocks // count * block for part in range(count)]
+    return list(itertools.pairwise([*starts, size]))
 
 
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:

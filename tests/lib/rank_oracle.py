@@ -1,12 +1,12 @@
 """Averages among ranks that decode each other's codes, to the bit: all ranks in this process, in NumPy.
 
-Codes and averages are nearest_reference.py's. Here is how gradients are cut, and what keys their pieces have. Who owns
-which shard makes no difference to an average, so nothing here knows of shards.
+Codes and averages are nearest_reference.py's. Here is where rotation blocks of gradients end, and what keys gradients
+have. How they are cut into pieces, and who owns which shard of a piece, makes no difference to an average, so nothing
+here knows of that.
 """
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Iterable, Sequence
 
@@ -24,25 +24,15 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.tables.points import lloyd_max, staggered
 
-_PIECE_COORDINATES = (9 << 20) // 4
 _BLOCKS_OF_A_SHARD, _SMALLEST_BLOCK = 16, 512
 
 
-def even_cuts(size: int, largest: int, block: int) -> list[tuple[int, int]]:
-    """Cut into as few parts of at most `largest` elements as possible, even to a rotation block."""
-    block = min(block, largest)
-    blocks = -(-size // block)
-    count = -(-blocks // (largest // block))
-    starts = [part * blocks // count * block for part in range(count)]
-    return list(itertools.pairwise([*starts, size]))
-
-
-def ends_of(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan], start: int, stop: int) -> list[int]:
-    """Return where rotation blocks end within a piece: at tensors and rows of embeddings, from its beginning."""
+def ends_of(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan], size: int) -> list[int]:
+    """Return where rotation blocks end within a gradient: at tensors and rows of embeddings."""
     ends = {edge for tensor in tensors for edge in tensor}
     for span in rows:
         ends |= set(range(span.start - span.skipped + span.width, span.stop, span.width))
-    return sorted(end - start for end in ends if start < end < stop)
+    return sorted(end for end in ends if 0 < end < size)
 
 
 def exact_average(gradients: Sequence[Tensor]) -> Tensor:
@@ -82,16 +72,20 @@ class RankOracle:
         rows: [ranks, columns] of each rank, zeros in what is not compressed. tensors: columns (start, stop) of those
         that are. spans: rows of embeddings.
         """
-        block, columns = self.config.rotation_block, rows[0].shape[1]
-        width = max(self.config.partition_coordinates // self.ranks // block, 1) * block
-        averages = torch.zeros(self.ranks, columns)
-        for start, stop in even_cuts(columns, width, block):
-            ends = ends_of(tensors, spans, start, stop)
-            for row in range(self.ranks):
-                own = [gradient[row, start:stop] for gradient in rows]
-                averages[row, start:stop] = self._piece(f"{key}[{row},{start}:{stop}]", own, ends, block, down=False)
+        columns = rows[0].shape[1]
+        ends = ends_of(tensors, spans, columns)
+        averages = [
+            self._average(
+                f"{key}[{row},0:{columns}]",
+                [gradient[row] for gradient in rows],
+                ends,
+                self.config.rotation_block,
+                down=False,
+            )
+            for row in range(self.ranks)
+        ]
         self.round += 1
-        return saturated(averages, rows[0].dtype)
+        return saturated(torch.stack(averages), rows[0].dtype)
 
     def travels_exactly(self, part: ParameterSlice) -> bool:
         return part.size < self.policy.bypass_elements or part.name in self.policy.exclude
@@ -107,18 +101,14 @@ class RankOracle:
             there[part.start : part.stop] = True
             for gradient, own in zip(gradients, zeroed, strict=True):
                 own[part.start : part.stop] = gradient[part.start : part.stop]
-        given = "partition_bytes" in self.config.model_fields_set
-        largest = self.config.partition_coordinates if given else _PIECE_COORDINATES
         tensors = [(part.start, part.stop) for part in compressed]
         spans = [span for part in compressed if (span := part.row_span) is not None]
-        for start, stop in even_cuts(size, largest, self.config.rotation_block):
-            wanted = max((stop - start) // (self.ranks * _BLOCKS_OF_A_SHARD), _SMALLEST_BLOCK)
-            block = min(1 << (wanted.bit_length() - 1), self.config.rotation_block)
-            ends = ends_of(tensors, spans, start, stop)
-            piece = self._piece(f"{key}[{start}:{stop}]", [own[start:stop] for own in zeroed], ends, block, down=True)
-            average[start:stop] = torch.where(there[start:stop], piece, average[start:stop])
+        wanted = max(size // (self.ranks * _BLOCKS_OF_A_SHARD), _SMALLEST_BLOCK)
+        block = min(1 << (wanted.bit_length() - 1), self.config.rotation_block)
+        whole = self._average(f"{key}[0:{size}]", zeroed, ends_of(tensors, spans, size), block, down=True)
+        average[there] = whole[there]
 
-    def _piece(self, name: str, gradients: Sequence[Tensor], ends: list[int], block: int, *, down: bool) -> Tensor:
+    def _average(self, name: str, gradients: Sequence[Tensor], ends: list[int], block: int, *, down: bool) -> Tensor:
         own: list[F32] = [gradient.float().numpy() for gradient in gradients]
         blocks = nearest_reference.cut(len(own[0]), block, ends)
         key = Key(self.config.seed, zlib.crc32(name.encode()), self.round)

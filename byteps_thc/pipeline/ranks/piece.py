@@ -8,9 +8,9 @@ them see all fingerprints, and get the same error before the first average is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Literal
@@ -20,21 +20,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc import _core
 from byteps_thc.arrays import F32, gradient_view
 from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, Fingerprints
 from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.partitioning import column_spans, even_spans
-from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, Round, identity_of
+from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
-from byteps_thc.pipeline.ranks.shards import (
-    HEADER_BYTES,
-    MessageLayout,
-    block_ends,
-    row_shards,
-    share_out,
-    shared_rotation_block,
-)
+from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
+from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
 from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -61,48 +53,25 @@ class RankTools:
             self.recorder.add_time(**{figure: (perf_counter() - start) * 1e3})
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What of a piece is not compressed. columns: that travel exactly, in every row. holes: of each row, all that is
-    not compressed; None: nothing.
+class HostPlan:
+    """A plan, and what a piece in host memory needs of it besides.
+
+    exact_columns: int64, None without any. holes: of each row, int64, None without any. known: the piece's identity.
     """
 
-    columns: Sequence[int]
-    holes: Sequence[Tensor | None]
-
-
-class PiecePlan:
-    """What is known of a piece before its first round: some columns of a gradient. See Extent and Beside.
-
-    tensors: (start, stop) of what is compressed, in columns of the piece.
-    """
-
-    def __init__(
-        self, tools: RankTools, extent: Extent, span: slice, tensors: Iterable[tuple[int, int]], beside: Beside
-    ) -> None:
-        settings = tools.codec.settings
-        columns, ranks, largest = span.stop - span.start, settings.ranks, settings.config.rotation_block
-        block = largest if extent.sharded else shared_rotation_block(columns, ranks, largest)
-        blocks = _core.RotationBlocks(columns, block, block_ends(columns, tensors, extent.plan.within(span).rows))
-        names = [extent.name(row, span) for row in range(extent.rows)]
-        self.span, self.sharded = span, extent.sharded
-        if extent.sharded:
-            self.shards = row_shards(names, blocks, len(beside.columns))
-        else:
-            self.shards = share_out(names[0], blocks, beside.columns, ranks)
-        self.up = MessageLayout.of(self.shards, settings.bits)
-        self.down = self.up if extent.sharded else MessageLayout.of(self.shards, settings.down.bits)
-        self.exact_columns = torch.tensor(beside.columns, dtype=torch.int64) if beside.columns else None
-        self.holes = beside.holes
-        self.identity = tools.fingerprints.of(*identity_of(extent, names, span, joint=False))
+    def __init__(self, plan: PiecePlan, fingerprints: Fingerprints) -> None:
+        self.plan = plan
+        self.exact_columns = _index(plan.exact)
+        self.holes = [_index(spans) for spans in plan.holes]
+        self.known = fingerprints.of(*plan.identity)
 
 
 class RankPiece(Piece):
     """A piece in a round, in host memory."""
 
-    def __init__(self, tools: RankTools, plan: PiecePlan, round: int) -> None:
-        self._tools, self._plan, self._round = tools, plan, round
-        self._own = plan.shards[tools.codec.rank]
+    def __init__(self, tools: RankTools, host: HostPlan, round: int) -> None:
+        self._tools, self._host, self._plan, self._round = tools, host, host.plan, round
+        self._own = host.plan.shards[tools.codec.rank]
         self._headers: Waitable
         self._work: Waitable
         self._sent: Tensor
@@ -115,8 +84,8 @@ class RankPiece(Piece):
         self._sent, self._arrived = (tools.messages.take(plan.up.size_bytes) for _ in range(2))
         with tools.working("encode_ms"):
             messages = Messages.of(self._sent.numpy(), plan.up)
-            messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(plan.identity, round)
-            _take_exact(plan, gradient, messages)
+            messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._host.known, round)
+            _take_exact(self._host, gradient, messages)
             tools.codec.encode(plan.shards, [gradient_view(row) for row in gradient], messages, round)
         self._headers, self._work = tools.messages.all_to_all_apart(self._arrived, self._sent, HEADER_BYTES)
         tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
@@ -161,24 +130,24 @@ class RankPiece(Piece):
                 exact = np.concatenate(
                     [own[: _size(shard.exact)] for own, shard in zip(arrived.exact, plan.shards, strict=True)]
                 )
-            if plan.exact_columns is not None:
-                out.index_copy_(0, plan.exact_columns, torch.from_numpy(exact).to(out.dtype))
+            if self._host.exact_columns is not None:
+                out.index_copy_(0, self._host.exact_columns, torch.from_numpy(exact).to(out.dtype))
         tools.messages.give_back(self._arrived)
 
     def _require_same(self, received: Messages) -> None:
-        fingerprints, identity = self._tools.fingerprints, self._plan.identity
+        fingerprints, known = self._tools.fingerprints, self._host.known
         largest, complement = received.words[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
-        if (largest, complement) != fingerprints.words(identity, self._round):
-            raise fingerprints.mismatch(identity, self._round, (largest, complement), "No average was written")
+        if (largest, complement) != fingerprints.words(known, self._round):
+            raise fingerprints.mismatch(known, self._round, (largest, complement), "No average was written")
 
 
-def _take_exact(plan: PiecePlan, rows: Tensor, messages: Messages) -> None:
+def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
     """Put what travels exactly into the messages, and zeros where nothing is compressed."""
-    if plan.exact_columns is not None:
-        values = rows.index_select(1, plan.exact_columns).float().numpy().reshape(-1)
-        for shard, exact in zip(plan.shards, messages.exact, strict=True):
+    if host.exact_columns is not None:
+        values = rows.index_select(1, host.exact_columns).float().numpy().reshape(-1)
+        for shard, exact in zip(host.plan.shards, messages.exact, strict=True):
             exact[: _size(shard.exact)] = values[shard.exact]
-    for row, hole in zip(rows, plan.holes, strict=True):
+    for row, hole in zip(rows, host.holes, strict=True):
         if hole is not None:
             row.index_fill_(0, hole, 0.0)
 
@@ -208,54 +177,27 @@ class RankScheme(Scheme):
         if layout.all_exact:
             return
         layout.pieces_take_exact = True
-        layout.pieces = partial(_of_round, self._tools, [*piece_plans(self._tools, layout)])
+        tools = self._tools
+        plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
+        layout.pieces = partial(_of_round, tools, plans)
 
     @override
     def close(self) -> None:
         pass
 
 
-def _of_round(tools: RankTools, plans: Sequence[PiecePlan], round: Round) -> Iterator[PlacedPiece]:
+def _of_round(tools: RankTools, plans: Sequence[HostPlan], round: Round) -> Iterator[PlacedPiece]:
     if round.compress:
         for plan in plans:
-            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.span, last=plan is plans[-1])
+            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
 
 
-def piece_plans(tools: RankTools, layout: Layout) -> Iterator[PiecePlan]:
-    """Give the plans of the pieces of a gradient, for all rounds."""
-    extent, config = _with_dtype(layout), tools.codec.settings.config
-    if extent.sharded:
-        spans = column_spans(extent.rows, extent.columns, config)
-    else:
-        spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block)
-    for span in spans:
-        yield PiecePlan(tools, extent, span, _within(layout.tensors, span), _beside(layout, span))
-
-
-def _with_dtype(layout: Layout) -> Extent:
-    """Return the extent of a gradient, not the same for gradients of another type."""
-    dtype = str(layout.dtype).removeprefix("torch.")
-    extent = layout.extent
-    return replace(extent, label=f"{extent.label} of {dtype}", layout=f"{extent.layout} {dtype}")
-
-
-def _beside(layout: Layout, span: slice) -> Beside:
-    columns = [column for start, stop in _within(layout.exact, span) for column in range(start, stop)]
-    holes = []
-    for row in range(layout.rows):
-        first = row * layout.columns
-        within = [*_within(layout.cleared, slice(first + span.start, first + span.stop))]
-        ranges = [torch.arange(start, stop) for start, stop in within]
-        holes.append(torch.cat(ranges) if ranges else None)
-    return Beside(columns, holes)
-
-
-def _within(spans: Iterable[tuple[int, int]], window: slice) -> Iterator[tuple[int, int]]:
-    """Give the parts of (start, stop) in a window, counted from its beginning."""
-    for start, stop in spans:
-        if start < window.stop and stop > window.start:
-            yield max(start, window.start) - window.start, min(stop, window.stop) - window.start
+def _index(spans: Spans) -> Tensor | None:
+    """Return what is in the spans; None: nothing."""
+    ranges = [torch.arange(start, stop, device="cpu") for start, stop in spans]
+    return torch.cat(ranges) if ranges else None
 
 
 def _size(cut: slice) -> int:
-    return cut.stop - cut.start
+    size: int = cut.stop - cut.start
+    return size

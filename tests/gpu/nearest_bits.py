@@ -1,0 +1,306 @@
+"""Messages of ranks that decode each other's codes, against the bits of the kernels in host memory.
+
+On the CPU with TRITON_INTERPRET=1, else on the GPU; kernel_bits.py says how cases are chosen and compared. The kernels
+in host memory have the bits of tests/lib/nearest_reference.py (tests/reference/test_nearest.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from kernel_bits import FLOATS, MismatchError, check_cases, same
+from recorded_calls import counted_calls
+from torch import Tensor
+
+from byteps_thc import _core
+from byteps_thc.arrays import gradient_view
+from byteps_thc.device_message import Beside
+from byteps_thc.gpu.nearest_batch import NearestBatch
+from byteps_thc.tables.points import Points, lloyd_max, staggered
+
+SEED, ROUND = 0xF23456789ABCDEF0, 2_900_000_000
+LARGEST = (1 << 31) - 1
+FINGERPRINT = 1_234_567_890
+#: What blocks of gradients are made of, in turn.
+KINDS = ("normal", "normal", "one", "zero", "tiny", "large", "nan", "small", "normal", "infinite")
+
+
+@dataclass(frozen=True)
+class Shard:
+    tensor: int
+    row: int
+    blocks: _core.RotationBlocks
+    exact: slice
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A message: header, scales, exact values, codes."""
+
+    exact_at: int
+    codes_at: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard], bits: int) -> Layout:
+        exact_at = 16 + 4 * max(len(shard.blocks) for shard in shards)
+        codes_at = exact_at + 4 * max(shard.exact.stop - shard.exact.start for shard in shards)
+        size = codes_at + max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards)
+        return cls(exact_at, codes_at, -(-size // 16) * 16)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A piece of ranks. sharded: a row for each rank. exact, holes: (start, stop) within a row, the second in the last
+    row alone. kinds: of blocks. offset: elements by which gradients are not aligned.
+    """
+
+    columns: int
+    block: int = 8192
+    ends: tuple[int, ...] = ()
+    ranks: int = 2
+    bits: int = 5
+    down_bits: int = 5
+    floats: str = "fp32"
+    sharded: bool = False
+    exact: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()
+    kinds: tuple[str, ...] = KINDS
+    offset: int = 0
+    blocks: _core.RotationBlocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        ends = np.array(self.ends, np.uint64)
+        object.__setattr__(self, "blocks", _core.RotationBlocks(self.columns, self.block, ends))
+
+    @property
+    def rows(self) -> int:
+        return self.ranks if self.sharded else 1
+
+    def shards(self) -> list[Shard]:
+        exact = [column for start, stop in self.exact for column in range(start, stop)]
+        if self.sharded:
+            own = len(exact)
+            return [Shard(77 + row, row, self.blocks, slice(row * own, (row + 1) * own)) for row in range(self.rows)]
+        cuts = np.linspace(0, len(self.blocks), self.ranks + 1).astype(int)
+        firsts = np.append(self.blocks.array()[:, 0], self.columns)[cuts]
+        at = np.searchsorted(exact, firsts)
+        return [
+            Shard(77, 0, self.blocks.part(*map(int, cut)), slice(*map(int, own)))
+            for cut, own in zip(itertools.pairwise(cuts), itertools.pairwise(at), strict=True)
+        ]
+
+    def points(self) -> list[Points]:
+        return [staggered(self.bits, rank, self.ranks) for rank in range(self.ranks)]
+
+    def gradient(self, rank: int) -> Tensor:
+        rng = np.random.default_rng(rank)
+        rows = [self._row(rng, rank + row) for row in range(self.rows)]
+        return torch.from_numpy(np.concatenate(rows)).to(FLOATS[self.floats])
+
+    def _row(self, rng: np.random.Generator, rank: int) -> np.ndarray[Any, Any]:
+        x = rng.standard_normal(self.columns).astype(np.float32)
+        scales = {"zero": 0.0, "tiny": 1e-35, "small": 1e-25, "large": 1e20}
+        for number, (first, _, _, used) in enumerate(self.blocks.array().tolist()):
+            # Blocks of all ranks are zero, and those of one alone are, and so on.
+            kind = self.kinds[(number + (rank if number > len(self.kinds) else 0)) % len(self.kinds)]
+            block = x[first : first + used]
+            block *= np.float32(scales.get(kind, 1.0))
+            if kind == "one":
+                block[1:] = 0
+            if kind in ("nan", "infinite"):
+                block[used // 3] = np.nan if kind == "nan" else np.inf
+        return x
+
+
+class Host:
+    """What the kernels in host memory make of a case. Messages are full of rubbish first."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.shards = case, case.shards()
+        self.up, self.down = Layout.of(self.shards, case.bits), Layout.of(self.shards, case.down_bits)
+        self._points = case.points()
+
+    def encode(self, gradient: Tensor, rank: int, fingerprint: int) -> Tensor:
+        case, own = self.case, self._points[rank]
+        whole = gradient.clone().view(case.rows, -1)
+        flat = whole.view(-1).float()
+        values = [whole[:, start:stop].float() for start, stop in case.exact]
+        exact = torch.cat(values, 1).view(-1) if values else flat[:0]
+        for start, stop in holes_of(case):
+            whole.view(-1)[start:stop] = 0
+        sent = messages(case.ranks, self.up)
+        for shard, message in zip(self.shards, sent, strict=True):
+            scales, words, codes = self._parts(message, shard, self.up, case.bits)
+            message[:16].view(torch.int32)[:] = torch.tensor([fingerprint, LARGEST - fingerprint, 0, 0])
+            words[:] = exact[shard.exact]
+            array = shard.blocks.array()
+            columns = slice(array[0, 0], array[-1, 0] + array[-1, 3]) if len(array) else slice(0, 0)
+            _core.encode_nearest(
+                gradient_view(whole[shard.row][columns]), codes.numpy(), scales.numpy(), edges=own.edges,
+                points=own.points, **self._keywords(shard),
+            )  # fmt: skip
+        return sent
+
+    def recode(self, received: Tensor, rank: int) -> Tensor:
+        case, shard, down = self.case, self.shards[rank], lloyd_max(self.case.down_bits)
+        own = messages(1, self.down)[0]
+        scales, words, codes = self._parts(own, shard, self.down, case.down_bits)
+        own[:16].view(torch.int32)[:2] = received[:, :8].view(torch.int32).amax(0)
+        own[8:16] = 0
+        words[:] = self._exact(received, shard, self.up)
+        _core.recode_nearest(
+            *self._received(received, shard), codes.numpy(), scales.numpy(), points=self._all_points(),
+            down_edges=down.edges, down_points=down.points, **self._keywords(shard),
+        )  # fmt: skip
+        return own
+
+    def decode(self, gathered: Tensor) -> Tensor:
+        case, down = self.case, lloyd_max(self.case.down_bits)
+        out, exact = torch.full((case.columns,), 7.0, dtype=FLOATS[case.floats]), []
+        for shard, message in zip(self.shards, gathered, strict=True):
+            scales, words, codes = self._parts(message, shard, self.down, case.down_bits)
+            exact.append(words)
+            array = shard.blocks.array()
+            columns = slice(array[0, 0], array[-1, 0] + array[-1, 3]) if len(array) else slice(0, 0)
+            _core.decode_nearest(
+                codes.numpy()[np.newaxis], scales.numpy()[np.newaxis], gradient_view(out[columns]),
+                points=down.points[np.newaxis], down=True, **self._keywords(shard),
+            )  # fmt: skip
+        return self._put(out, torch.cat(exact))
+
+    def average(self, received: Tensor, rank: int) -> Tensor:
+        case, shard = self.case, self.shards[rank]
+        out = torch.full((case.columns,), 7.0, dtype=FLOATS[case.floats])
+        _core.decode_nearest(
+            *self._received(received, shard), gradient_view(out), points=self._all_points(), **self._keywords(shard)
+        )
+        return self._put(out, self._exact(received, shard, self.up))
+
+    def _put(self, out: Tensor, exact: Tensor) -> Tensor:
+        columns = [column for start, stop in self.case.exact for column in range(start, stop)]
+        out[columns] = exact.to(out.dtype)
+        return out
+
+    def _all_points(self) -> np.ndarray[Any, Any]:
+        return np.stack([own.points for own in self._points])
+
+    def _received(self, received: Tensor, shard: Shard) -> tuple[Any, Any]:
+        code_bytes, up = _core.code_bytes(shard.blocks.padded, self.case.bits), self.up
+        codes = received[:, up.codes_at : up.codes_at + code_bytes]
+        return codes.numpy(), received[:, 16 : 16 + 4 * len(shard.blocks)].view(torch.float32).numpy()
+
+    def _exact(self, received: Tensor, shard: Shard, layout: Layout) -> Tensor:
+        values = [self._parts(message, shard, layout, self.case.bits)[1] for message in received]
+        return torch.from_numpy(np.add.accumulate(np.stack(values), axis=0)[-1] / np.float32(len(values)))
+
+    def _keywords(self, shard: Shard) -> dict[str, Any]:
+        return {"blocks": shard.blocks, "seed": SEED, "tensor": shard.tensor, "round": ROUND}
+
+    @staticmethod
+    def _parts(message: Tensor, shard: Shard, layout: Layout, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+        exact_end = layout.exact_at + 4 * (shard.exact.stop - shard.exact.start)
+        return (
+            message[16 : 16 + 4 * len(shard.blocks)].view(torch.float32),
+            message[layout.exact_at : exact_end].view(torch.float32),
+            message[layout.codes_at : layout.codes_at + _core.code_bytes(shard.blocks.padded, bits)],
+        )
+
+
+def messages(count: int, layout: Layout) -> Tensor:
+    return torch.full((count, layout.size_bytes), 0xA5, dtype=torch.uint8)
+
+
+def holes_of(case: Case) -> list[tuple[int, int]]:
+    """What is not compressed, in all rows one behind the other."""
+    exact = [(row * case.columns + start, row * case.columns + stop) for row in range(case.rows)
+             for start, stop in case.exact]  # fmt: skip
+    last = (case.rows - 1) * case.columns
+    return sorted([*exact, *((last + start, last + stop) for start, stop in case.holes)])
+
+
+def batches_of(case: Case, host: Host, device: str) -> list[NearestBatch]:
+    columns = torch.tensor([column for start, stop in case.exact for column in range(start, stop)])
+    beside = Beside(columns.to(device) if case.exact else None, case.exact, holes_of(case))
+    down = None if case.sharded else lloyd_max(case.down_bits)
+    return [
+        NearestBatch(
+            host.shards, rank, case.columns, seed=SEED, up=case.points(), down=down, layouts=(host.up, host.down),
+            state=torch.tensor([0, 0, LARGEST, 0], dtype=torch.int32, device=device),
+            differ=torch.zeros((), dtype=torch.bool, device=device), beside=beside,
+        )
+        for rank in range(case.ranks)
+    ]  # fmt: skip
+
+
+def place(values: Tensor, device: str, offset: int) -> Tensor:
+    return torch.empty(values.numel() + offset, dtype=values.dtype, device=device)[offset:].copy_(values)
+
+
+def one_launch(calls: Sequence[str]) -> None:
+    if [*calls] != ["kernel"]:
+        raise MismatchError(f"calls: {calls}, not one launch")
+
+
+def check_round(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
+    host = Host(case)
+    batches = batches_of(case, host, device)
+    sent = []
+    for rank, batch in enumerate(batches):
+        gradient = case.gradient(rank)
+        mine, on_device = messages(case.ranks, host.up).to(device), place(gradient, device, case.offset)
+        header = (3, ROUND & LARGEST, FINGERPRINT, LARGEST - FINGERPRINT)
+        with counted_calls() as calls:
+            batch.encode(on_device, mine, header, ROUND)
+        one_launch(calls)
+        wanted = host.encode(gradient, rank, FINGERPRINT)
+        same(f"sent of rank {rank}", mine, wanted.numpy())
+        sent.append(wanted)
+    received = torch.stack(sent, 1)
+    out = place(torch.full((case.columns,), 3.0, dtype=FLOATS[case.floats]), device, case.offset)
+    if case.sharded:
+        for rank, batch in enumerate(batches):
+            arrived = received[rank].contiguous().to(device)
+            with counted_calls() as calls:
+                batch.average(arrived, out)
+            one_launch(calls)
+            same_floats("average", out, host.average(received[rank], rank))
+        return
+    gathered = []
+    for rank, batch in enumerate(batches):
+        own = messages(1, host.down)[0].to(device)
+        arrived = received[rank].contiguous().to(device)
+        with counted_calls() as calls:
+            batch.recode(arrived, own)
+        one_launch(calls)
+        gathered.append(host.recode(received[rank], rank))
+        same(f"sent by owner {rank}", own, gathered[-1].numpy())
+    arrived = torch.stack(gathered).to(device)
+    with counted_calls() as calls:
+        batches[-1].decode(arrived, out)
+    one_launch(calls)
+    same_floats("average", out, host.decode(torch.stack(gathered)))
+
+
+def same_floats(what: str, got: Tensor, wanted: Tensor) -> None:
+    same(what, got, (wanted.view(torch.uint16) if wanted.dtype == torch.bfloat16 else wanted).numpy())
+
+
+def small_cases() -> Iterator[tuple[Any, Case]]:
+    yield check_round, Case(8192 + 8192 + 1000, kinds=("normal",), ranks=1)
+    # Tensors of any sizes, blocks of all: of 8192 to 64, with and without padding.
+    yield check_round, Case(20_001, ends=(70, 300, 8492, 16_684, 16_700, 18_000), bits=4, down_bits=3)
+
+
+def large_cases() -> Iterator[tuple[Any, Case]]:
+    yield from small_cases()
+
+
+if __name__ == "__main__":
+    sys.exit(check_cases(small_cases, large_cases))
