@@ -26,6 +26,7 @@ from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import Introductions, introduce
+from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
@@ -66,6 +67,7 @@ def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
     communicators = Communicators(process_group, policy.deadline_s)
 
     def resolve() -> RankSettings:
