@@ -79,7 +79,6 @@ class NearestBatch:
         rows = max(shard.row for shard in shards) + 1
         self._up, self._down, self._ranks = layouts[0], layouts[1], len(shards)
         self._size, self._columns = rows * columns, columns
-        #: state, differ
         self.agreement = state, differ
         self._state, self._differ = state, differ.view(torch.uint8)
         self._begun = torch.zeros(3, dtype=torch.int32, device=device)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -35,7 +34,6 @@ class DeviceTools:
 
     settings: RankSettings
     rank: int
-    device: torch.device
     messages: RankMessages
     agreement: DeviceAgreement
     recorder: StatsRecorder
