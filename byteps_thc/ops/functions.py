@@ -67,8 +67,8 @@ def decode(
 ) -> Tensor:
     """Return the average gradient, dtype[coordinates]: float32, float16 or bfloat16.
 
-    aggregate: uint8 or uint16[P], sums over `workers` workers: the same type on all workers, because uint16 is rounded
-    in another order than uint8.
+    aggregate: uint8 or uint16[P], sums over `workers` workers: the same type on all workers, because uint16 sums are
+    rounded in another order than uint8 sums.
     max_norms, table, key, rotation_block: those it was encoded with. threshold: resolved.decode_threshold, the encoded
     one where there is a residual. Blocks whose max norm is not finite become NaN.
     """

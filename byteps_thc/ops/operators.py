@@ -34,7 +34,7 @@ from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 from byteps_thc.worker_limits import MAX_RANKS
 
-_NUMBERS = (torch.uint8, torch.uint16)
+_SUMS = (torch.uint8, torch.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class LookupSum(Operator):
     @override
     def results(self) -> list[Tensor]:
         count = self.codes.shape[1] * 8 // code_bits_of(self.table)
-        return [self.codes.new_empty(count, dtype=_number_dtype(self.value_bits))]
+        return [self.codes.new_empty(count, dtype=torch.uint8 if self.value_bits == 8 else torch.uint16)]
 
     @override
     def on_host(self, outputs: list[Tensor]) -> None:
@@ -190,8 +190,7 @@ class Decode(Operator):
                 f"decode takes 1 to {MAX_RANKS} workers and 0 coordinates or more, not {self.workers} and "
                 f"{self.coordinates}"
             )
-        padded = padded_of(self.coordinates)
-        require_tensor("aggregate", self.aggregate, _NUMBERS, padded)
+        require_tensor("aggregate", self.aggregate, _SUMS, padded_of(self.coordinates))
         check_norms(self.max_norms, self.max_norms, blocks_of(self.coordinates, self.rotation_block))
         check_table(self.table, self.threshold)
         check_key(self.key)
@@ -234,10 +233,6 @@ def _values(table: list[Tensor]) -> Any:
 
 def _for_device(table: list[Tensor], threshold: float) -> DeviceTable:
     return device_table(table, float(np.float32(threshold)))
-
-
-def _number_dtype(bits: int) -> torch.dtype:
-    return torch.uint8 if bits == 8 else torch.uint16
 
 
 def _clear_sign(norms: Tensor) -> None:
