@@ -43,7 +43,7 @@ from byteps_thc.transport.groups import open_communicator
 ON_GPU = os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = torch.device("cuda", 0) if ON_GPU else torch.device("cpu")
 CPU = torch.device("cpu")
-DEADLINE_S = 150
+DEADLINE_S = 60 if ON_GPU else 450
 
 #: Several pieces in host memory.
 _THC = {"partition_bytes": 1 << 16} if ON_GPU else {"partition_bytes": 1 << 12, "rotation_block": 1024}
