@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_gpu.py [--json FILE] [--registers 96]
 
-make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py, nearest_bits.py). Times are medians of
-triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that have
-a limit: with fewer of them more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs, on
-CPU tensors.
+make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py, nearest_bits.py). Times are medians
+of triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that
+have a limit: with fewer registers more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs,
+on CPU tensors.
 """
 
 from __future__ import annotations
@@ -167,7 +167,12 @@ def bandwidth_rows(n: int) -> list[dict[str, Any]]:
     add("decode, 8-bit sums, fp32", 5, lambda: full.decode(full.sums, out))
     add("decode, 8-bit sums, bf16", 3, lambda: full.decode(full.sums, half_out))
     add("decode, 16-bit sums, fp32", 6, lambda: full.decode(wide, out))
-    del full, half, codes, wide, sums, out, half_out
+    add_rank_rows(n, add)
+    return rows
+
+
+def add_rank_rows(n: int, add: Callable[[str, float, Callable[[], object]], None]) -> None:
+    """Kernels of ranks that decode. An owner reads a message of every rank, and writes one."""
     code = BITS / 8
     for name, dtype, width in (("fp32", torch.float32, 4), ("bf16", torch.bfloat16, 2)):
         piece = Piece(n, dtype)
@@ -175,9 +180,8 @@ def bandwidth_rows(n: int) -> list[dict[str, Any]]:
         if dtype == torch.float32:
             add(f"ranks: recode the shard of 1 of {RANKS}", code + code / RANKS, piece.recode)
         add(f"ranks: decode, {BITS} bits, {name}", width + code, piece.decode)
-    rows_of = Piece(n, torch.float32, sharded=True)
-    add(f"ranks: average of the row of 1 of {RANKS}", code + 4 / RANKS, rows_of.average)
-    return rows
+    rows = Piece(n, torch.float32, sharded=True)
+    add(f"ranks: average of the row of 1 of {RANKS}", code + 4 / RANKS, rows.average)
 
 
 def speedup_row(n: int) -> dict[str, Any]:
