@@ -91,7 +91,7 @@ PARTS = (
     Part("kernels, 80 registers", "tests/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part(
         "what bounds encode, recode and decode (ncu)", "tests/benchmarks/bench_gpu.py --log-coordinates 24", 60,
-        stand_in=None, tool="ncu --clock-control none --set full -k regex:nearest -c 6",
+        stand_in=None, tool="ncu --clock-control none --set full --kernel-id ::regex:nearest:2",
     ),
     Part(
         "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 90, stand_in=None,
