@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteps_thc.block_plan import BlockPlan
-from byteps_thc.pipeline.fingerprint import norm_words
+from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.lanes.plan import Lane
@@ -53,7 +53,7 @@ def _over_byteps_servers(
 
     def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:
         norms, padded = compressor.sizes(coordinates, plan)
-        return PartitionShape(name, norm_words(1, norms), padded, priority=-lane.number)
+        return PartitionShape(name, FINGERPRINT_WORDS + norms, padded, priority=-lane.number)
 
     transport = BytepsTransport(
         compressor.resolved,
