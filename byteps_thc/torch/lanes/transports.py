@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteps_thc.block_plan import BlockPlan
-from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.servers import ServersTransport
-from byteps_thc.transport.transport import Transport
+from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
 
 
 def open_transports(
