@@ -29,7 +29,7 @@ import numpy as np
 from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32
 from byteps_thc.errors import InputError
-from byteps_thc.transport.transport import FINGERPRINT_WORDS as FINGERPRINT_WORDS
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _MODULUS = 1 << 31
 #: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
