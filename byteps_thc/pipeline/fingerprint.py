@@ -100,7 +100,7 @@ class Fingerprints:
             here = f"{own.label} in round {round}, scaled by {own_scale:g}"
             theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
         elif not guesses:
-            theirs = "another one a gradient that is unknown here. Names, sizes, settings and loss scales must be"
+            theirs = "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
         else:
             _, label, other_round = min(guesses)
             if label == own.label:
