@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.arrays import F32, gradient_view
-from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, Fingerprints
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
@@ -32,6 +32,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.rank_messages import RankMessages
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 
 @dataclass(frozen=True)
