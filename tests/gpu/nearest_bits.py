@@ -21,7 +21,6 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import gradient_view
-from byteps_thc.device_message import Beside
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu.nearest_batch import NearestBatch
 from byteps_thc.tables.points import Points, lloyd_max, staggered
@@ -233,14 +232,13 @@ def header_of(fingerprint: int) -> tuple[int, int, int, int]:
 
 def batches_of(case: Case, host: Host, device: str) -> dict[int, NearestBatch]:
     """Those of the first and of the last rank."""
-    columns = torch.tensor([column for start, stop in case.exact for column in range(start, stop)])
-    beside = Beside(columns.to(device) if case.exact else None, case.exact, holes_of(case))
     down = None if case.sharded else lloyd_max(case.down_bits)
     return {
         rank: NearestBatch(
             host.shards, rank, case.columns, seed=SEED, up=case.points(), down=down, layouts=(host.up, host.down),
             state=torch.tensor([0, 0, LARGEST, 0], dtype=torch.int32, device=device),
-            differ=torch.zeros((), dtype=torch.bool, device=device), beside=beside,
+            differ=torch.zeros((), dtype=torch.bool, device=device), exact=case.exact,
+            holes=holes_of(case),
         )
         for rank in (0, case.ranks - 1)
     }  # fmt: skip
