@@ -33,14 +33,19 @@ _decode = Launcher(decode_nearest_kernel, **_OPTIONS)
 
 
 class Layout(Protocol):
-    """Offsets of a message in bytes: of exact values and of codes; scales are behind 16 bytes of header."""
+    """A message: 16 bytes of header, scales, exact values, codes."""
 
     @property
-    def exact_at(self) -> int: ...
+    def exact_at(self) -> int:
+        """Offset of the exact values, bytes."""
+
     @property
-    def codes_at(self) -> int: ...
+    def codes_at(self) -> int:
+        """Offset of the codes, bytes."""
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Bytes of a message, a multiple of 16."""
 
 
 class NearestBatch:
@@ -73,6 +78,8 @@ class NearestBatch:
         rows = max(shard.row for shard in shards) + 1
         self._up, self._down, self._ranks = layouts[0], layouts[1], len(shards)
         self._size, self._columns = rows * columns, columns
+        #: state, differ
+        self.agreement = state, differ
         self._state, self._differ = state, differ.view(torch.uint8)
         self._begun = torch.zeros(3, dtype=torch.int32, device=device)
         self._keys = _keys(seed, shards, device)

@@ -128,7 +128,7 @@ def _decode_tile(
 
 
 @jit(
-    do_not_specialize=["ranks", "owners", "exact_count", "programs"],
+    do_not_specialize=["message_words", "owner_words", "codes_at", "ranks", "owners", "exact_count", "programs"],
     do_not_specialize_on_alignment=["begun", "state", "differ"],
 )
 def decode_nearest_kernel(
@@ -180,9 +180,7 @@ def _recode_tile(
     log = log_of(tiles)
     key, round = keys + owner_of(tiles) * _KEY_WORDS, L.load(begun + 2).to(L.uint32, bitcast=True)
     words = sign_words(key, round, tiles, blocks, log, _UP, T, IS_FULL)
-    x = _average(
-        received, message_words, codes_at, ranks, points, words, tiles, blocks, log, T, BITS, SEVERAL, IS_FULL
-    )
+    x = _average(received, message_words, codes_at, ranks, points, words, tiles, blocks, log, T, BITS, SEVERAL, IS_FULL)
     if not IS_FULL:
         x = without_padding(x, tiles, blocks, log, T, last_part(T))
     words = sign_words(key, round, tiles, blocks, log, _DOWN, T, IS_FULL)
@@ -193,7 +191,7 @@ def _recode_tile(
 
 
 @jit(
-    do_not_specialize=["ranks", "own_exact_at", "exact_count", "programs"],
+    do_not_specialize=["message_words", "codes_at", "ranks", "own_codes_at", "own_exact_at", "exact_count", "programs"],
     do_not_specialize_on_alignment=["begun"],
 )
 def recode_nearest_kernel(

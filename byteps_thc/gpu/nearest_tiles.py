@@ -39,19 +39,23 @@ _DISTANCE, _USED, _INDEX, _NUMBER = constexpr(DISTANCE), constexpr(USED), conste
 
 
 class Shard(Protocol):
-    """The part of a piece that one rank averages.
-
-    tensor: of the random key. row: of the gradient. exact: slice of the values of all rows that travel exactly.
-    """
+    """The part of a piece that one rank averages."""
 
     @property
-    def tensor(self) -> int: ...
+    def tensor(self) -> int:
+        """Number of the tensor in the random key: zlib.crc32 of its name."""
+
     @property
-    def row(self) -> int: ...
+    def row(self) -> int:
+        """Row of the gradient."""
+
     @property
-    def blocks(self) -> _core.RotationBlocks: ...
+    def blocks(self) -> _core.RotationBlocks:
+        """Its rotation blocks; their coordinates are columns of the row."""
+
     @property
-    def exact(self) -> slice: ...
+    def exact(self) -> slice:
+        """Its part of the values of all rows that travel exactly, row by row."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +95,17 @@ class BlockTiles:
         tile = tile_of(rotation_block)
         all_words: list[I64] = [np.zeros((0, TILE_WORDS), np.int64)]
         all_blocks: list[I64] = [np.zeros((0, BLOCK_WORDS), np.int64)]
-        known: dict[int, tuple[I64, I64, int]] = {}  # shards of a reduce-scatter have the same blocks
+        last: tuple[_core.RotationBlocks, I64, int] | None = None  # shards of a reduce-scatter have the same blocks
         begin = 0
         for owner, shard in shards:
-            found = known.get(id(shard.blocks))
-            if found is None:
+            if last is None or last[0] is not shard.blocks:
                 words, blocks = _cut(shard.blocks, tile)
-                found = known[id(shard.blocks)] = words, blocks, begin
+                last = (shard.blocks, words, begin)
                 all_blocks.append(blocks)
                 begin += len(blocks)
-            words = found[0].copy()
-            words[:, [FIRST, BLOCK, OWNER]] += [shard.row * columns, found[2], owner]
-            all_words.append(words)
+            _, words, first = last
+            all_words.append(words.copy())
+            all_words[-1][:, [FIRST, BLOCK, OWNER]] += [shard.row * columns, first, owner]
         words, blocks = np.concatenate(all_words), np.concatenate(all_blocks)
         bitmaps = _punch(words, blocks, holes, tile)
         return cls(
@@ -140,7 +143,11 @@ def _punch(words: I64, blocks: I64, holes: Sequence[tuple[int, int]], tile: int)
     """Return the bitmaps of holes, and note them in the tiles."""
     bitmaps = [np.zeros(tile, np.uint8)]
     starts, stops = np.array(holes, np.int64).reshape(-1, 2).T
-    for word in words if len(starts) else ():
+    final = blocks[words[:, BLOCK] + words[:, COUNT] - 1]
+    behind = words[:, FIRST] + final[:, DISTANCE] + final[:, USED]
+    reached = np.searchsorted(stops, words[:, FIRST], "right") < np.searchsorted(starts, behind)
+    for number in np.flatnonzero(reached):
+        word = words[number]
         mine = blocks[word[BLOCK] : word[BLOCK] + word[COUNT]]
         begins = word[FIRST] + mine[:, DISTANCE]
         first, last = np.searchsorted(stops, begins, "right"), np.searchsorted(starts, begins + mine[:, USED])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from byteps_thc.arrays import require_tensor
 from byteps_thc.config import ResolvedConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import InputError
 from byteps_thc.keys import KEY_WORDS, device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables.device import DeviceTable
@@ -34,10 +34,6 @@ def make_key(name: str, resolved: ResolvedConfig, worker: int, device: torch.dev
     name: the same on all workers and another for each gradient. worker: this one. set_round() before each round, to one
     that was never there: a tensor, int32[1], where the call is compiled or recorded, and a number else.
     """
-    if resolved.config.subtract_rounding:
-        raise ConfigurationError("byteps_thc.ops subtract nothing: use ThcConfig(subtract_rounding=False)")
-    if resolved.config.adaptive_clamp:
-        raise ConfigurationError("byteps_thc.ops keep nothing of averages: use ThcConfig(adaptive_clamp=False)")
     rounding = Rounding.of(resolved.config.rounding, worker, resolved.workers)
     return device_key(
         torch.device(device), seed=resolved.config.seed, tensor=zlib.crc32(name.encode()), rounding=rounding

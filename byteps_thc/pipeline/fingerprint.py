@@ -29,7 +29,7 @@ import numpy as np
 from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32
 from byteps_thc.errors import InputError
-from byteps_thc.transport.transport import FINGERPRINT_WORDS as FINGERPRINT_WORDS
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _MODULUS = 1 << 31
 #: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
@@ -100,7 +100,7 @@ class Fingerprints:
             here = f"{own.label} in round {round}, scaled by {own_scale:g}"
             theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
         elif not guesses:
-            theirs = "another one a gradient that is unknown here. Names, sizes, settings and loss scales must be"
+            theirs = "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
         else:
             _, label, other_round = min(guesses)
             if label == own.label:

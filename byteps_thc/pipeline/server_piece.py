@@ -20,12 +20,12 @@ from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.figures import PartitionFigures
-from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, Fingerprints, NormMessage
+from byteps_thc.pipeline.fingerprint import Fingerprints, NormMessage
 from byteps_thc.pipeline.partitioning import even_spans
 from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, identity_of
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.work_clock import WorkClock
-from byteps_thc.transport.transport import Transport
+from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
 
 
 class PartitionCompressor(Protocol):

@@ -171,8 +171,10 @@ class Stages:
 
     def _ask(self, job: Reduction) -> None:
         facts: tuple[str, ...] = ()
-        if job.layout is not None and not job.layout.extent.sharded:
-            facts = (f"round {job.round.number}", str(job.source.dtype))
+        if job.layout is not None:
+            facts = (str(job.source.dtype),)
+            if not job.layout.extent.sharded:
+                facts = (f"round {job.round.number}", *facts)
         self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
 
     def _take_exact(self, job: Reduction, layout: Layout) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -13,20 +12,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from byteps_thc.compressor import SCALE_BITS, SCALE_GROUP
-from byteps_thc.config import DEFAULT_TOTAL_BITS, DownBits, ResolvedConfig, ThcConfig
-from byteps_thc.config import Bits as CodeBits
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ThcError
+from byteps_thc.rank_settings import DEFAULT_BITS, RankSettings
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.selection import bit_pairs, candidates, expected_error
-from byteps_thc.tables.selection import total_bits as total_bits_of
+from byteps_thc.tables.points_report import print_points
+from byteps_thc.tables.selection import expected_error
 from byteps_thc.tools.consoles import table_console
 from byteps_thc.wire.layout import MAX_WORKERS
-from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
+from byteps_thc.worker_limits import require_packet_workers
 
-app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
+app = typer.Typer(
+    help="Lookup tables: from codes to the integers that servers add. Points that ranks round to.", no_args_is_help=True
+)
 
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.")]
 Granularity = Annotated[
@@ -50,72 +50,71 @@ def solve(
 
 @app.command()
 def auto(
-    workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose table values are added.")],
+    workers: Annotated[int, typer.Option("--workers", "-n", help="Workers or ranks that average.")],
     bits: Annotated[
         int | None,
-        typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.", show_default="4, or as --total-bits says"),
+        typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.", show_default=f"4; among ranks {DEFAULT_BITS}"),
     ] = None,
     down_bits: Annotated[
-        int | None, typer.Option(help="Among ranks: bits that the owner of a sum requantizes it to, 4 to 8.")
-    ] = None,
-    total_bits: Annotated[
-        int | None,
-        typer.Option(
-            help="Among ranks: --bits and --down-bits together, 8 to 16; the pair of least error is taken.",
-            show_default=f"{DEFAULT_TOTAL_BITS}, unless other bits are given",
-        ),
+        int | None, typer.Option(help="Among ranks: bits of a code of the average.", show_default="--bits")
     ] = None,
     value_bits: Annotated[
-        Literal["8", "16", "auto"],
-        typer.Option(help="Bits of a coordinate of the aggregate; auto: 8 when the sums of codes fit, else 16."),
-    ] = "auto",
-    error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = False,
-    rounding: Rounding = "stratified",
+        Literal["8", "16", "auto"] | None,
+        typer.Option(
+            help="Bits of a coordinate of the aggregate; auto: 8 when the sums of codes fit, else 16.",
+            show_default="auto",
+        ),
+    ] = None,
+    error_feedback: Annotated[
+        bool | None,
+        typer.Option(
+            "--error-feedback/--no-error-feedback",
+            help="Whether lost parts are sent later.",
+            show_default="no-error-feedback",
+        ),
+    ] = None,
+    rounding: Annotated[
+        RoundingMode | None,
+        typer.Option(help="Whether the workers' random bits belong together.", show_default="stratified"),
+    ] = None,
     engine: Annotated[
         Literal["collective", "network"] | None,
         typer.Option(
-            help="Who sums. collective: the ranks, in the bits that sums need; network: servers or a switch, 8 or 16.",
+            help="Who averages. collective: the ranks, which round to points; network: servers or a switch, which add "
+            "values of a table.",
             show_default=f"network for up to {MAX_WORKERS} workers, collective above",
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Choose granularity and clamp for a number of workers."""
-    packed_sums = engine == "collective" or (engine is None and workers > MAX_WORKERS)
+    """Choose granularity and clamp for a number of workers, or show what ranks round to."""
+    among_ranks = engine == "collective" or (engine is None and workers > MAX_WORKERS)
+    options: dict[str, Any] = {
+        "bits": bits,
+        "down_bits": down_bits,
+        "value_bits": int(value_bits) if value_bits in ("8", "16") else value_bits,
+        "error_feedback": error_feedback,
+        "rounding": rounding,
+    }
     try:
-        if not packed_sums:
-            require_packet_workers(workers)
-            if down_bits is not None or total_bits is not None:
-                raise typer.BadParameter("servers and switches requantize no sums: --engine collective does")
-        config = ThcConfig(
-            bits="auto" if bits is None else cast(CodeBits, bits),  # ThcConfig checks it
-            down_bits="auto" if down_bits is None else cast(DownBits, down_bits),
-            total_bits=total_bits,
-            value_bits="auto" if value_bits == "auto" else 16 if value_bits == "16" else 8,
-            error_feedback=error_feedback,
-            rounding=rounding,
-        )
-        resolved = config.resolve(workers, packed_sums=packed_sums)
+        config = ThcConfig(**{name: value for name, value in options.items() if value is not None})
+        if among_ranks:
+            print_points(RankSettings.of(config, workers), as_json=json)
+            return
+        require_packet_workers(workers)
+        if down_bits is not None:
+            raise typer.BadParameter("servers and switches send sums: --down-bits is for --engine collective")
+        resolved = config.resolve(workers)
     except ThcError as error:
         raise _usage(error) from error
-    table = resolved.table
-    _print(table, json, workers, rounding, resolved.down)
+    _print(resolved.table, json, workers, config.rounding)
     if not json:
-        if resolved.down is not None:
-            _print_pairs(config, resolved)
-        elif packed_sums:
-            others = candidates(table.bits, workers, resolved.value_bits, error_feedback)
-            _print_widths(
-                table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
-            )
-        error_expected = resolved.expected_error()
-        value_bits_chosen = resolved.value_bits if resolved.down is None else 16  # those that do not travel
-        most = min(table.max_workers(value_bits_chosen), MAX_RANKS if packed_sums else MAX_WORKERS)
+        most = min(resolved.table.max_workers(resolved.value_bits), MAX_WORKERS)
         table_console().print(
-            f"criterion {error_expected:.4e}; good for up to {most} workers with {value_bits_chosen}-bit sums"
+            f"criterion {resolved.expected_error():.4e}; good for up to {most} workers with "
+            f"{resolved.value_bits}-bit sums"
         )
-        if not packed_sums:
-            _print_levels_left(resolved)
+        _print_levels_left(resolved)
 
 
 @app.command("list")
@@ -191,35 +190,6 @@ def _parse_fraction(text: str) -> float:
         raise typer.BadParameter(f"p must be a number or fraction such as 1/32, not {text!r}") from error
 
 
-def _print_widths(chosen: LookupTable, criteria: Mapping[LookupTable, float], workers: int) -> None:
-    """The best table for every width of a packed sum, and which of them was chosen."""
-    output = Table("bits up + down", "granularity", "p", "criterion", "")
-    for width in sorted({total_bits_of(table, workers) for table in criteria}):
-        same = {table: value for table, value in criteria.items() if total_bits_of(table, workers) == width}
-        best = min(same, key=lambda table: same[table])
-        row = (f"{best.bits} + {width - best.bits}", str(best.granularity), f"1/{1 / best.p:g}", f"{same[best]:.4e}")
-        output.add_row(*row, "chosen" if best == chosen else "")
-    table_console().print(output)
-
-
-def _print_pairs(config: ThcConfig, chosen: ResolvedConfig) -> None:
-    """What bits there were to choose from, both ways, and which of them were chosen."""
-    assert chosen.down is not None
-    total = chosen.table.bits + chosen.down.bits
-    output = Table("bits up + down", "granularity", "p", "criterion", "")
-    for pair in bit_pairs(total) if config.chosen_total_bits else [(chosen.table.bits, chosen.down.bits)]:
-        bits, down_bits = pair
-        update = {"bits": bits, "down_bits": down_bits, "total_bits": None}
-        other = config.model_copy(update=update).resolve(chosen.workers, packed_sums=True)
-        table = other.table
-        row = (f"{bits} + {down_bits}", str(table.granularity), f"1/{1 / table.p:g}", f"{other.expected_error():.4e}")
-        output.add_row(*row, "chosen" if table == chosen.table else "")
-    table_console().print(output)
-    table_console().print(
-        f"sums are requantized to {chosen.down.bits} bits, with a scale of {SCALE_BITS} bits for {SCALE_GROUP} of them"
-    )
-
-
 def _print_levels_left(resolved: ResolvedConfig) -> None:
     """What 8-bit sums cost where they are, or would be, too few for all codes: a switch has no others."""
     workers, config = resolved.workers, resolved.config
@@ -264,14 +234,7 @@ def _cells(table: LookupTable) -> list[str]:
     ]
 
 
-def _print(
-    table: LookupTable,
-    as_json: bool,
-    workers: int = 1,
-    rounding: RoundingMode = "stratified",
-    down: LookupTable | None = None,
-) -> None:
-    """down: what the sums are requantized with, which the average errs by, too."""
+def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: RoundingMode = "stratified") -> None:
     if as_json:
         typer.echo(store.to_json(table), nl=False)
         return
@@ -281,7 +244,7 @@ def _print(
         output.add_row(name, cell)
     output.add_row("NMSE, one worker", f"{table.cost + table.clamp_cost:.4e}")
     if workers > 1:
-        error = table.average_cost(workers, rounding) + table.clamp_cost + (0 if down is None else down.cost)
+        error = table.average_cost(workers, rounding) + table.clamp_cost
         output.add_row(f"NMSE, average of {workers}", f"{error:.4e} ({rounding} rounding, independent gradients)")
     output.add_row("threshold", f"{table.threshold:.4f} norms")
     output.add_row("hash", f"{table.hash:016x}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from byteps_thc import _core
 from byteps_thc.arrays import gradient_view
 from byteps_thc.device_message import Beside
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu.nearest_batch import NearestBatch
 from byteps_thc.tables.points import Points, lloyd_max, staggered
 
@@ -225,18 +227,23 @@ def holes_of(case: Case) -> list[tuple[int, int]]:
     return sorted([*exact, *((last + start, last + stop) for start, stop in case.holes)])
 
 
-def batches_of(case: Case, host: Host, device: str) -> list[NearestBatch]:
+def header_of(fingerprint: int) -> tuple[int, int, int, int]:
+    return 3, ROUND & LARGEST, fingerprint, LARGEST - fingerprint
+
+
+def batches_of(case: Case, host: Host, device: str) -> dict[int, NearestBatch]:
+    """Those of the first and of the last rank."""
     columns = torch.tensor([column for start, stop in case.exact for column in range(start, stop)])
     beside = Beside(columns.to(device) if case.exact else None, case.exact, holes_of(case))
     down = None if case.sharded else lloyd_max(case.down_bits)
-    return [
-        NearestBatch(
+    return {
+        rank: NearestBatch(
             host.shards, rank, case.columns, seed=SEED, up=case.points(), down=down, layouts=(host.up, host.down),
             state=torch.tensor([0, 0, LARGEST, 0], dtype=torch.int32, device=device),
             differ=torch.zeros((), dtype=torch.bool, device=device), beside=beside,
         )
-        for rank in range(case.ranks)
-    ]  # fmt: skip
+        for rank in (0, case.ranks - 1)
+    }  # fmt: skip
 
 
 def place(values: Tensor, device: str, offset: int) -> Tensor:
@@ -252,20 +259,20 @@ def check_round(case: Case, device: str, rng: np.random.Generator) -> None:  # n
     host = Host(case)
     batches = batches_of(case, host, device)
     sent = []
-    for rank, batch in enumerate(batches):
+    for rank in range(case.ranks):
         gradient = case.gradient(rank)
+        sent.append(host.encode(gradient, rank, FINGERPRINT))
+        if rank not in batches:
+            continue
         mine, on_device = messages(case.ranks, host.up).to(device), place(gradient, device, case.offset)
-        header = (3, ROUND & LARGEST, FINGERPRINT, LARGEST - FINGERPRINT)
         with counted_calls() as calls:
-            batch.encode(on_device, mine, header, ROUND)
+            batches[rank].encode(on_device, mine, header_of(FINGERPRINT), ROUND)
         one_launch(calls)
-        wanted = host.encode(gradient, rank, FINGERPRINT)
-        same(f"sent of rank {rank}", mine, wanted.numpy())
-        sent.append(wanted)
+        same(f"sent of rank {rank}", mine, sent[-1].numpy())
     received = torch.stack(sent, 1)
     out = place(torch.full((case.columns,), 3.0, dtype=FLOATS[case.floats]), device, case.offset)
     if case.sharded:
-        for rank, batch in enumerate(batches):
+        for rank, batch in batches.items():
             arrived = received[rank].contiguous().to(device)
             with counted_calls() as calls:
                 batch.average(arrived, out)
@@ -273,17 +280,19 @@ def check_round(case: Case, device: str, rng: np.random.Generator) -> None:  # n
             same_floats("average", out, host.average(received[rank], rank))
         return
     gathered = []
-    for rank, batch in enumerate(batches):
+    for rank in range(case.ranks):
+        gathered.append(host.recode(received[rank], rank))
+        if rank not in batches:
+            continue
         own = messages(1, host.down)[0].to(device)
         arrived = received[rank].contiguous().to(device)
         with counted_calls() as calls:
-            batch.recode(arrived, own)
+            batches[rank].recode(arrived, own)
         one_launch(calls)
-        gathered.append(host.recode(received[rank], rank))
         same(f"sent by owner {rank}", own, gathered[-1].numpy())
     arrived = torch.stack(gathered).to(device)
     with counted_calls() as calls:
-        batches[-1].decode(arrived, out)
+        batches[case.ranks - 1].decode(arrived, out)
     one_launch(calls)
     same_floats("average", out, host.decode(torch.stack(gathered)))
 
@@ -292,14 +301,103 @@ def same_floats(what: str, got: Tensor, wanted: Tensor) -> None:
     same(what, got, (wanted.view(torch.uint16) if wanted.dtype == torch.bfloat16 else wanted).numpy())
 
 
+def check_agreement(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
+    """Averages are NaN from the first round on in which fingerprints differ, and its header stays."""
+    host = Host(case)
+    batches = batches_of(case, host, device)
+    last = case.ranks - 1
+    numbers = torch.zeros(4, dtype=torch.int32, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+    for number, other in enumerate((FINGERPRINT, FINGERPRINT + 9, FINGERPRINT)):
+        sent = messages(case.ranks, host.up).to(device)
+        numbers[0].copy_(torch.tensor([number, *header_of(FINGERPRINT)[1:]]))
+        numbers[1].fill_(number)
+        batches[0].encode(case.gradient(0).to(device), sent, *numbers)
+        received = sent[:1].repeat(case.ranks, 1)
+        received[last, :8].view(torch.int32).copy_(torch.tensor([other, LARGEST - other]))
+        out = torch.full((case.columns,), 7.0, device=device)
+        if case.sharded:
+            batches[0].average(received, out)
+        else:
+            own = messages(1, host.down).to(device)
+            batches[0].recode(received, own[0])
+            batches[0].decode(own.repeat(case.ranks, 1), out)
+        if bool(out.isnan().all()) != (number > 0) or bool(out.isnan().any()) != (number > 0):
+            raise MismatchError(f"round {number}: averages are {out[:4].tolist()}")
+        state, differ = batches[0].agreement
+        wanted = [min(number, 1), ROUND & LARGEST, FINGERPRINT + 9 * (number > 0), LARGEST - FINGERPRINT]
+        if state.tolist() != wanted or bool(differ) != (number > 0):
+            raise MismatchError(f"round {number}: state {state.tolist()}, not {wanted}")
+
+
+def check_refusals(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
+    """Calls that do not fit. A batch of an all-reduce has no average(), and one of rows no recode()."""
+    host = Host(case)
+    with refused(ConfigurationError, "rotation_block 32768 is too large for the GPU kernels: use at most 16384"):
+        large = replace(case, columns=40_000, block=32_768)
+        batches_of(large, Host(large), device)
+    batch, of_rows = (batches_of(one, Host(one), device)[0] for one in (case, replace(case, sharded=True)))
+    gradient, sent = case.gradient(0).to(device), messages(case.ranks, host.up).to(device)
+    header = torch.zeros(4, dtype=torch.int32, device=device)
+    with refused(InputError, "gradient must be contiguous"):
+        batch.encode(gradient[1:], sent, (0, 0, 0, 0), 0)
+    with refused(InputError, "sent must be contiguous uint8"):
+        batch.encode(gradient, sent[:1], (0, 0, 0, 0), 0)
+    with refused(InputError, "header and round must both be on the device, or none"):
+        batch.encode(gradient, sent, header, 0)
+    with refused(InputError, "use recode"):
+        batch.average(sent, gradient)
+    with refused(InputError, "use average"):
+        of_rows.recode(sent, sent[0])
+    with refused(InputError, "use average"):
+        of_rows.decode(sent, gradient)
+
+
+@contextmanager
+def refused(kind: type[Exception], text: str) -> Iterator[None]:
+    try:
+        yield
+    except kind as error:
+        if text not in str(error):
+            raise MismatchError(f"the error is {error}, without {text}") from error
+    else:
+        raise MismatchError(f"not refused: {text}")
+
+
 def small_cases() -> Iterator[tuple[Any, Case]]:
+    # Whole blocks, which have a way of their own, and tensors of any sizes: blocks of 8192 to 64, with padding.
     yield check_round, Case(8192 + 8192 + 1000, kinds=("normal",), ranks=1)
-    # Tensors of any sizes, blocks of all: of 8192 to 64, with and without padding.
-    yield check_round, Case(20_001, ends=(70, 300, 8492, 16_684, 16_700, 18_000), bits=4, down_bits=3)
+    tensors = Case(20_001, ends=(70, 300, 8492, 16_684, 16_700, 18_000), bits=4, down_bits=3)
+    yield check_round, tensors
+    exact, holes = ((64, 70), (1000, 3000)), ((9001, 9100),)
+    cut = (70, 1000, 3000, 9100)
+    yield (
+        check_round,
+        Case(10_000, ends=cut, floats="bf16", ranks=3, bits=8, down_bits=1, exact=exact, holes=holes, offset=1),
+    )
+    yield check_round, replace(tensors, floats="fp16", sharded=True, bits=3, exact=exact, holes=holes, offset=1)
+    # Rows of embeddings.
+    yield check_round, Case(100 * 96, ends=tuple(range(96, 9600, 96)), block=8192, bits=2, down_bits=6, ranks=5)
+    yield check_round, Case(16_384 + 3000, block=16_384, bits=7, down_bits=7, kinds=("normal",))
+    yield check_round, Case(3000, block=1024, ranks=9, bits=6, down_bits=8, floats="fp16", kinds=("large",))
+    yield check_round, Case(70, ranks=3, bits=1, down_bits=2, exact=((3, 5),))  # owners of nothing
+    plain = Case(200, ends=(64, 65, 128), kinds=("normal",), exact=((64, 65),))
+    yield check_agreement, plain
+    yield check_agreement, replace(plain, sharded=True)
+    yield check_refusals, plain
 
 
 def large_cases() -> Iterator[tuple[Any, Case]]:
     yield from small_cases()
+    for bits in range(1, 9):
+        for floats in FLOATS:
+            ends = tuple(range(100 * bits + 1, 200_000, 30_011))
+            case = Case(200_003, ends=ends, bits=bits, down_bits=9 - bits, floats=floats, offset=bits % 2, ranks=4)
+            yield check_round, case
+            yield check_round, replace(case, sharded=True, ranks=3, holes=((1, 2), (5000, 90_000)))
+    for log in range(6, 15):
+        yield check_round, Case(3 * 16_384 + 8192 + 1999, block=1 << log, ranks=8)
+    yield check_round, Case(1 << 22, ranks=64)
+    yield check_round, Case(30_522 * 96, ends=tuple(range(96, 30_522 * 96, 96)), ranks=4)
 
 
 if __name__ == "__main__":

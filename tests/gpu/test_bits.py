@@ -25,6 +25,15 @@ def test_kernels_of_requantized_sums_have_the_bits_of_the_reference(interpret: C
 
 
 @pytest.mark.timeout(600)
+def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
+    """Three launches for a bucket, two for rows; what travels exactly is in them."""
+    printed = interpret("nearest_bits.py")
+    assert "DIFFERENT" not in printed
+    for check in ("check_round", "check_agreement", "check_refusals"):
+        assert f"same bits: {check} " in printed
+
+
+@pytest.mark.timeout(600)
 def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callable[..., str]) -> None:
     assert "same bits" in interpret("compressor_bits.py")
 

@@ -42,14 +42,15 @@ def resources_of(
 
 
 def test_every_kernel_is_listed(run_python: Callable[..., str]) -> None:
-    """Of those that kernels.py launches."""
+    """Of those that kernels.py and nearest_batch.py launch."""
     program = """
 import gpu_resources
-from byteps_thc.gpu import kernels
-launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
+from byteps_thc.gpu import kernels, nearest_batch
+launchers = [*vars(kernels).values(), *vars(nearest_batch).values()]
+launched = {launcher._kernel for launcher in launchers if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["14", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["17", "True"]
 
 
 @pytest.mark.timeout(600)

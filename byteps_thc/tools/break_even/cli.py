@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from byteps_thc.compressor import SCALE_BITS, SCALE_GROUP
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.threads import default_threads
 from byteps_thc.tools.break_even import model
 from byteps_thc.tools.break_even.comparison import Comparison
@@ -36,9 +36,9 @@ Engine = Literal["collective", "network"]
 def break_even(
     parameters: Annotated[str, typer.Option(help="Parameters of the model: 25M, 7B.")] = "25M",
     workers: Annotated[int, typer.Option(help="Ranks that average.")] = 4,
-    engine: Annotated[Engine, typer.Option(help="Who sums. collective: the ranks; network: servers or a switch.")] = (
-        "collective"
-    ),
+    engine: Annotated[
+        Engine, typer.Option(help="Who averages. collective: the ranks; network: servers or a switch.")
+    ] = ("collective"),
     bandwidth: Annotated[
         list[str] | None,
         typer.Option(metavar="BITS/S", help="Of a link: 100M,10G; may be repeated. Default: 100M to 100G."),
@@ -76,10 +76,12 @@ def break_even(
     threads = default_threads(ranks_per_host) if threads is None else threads
     if not 1 <= threads <= cores:
         raise ConfigurationError(f"--threads must be in 1 .. {cores}, the cores usable here, not {threads}")
-    packed_sums = engine == "collective"
-    if not packed_sums:
+    settings: RankSettings | ResolvedConfig
+    if engine == "collective":
+        settings = RankSettings.of(ThcConfig(), workers)
+    else:
         require_packet_workers(workers)
-    resolved = ThcConfig().resolve(workers, packed_sums=packed_sums)
+        settings = ThcConfig().resolve(workers)
     if device:
         buckets = buckets_of(count, bucket_mb)
         with _measuring(seconds):
@@ -90,11 +92,11 @@ def break_even(
     else:
         with _measuring(seconds):
             share_s = 0.8 * seconds
-            host = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=share_s)
+            host = measure(settings, threads=threads, parameters=count, seconds=share_s)
             transport = measure_transport(seconds - share_s)
         crowd = max(1.0, ranks_per_host * threads / cores)
-        costs = Costs.of_host(host, transport, gpus_per_node, crowd, sums=packed_sums)
-    comparison = compare(resolved, engine, costs, count, bandwidths_bps, gpus_per_node)
+        costs = Costs.of_host(host, transport, gpus_per_node, crowd)
+    comparison = compare(settings, costs, count, bandwidths_bps, gpus_per_node)
     if json:
         about = {"engine": engine, "workers": workers, "gpus_per_node": gpus_per_node, "costs": costs.source}
         typer.echo(json_format.dumps(about | comparison.as_json()))
@@ -105,26 +107,24 @@ def break_even(
 
 
 def compare(
-    resolved: ResolvedConfig,
-    engine: Engine,
+    settings: RankSettings | ResolvedConfig,
     costs: Costs,
     parameters: int,
     bandwidths_bps: list[float],
     gpus_per_node: int = 1,
 ) -> Comparison:
-    """Return what THC with an engine is compared with."""
-    bits, workers = resolved.table.bits, resolved.workers
+    """Return what THC is compared with: among ranks, or with servers."""
+    workers = settings.ranks if isinstance(settings, RankSettings) else settings.workers
     others: Sequence[model.Scheme]
     if gpus_per_node > 1:
         nodes = [gpus_per_node] * (workers // gpus_per_node)
-        sent = link_bytes(nodes, resolved.config, ring=costs.on_device)
+        sent = link_bytes(nodes, settings.config, ring=costs.on_device)
         thc, others = model.of_nodes(sent, bf16_s=costs.bf16_s, flat_s=costs.flat_s, two_levels_s=costs.two_levels_s)
     else:
-        if engine == "collective":
-            scale_bits = 0.0 if resolved.down is None else SCALE_BITS / SCALE_GROUP
-            thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, costs.flat_s)
+        if isinstance(settings, RankSettings):
+            thc = model.thc_collective(workers, settings.bits, settings.down.bits, costs.flat_s)
         else:
-            thc = model.thc_network(bits, resolved.value_bits, costs.flat_s)
+            thc = model.thc_network(settings.table.bits, settings.value_bits, costs.flat_s)
         others = (model.fp32_ring(workers), model.bf16_ring(workers, costs.bf16_s))
     # A node's bytes are those of all its ranks, each of which has a core, or waits for one.
     reduce_s, exchange_s = (byte_s / gpus_per_node for byte_s in (costs.transport.reduce_s, costs.transport.exchange_s))

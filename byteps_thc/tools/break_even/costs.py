@@ -27,15 +27,13 @@ class Costs:
     crowd: float = 1.0
 
     @classmethod
-    def of_host(
-        cls, speed: HostSpeed, transport: TransportSpeed | None, ranks_of_node: int, crowd: float, *, sums: bool
-    ) -> Self:
-        """sums: whether a rank adds up its share. transport: None: not measured."""
+    def of_host(cls, speed: HostSpeed, transport: TransportSpeed | None, ranks_of_node: int, crowd: float) -> Self:
+        """transport: None: not measured."""
         bf16 = "not measured, since torch is not installed" if speed.bf16_s is None else f"{speed.bf16_s * 1e9:.2f}"
         threads = "1 thread" if speed.threads == 1 else f"{speed.threads} threads"
         source = (
             f"This host, {threads}, ns per parameter: encode {speed.encode_s * 1e9:.2f}, "
-            f"sum {speed.sum_s * 1e9:.2f}, decode {speed.decode_s * 1e9:.2f}; bf16 and back {bf16}. "
+            f"average {speed.average_s * 1e9:.2f}, decode {speed.decode_s * 1e9:.2f}; bf16 and back {bf16}. "
         )
         if transport is None:
             source += "What sending costs was not measured."
@@ -44,7 +42,7 @@ class Costs:
             source += f"all-to-all {transport.exchange_s * 1e9:.2f}."
         if crowd > 1:
             source += f" {crowd:g} ranks wait for each core."
-        flat_s = speed.compute_s(sums=sums)
+        flat_s = speed.compute_s
         two_levels_s = flat_s / ranks_of_node
         return cls(source, False, speed.bf16_s or 0.0, flat_s, two_levels_s, transport or NOTHING, crowd)
 

@@ -6,8 +6,7 @@ Bytes per parameter, b, in the busier direction of a worker's link:
 
     fp32 ring all-reduce     2 (n-1)/n * 4
     bf16 ring all-reduce     2 (n-1)/n * 2
-    THC, collective engine   (n-1)/n * (code bits + sum bits) / 8     all-to-all of codes, all-gather of sums
-                                                                   (codes of requantized ones, and scales)
+    THC, collective engine   (n-1)/n * (bits + down bits) / 8      all-to-all of codes, all-gather of averages' codes
     THC, network engine      max(code bits, value bits) / 8           codes up, sums down, at the same time
 
 With several ranks on a node (--gpus-per-node) W is what the node's cards have together, and b what a node sends to
@@ -18,8 +17,8 @@ Seconds of computing per parameter, c, measured on this host:
 
     fp32                     0
     bf16                     to bf16 and back
-    THC, collective engine   norms, encode; look up and add codes, requantize the sums; decode
-    THC, network engine      the same without the sums, which the aggregator makes
+    THC, collective engine   encode; decode, average and encode the own share; decode
+    THC, network engine      norms, encode; decode
     THC of a node's ranks    a rank's share of that
 
 and what a rank's processor does to send and receive b bytes, by gloo over loopback. Where a host has more ranks than
@@ -38,9 +37,9 @@ THC (t), where b_t < b_o and c_t > c_o, takes as long as another scheme (o) at t
     overlapped  W = b_o / c_t
 
 Left out for all: headers, latency, what the backward pass hides. Left out in favour of fp32 and bf16: the additions of
-their rings. Left out in favour of THC: norms (4 bytes per 8192 parameters and receiver, 8 more per piece), the exchange
-within a node, and aggregators whose links are slower than the workers' together (those of a switch, or of as many
-thc-ps as workers, are not).
+their rings. Left out in favour of THC: scales or norms (4 bytes per 8192 parameters and receiver), the exchange within
+a node, and aggregators whose links are slower than the workers' together (those of a switch, or of as many thc-ps as
+workers, are not).
 """
 
 from __future__ import annotations
@@ -85,9 +84,9 @@ def bf16_ring(workers: int, compute_s: float) -> Scheme:
     return Scheme("bf16", _ring_bytes(workers, _BF16_BYTES), compute_s)
 
 
-def thc_collective(workers: int, code_bits: int, sum_bits: float, compute_s: float) -> Scheme:
-    """THC between the workers: every one adds up its share. sum_bits: with the scales of requantized sums."""
-    return Scheme("THC", (workers - 1) / workers * (code_bits + sum_bits) / _BITS, compute_s)
+def thc_collective(workers: int, bits: int, down_bits: int, compute_s: float) -> Scheme:
+    """THC among the workers: each averages its share."""
+    return Scheme("THC", (workers - 1) / workers * (bits + down_bits) / _BITS, compute_s)
 
 
 def of_nodes(sent: LinkBytes, *, bf16_s: float, flat_s: float, two_levels_s: float) -> tuple[Scheme, list[Scheme]]:

@@ -1,4 +1,4 @@
-"""Measures how fast this host encodes, sums and decodes, in seconds per parameter."""
+"""Measures how fast this host encodes, averages and decodes, in seconds per parameter."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc import _core
 from byteps_thc.arrays import everybody, value_dtype
-from byteps_thc.compressor import SCALE_GROUP, Compressor, scale_groups
+from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig
+from byteps_thc.rank_settings import RankSettings
+from byteps_thc.tools.break_even.rank_bench import RankBench
 
 #: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
 _MOST_PARAMETERS = 1 << 22
@@ -26,57 +27,53 @@ _REPETITIONS = 5
 class HostSpeed:
     """Seconds per parameter with `threads` threads together, each on a core of its own; the fastest repetition.
 
-    sum_s: look-up and addition of one worker's codes of a parameter, and requantizing of the sums, or packing of sums
-    narrower than value_bits.
+    average_s: of the own share, among ranks; 0 with servers, which add up the codes.
     bf16_s: to bf16 and back; None when torch is not installed.
     """
 
     threads: int
     encode_s: float
-    sum_s: float
+    average_s: float
     decode_s: float
     bf16_s: float | None
 
-    def compute_s(self, *, sums: bool) -> float:
-        """What THC computes for a parameter; sums: whether this host adds up its share."""
-        return self.encode_s + self.decode_s + (self.sum_s if sums else 0.0)
+    @property
+    def compute_s(self) -> float:
+        """What THC computes for a parameter."""
+        return self.encode_s + self.average_s + self.decode_s
 
 
-def measure(resolved: ResolvedConfig, *, packed_sums: bool, threads: int, parameters: int, seconds: float) -> HostSpeed:
+def measure(settings: RankSettings | ResolvedConfig, *, threads: int, parameters: int, seconds: float) -> HostSpeed:
     """Measure for about that many seconds, and the import of torch.
 
-    packed_sums: as they are for the collective engine. parameters: of the model; fewer than 4 Mi per thread are
-    measured with as many as there are.
+    settings: of ranks, or of a worker of servers. parameters: of the model; fewer than 4 Mi per thread are measured
+    with as many as there are.
     """
     size = max(1, min(parameters // threads, _MOST_PARAMETERS))
-    benches = [_Bench(resolved, packed_sums, size) for _ in range(threads)]
-    share_s = seconds / 4
+    share_s, average_s = seconds / 4, 0.0
+    benches: Sequence[RankBench | _ServerBench]
+    if isinstance(settings, RankSettings):
+        benches = owners = [RankBench(settings, size) for _ in range(threads)]
+    else:
+        benches, owners = [_ServerBench(settings, size) for _ in range(threads)], []
     encode_s = _time([bench.encode for bench in benches], size, share_s)
-    sum_s = _time([bench.sum for bench in benches], size, share_s)
+    if owners:
+        average_s = _time([bench.average for bench in owners], size, share_s)
     decode_s = _time([bench.decode for bench in benches], size, share_s)
-    return HostSpeed(threads, encode_s, sum_s, decode_s, time_bf16(threads, size, share_s))
+    return HostSpeed(threads, encode_s, average_s, decode_s, time_bf16(threads, size, share_s))
 
 
-class _Bench:
-    """One thread's gradient and buffers. encode() is called first."""
+class _ServerBench:
+    """One thread's gradient and buffers, of a worker of servers. encode() comes first."""
 
-    def __init__(self, resolved: ResolvedConfig, packed_sums: bool, size: int) -> None:
+    def __init__(self, resolved: ResolvedConfig, size: int) -> None:
         self._compressor = Compressor(resolved, workers=resolved.workers, worker=0, threads=1)
-        self._sum_bits = resolved.sum_bits
-        self._table, self._down = resolved.table, resolved.down
-        self._packs = packed_sums and self._down is None and self._sum_bits < resolved.value_bits
         gradient = np.random.default_rng(0).standard_normal(size, np.float32)
         step = resolved.config.partition_coordinates
         self._parts = [gradient[start : start + step] for start in range(0, size, step)]
         self._partitions = [self._compressor.partition(f"{n}", part.size) for n, part in enumerate(self._parts)]
         _, padded = self._compressor.sizes(self._parts[0].size)
         self._aggregate: npt.NDArray[Any] = np.zeros(padded, value_dtype(resolved.value_bits))
-        self._packed = np.zeros(_core.code_bytes(padded, self._sum_bits), np.uint8)
-        self._own_share = max(padded // resolved.workers, 1)
-        if self._down is not None:
-            self._own_share = min(scale_groups(self._own_share) * SCALE_GROUP, padded)
-        self._scales = np.zeros(scale_groups(padded), np.uint16)
-        self._received = np.zeros(padded, np.uint8)
         self._contributions = everybody(resolved.workers)
         self._round = 0
 
@@ -85,29 +82,9 @@ class _Bench:
         for partition, part in zip(self._partitions, self._parts, strict=True):
             self._compressor.encode(partition, self._compressor.measure(partition, part, round=self._round))
 
-    def sum(self) -> None:
-        for partition in self._partitions:
-            aggregate = self._aggregate[: partition.padded]
-            _core.lookup_sum(partition.codes, self._table.array, aggregate, bits=self._table.bits, add=False)
-            own = aggregate[: self._own_share]
-            packed = self._packed[: _core.code_bytes(own.size, self._sum_bits)]
-            if self._down is not None:
-                self._compressor.requantize(partition, own, packed, self._scales[: scale_groups(own.size)], first=0)
-            elif self._packs:
-                _core.pack(own, packed, bits=self._sum_bits)
-
     def decode(self) -> None:
         for partition, part in zip(self._partitions, self._parts, strict=True):
-            aggregate = self._aggregate[: partition.padded]
-            packed = self._packed[: _core.code_bytes(partition.padded, self._sum_bits)]
-            if self._down is not None:
-                values = self._received[: partition.padded]
-                _core.lookup_sum(packed, self._down.array, values, bits=self._sum_bits, add=False)
-                self._compressor.decode(partition, values, self._scales[: scale_groups(values.size)], part)
-                continue
-            if self._packs:
-                _core.unpack(packed, aggregate, bits=self._sum_bits)
-            self._compressor.decode(partition, aggregate, self._contributions, part)
+            self._compressor.decode(partition, self._aggregate[: partition.padded], self._contributions, part)
 
 
 def _time(works: Sequence[Callable[[], None]], size: int, seconds: float) -> float:

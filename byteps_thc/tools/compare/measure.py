@@ -17,6 +17,7 @@ from byteps_thc.baselines.dense import Bf16, DenseConfig, NoCompression
 from byteps_thc.baselines.qsgd import Qsgd
 from byteps_thc.baselines.top_k import TopK
 from byteps_thc.config import ThcConfig
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.tools.break_even import speed
 from byteps_thc.tools.break_even.model import Scheme
 from byteps_thc.tools.compare.gradients import Gradients, flat
@@ -32,13 +33,13 @@ SCHEMES: dict[str, ThcConfig | DenseConfig | CodecConfig] = {
     "THC 3 bits": ThcConfig(bits=3),
     "THC 4 bits": ThcConfig(bits=4),
     "THC default": ThcConfig(),
-    "THC 12 bits in all": ThcConfig(total_bits=12),
-    "THC 16 bits in all": ThcConfig(total_bits=16),
+    "THC 6 bits": ThcConfig(bits=6),
+    "THC 8 bits": ThcConfig(bits=8),
     "TopK 1%": TopK(ratio=0.01),
     "QSGD 4 bits": Qsgd(bits=4),
     "int8 (QSGD 8 bits)": Qsgd(bits=8),
 }
-#: What error of a step is called small: that of 4-bit THC with a residual, with which trainings come to the same loss.
+#: What error of a step is called small: 4-bit THC has less, with which trainings come to the same loss.
 SMALL_NMSE = 0.025
 
 
@@ -46,7 +47,7 @@ SMALL_NMSE = 0.025
 class Measured:
     """One way. bits_both_ways: of a parameter, sent and received by a rank. nmse: |average - exact|^2 / |exact|^2.
 
-    encode_s, decode_s: processor time of a rank for a parameter, with one thread; adding up and requantizing belong to
+    encode_s, decode_s: processor time of a rank for a parameter, with one thread; averaging the own share belongs to
     decode_s. returns_loss: whether it keeps what a step lost, and adds it to the next.
     """
 
@@ -84,9 +85,9 @@ def _speed(
     if isinstance(config, DenseConfig):
         both_s = 0.0 if config.dtype is None else speed.time_bf16(1, vector.numel(), seconds) or 0.0
         return both_s / 2, both_s / 2
-    resolved = config.resolve(workers, packed_sums=True)
-    host = speed.measure(resolved, packed_sums=True, threads=1, parameters=vector.numel(), seconds=seconds)
-    return host.encode_s, host.sum_s + host.decode_s
+    settings = RankSettings.of(config, workers)
+    host = speed.measure(settings, threads=1, parameters=vector.numel(), seconds=seconds)
+    return host.encode_s, host.average_s + host.decode_s
 
 
 def _codec_speed(config: CodecConfig, vector: Tensor, workers: int, seconds: float) -> tuple[float, float]:

@@ -26,7 +26,7 @@ class Report:
     def table(self) -> Table:
         """A row for each way; last the time of a step's communication when nothing overlaps, by bandwidth."""
         table = Table("", title=f"{show_parameters(self.parameters)} parameters, {self.workers} workers")
-        for heading in ("bits both ways", "of fp32", "error (NMSE)", "encode", "sum, decode"):
+        for heading in ("bits both ways", "of fp32", "error (NMSE)", "encode", "average, decode"):
             table.add_column(heading, justify="right")
         for bandwidth_bps in self.bandwidths_bps:
             table.add_column(show_bandwidth(bandwidth_bps), justify="right")
@@ -46,8 +46,8 @@ class Report:
     def notes(self) -> list[str]:
         """What the table does not say by itself."""
         return [
-            f"Bits of a parameter, sent and received by one of {self.workers} ranks that sum for each other. Of all "
-            "but its own share a rank sends and receives the numbers that are summed, and the sums: fp32 takes "
+            f"Bits of a parameter, sent and received by one of {self.workers} ranks that average for each other. "
+            "Of all but its own share a rank sends and receives gradients, and averages: fp32 takes "
             f"{4 * (self.workers - 1)}/{self.workers} * 32 bits. Times are "
             "of one thread; those by bandwidth are a step's communication where nothing overlaps, without what "
             "copying bytes to and from the network costs the processors.",

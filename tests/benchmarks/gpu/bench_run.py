@@ -64,6 +64,7 @@ PARTS = (
         for part in range(_KERNEL_PROCESSES)
     ),
     Part("bits of requantized sums", "tests/gpu/requantize_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of ranks that decode", "tests/gpu/nearest_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of rows with scales", "tests/gpu/rows_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of the operators", "tests/gpu/operator_bits.py", _BITS_LIMIT_S, beside=True),
