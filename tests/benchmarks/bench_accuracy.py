@@ -135,10 +135,11 @@ def alternatives_cells(own: list[Errors], others: list[Errors]) -> dict[str, lis
 
 
 def ratio(theirs: float, thc: float) -> str:
-    """How many times as much another scheme errs; bold where it errs less."""
-    if theirs < thc:
-        return f"**{theirs / thc:.2f}**"
-    return f"{theirs / thc:.{2 if theirs < 2 * thc else 1 if theirs < 10 * thc else 0}f}"
+    """Return how many times as much another scheme errs, bold if that is below 1 by .5 % and more."""
+    found = theirs / thc
+    if found < 0.995:
+        return f"**{found:.2f}**"
+    return f"{found:.{2 if found < 2 else 1 if found < 10 else 0}f}"
 
 
 def show(title: str, cells: list[list[str]]) -> None:
