@@ -111,7 +111,7 @@ class Fingerprints:
                     "step? Names, sizes and rounds must be"
                 )
             else:
-                theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
+                theirs = f"another one {label} in round {other_round}. Names, sizes, types and rounds must be"
         order = "" if scale is not None else ", in the same order"
         return InputError(
             f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "

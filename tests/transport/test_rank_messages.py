@@ -58,6 +58,7 @@ def of_all_ranks(sizes: list[int], timeout_s: float) -> list[dict[str, Any]]:
             results[rank]["rest"] = received[:, HEADER_BYTES:]
         except DeadlineError as error:
             results[rank]["error"] = str(error)
+            return
         own = torch.full((4,), rank, dtype=torch.uint8)
         gathered = torch.zeros(RANKS, 4, dtype=torch.uint8)
         messages.all_gather(gathered, own).wait()

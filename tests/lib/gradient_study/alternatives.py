@@ -245,5 +245,5 @@ def ablation() -> Iterator[tuple[str, Sequence[Scheme]]]:
     configs |= {what: ThcConfig(bits=4, error_feedback=False, **settings) for what, settings in parts.items()}
     for what, config in configs.items():
         yield what, [Thc(config, workers) for _, workers in ABLATION]
-    for up, down in ((4, 4), (5, 5)):
+    for up, down in ((4, 4), (5, 5), (6, 6)):
         yield "ranks that decode", [Nearest(up, down)] * len(ABLATION)
