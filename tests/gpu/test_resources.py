@@ -75,11 +75,16 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 
     Of odd tiles, which are few, it spills more, and so of the kernels that have their way in them.
     """
-    allowed = {}
-    for kernel in ("encode, all tiles", "encode, odd tiles"):
-        allowed |= {("sm_80", kernel): 24, ("sm_90", kernel): 64, ("sm_100", kernel): 104}
+    most = {
+        "encode, all tiles": {"sm_80": 24, "sm_90": 80, "sm_100": 104},
+        "encode, odd tiles": {"sm_80": 24, "sm_90": 112, "sm_100": 104},
+        "nearest, encode, all tiles": {"sm_90": 8},
+        "nearest, recode, all tiles": {"sm_80": 8, "sm_90": 56},
+        "nearest, decode, all tiles": {"sm_90": 16},
+        "nearest, average of rows, all tiles": {"sm_90": 16},
+    }
     for row in resources_of(run_python, arch):
-        assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
+        assert row["stack_bytes"] <= max(stack_bytes, most.get(str(row["kernel"]), {}).get(arch, 0)), row
         assert row["registers"] <= MAX_REGISTERS, row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= 95, row
