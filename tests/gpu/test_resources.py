@@ -16,7 +16,7 @@ MAX_INSTRUCTIONS = 80
 _CONTRACTED = """
 import re, sys
 import gpu_resources
-kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in ("encode", "decode")]
+kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in sys.argv[1:]]
 for kernel in kernels:
     ptx = gpu_resources.compile_kernel(kernel, "sm_90").asm["ptx"]
     assert "add.f32" in ptx or "add.rn.f32" in ptx
@@ -64,7 +64,16 @@ def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) 
 
 @pytest.mark.timeout(600)
 def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
-    assert run_python("-c", _CONTRACTED, PYTHONPATH=str(SCRIPT.parent)).splitlines() == ["encode 0", "decode 0"]
+    printed = run_python("-c", _CONTRACTED, "encode", "decode", PYTHONPATH=str(SCRIPT.parent))
+    assert printed.splitlines() == ["encode 0", "decode 0"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_arithmetic_of_ranks_that_decode_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
+    names = [f"nearest, {name}, all tiles" for name in ("encode", "recode", "decode")]
+    printed = run_python("-c", _CONTRACTED, *names, PYTHONPATH=str(SCRIPT.parent))
+    assert printed.splitlines() == [f"{name} 0" for name in names]
 
 
 @pytest.mark.slow
@@ -81,6 +90,10 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
     allowed |= {("sm_90", keep_loss): 24, ("sm_100", keep_loss): 80}
     for kernel in ("encode, all tiles", "encode, odd tiles"):
         allowed |= {("sm_80", kernel): 24, ("sm_90", kernel): 64, ("sm_100", kernel): 104}
+    for kernel, sizes in (("encode", (0, 8, 8)), ("recode", (8, 56, 40)), ("decode", (0, 16, 0)),
+                          ("average of rows", (0, 16, 0))):  # fmt: skip
+        for tested, size in zip(("sm_80", "sm_90", "sm_100"), sizes, strict=True):
+            allowed[tested, f"nearest, {kernel}, all tiles"] = size
     for row in resources_of(run_python, arch):
         assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
