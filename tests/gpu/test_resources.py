@@ -114,11 +114,15 @@ def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> N
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
     more_registers = {"encode, subtracting": 176, "keep_loss, 6 bits": 142}
     more_registers |= {"encode, all tiles": 196, "encode, odd tiles": 165}
+    more_registers |= {"nearest, encode": 180, "nearest, recode": 194}
+    odd = {"encode": (256, 20), "recode": (256, 56), "decode": (193, 0), "average of rows": (206, 0)}
+    more_registers |= {f"nearest, {kernel}, all tiles": registers for kernel, (registers, _) in odd.items()}
+    stack = {f"nearest, {kernel}, all tiles": size for kernel, (_, size) in odd.items()}
     more_instructions = {"encode, subtracting": 131, "encode, 5 bits": 132, "encode, 6 bits": 134}
     more_instructions["decode, requantized sums"] = 147  # which it looks up, too
     for row in rows:
         instructions = more_instructions.get(str(row["kernel"]), 125)
-        assert row["stack_bytes"] == 0, row
+        assert row["stack_bytes"] <= stack.get(str(row["kernel"]), 0), row
         assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= instructions, row
