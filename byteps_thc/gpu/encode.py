@@ -198,7 +198,8 @@ def _encode_tile(
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
         e = cast(e, residual.dtype.element_ty)
-        L.store(residual + first + i, e, inside & (i < kept) if ODD else i < kept)
+        at = residual + first_of(tiles, T, LISTED) + i
+        L.store(at, e, there_of(i, tiles, coordinates, T, ODD, LISTED) & (i < kept) if ODD else i < kept)
 
 
 @jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])

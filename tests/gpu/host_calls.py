@@ -47,7 +47,7 @@ class EchoCommunicator(Communicator):
         return self._count(lambda: output.copy_(source))
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._count(lambda: output.view(-1, source.numel()).copy_(source.unsqueeze(0)))
+        return self._count(lambda: output.view(-1, source.numel()).copy_(source.clone().unsqueeze(0)))
 
     def broadcast(self, tensor: Tensor) -> Waitable:
         return self._count(lambda: tensor)

@@ -16,7 +16,7 @@ MAX_INSTRUCTIONS = 80
 _CONTRACTED = """
 import re, sys
 import gpu_resources
-kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in sys.argv[1:]]
+kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in ("encode", "decode")]
 for kernel in kernels:
     ptx = gpu_resources.compile_kernel(kernel, "sm_90").asm["ptx"]
     assert "add.f32" in ptx or "add.rn.f32" in ptx
@@ -50,7 +50,7 @@ launchers = [*vars(kernels).values(), *vars(nearest_batch).values()]
 launched = {launcher._kernel for launcher in launchers if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["17", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["9", "True"]
 
 
 @pytest.mark.timeout(600)
@@ -64,38 +64,27 @@ def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) 
 
 @pytest.mark.timeout(600)
 def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
-    printed = run_python("-c", _CONTRACTED, "encode", "decode", PYTHONPATH=str(SCRIPT.parent))
-    assert printed.splitlines() == ["encode 0", "decode 0"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_no_arithmetic_of_ranks_that_decode_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
-    names = [f"nearest, {name}, all tiles" for name in ("encode", "recode", "decode")]
-    printed = run_python("-c", _CONTRACTED, *names, PYTHONPATH=str(SCRIPT.parent))
-    assert printed.splitlines() == [f"{name} 0" for name in names]
+    assert run_python("-c", _CONTRACTED, PYTHONPATH=str(SCRIPT.parent)).splitlines() == ["encode 0", "decode 0"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills up to 8 registers of encode; for sm_80 and sm_90 two of the one that subtracts.
+    """For sm_100 the compiler spills up to 8 registers of encode.
 
-    Of odd tiles, which are few, it spills more, and so of the kernel for a bucket, which has their way in it; as of
-    keep_loss, which runs on a shard alone, and with error feedback only.
+    Of odd tiles, which are few, it spills more, and so of the kernels that have their way in them.
     """
-    subtracting, keep_loss = "encode, subtracting", "keep_loss, 6 bits"
-    allowed = {("sm_80", subtracting): 8, ("sm_90", subtracting): 8, ("sm_100", subtracting): 32}
-    allowed |= {("sm_90", keep_loss): 24, ("sm_100", keep_loss): 80}
-    for kernel in ("encode, all tiles", "encode, odd tiles"):
-        allowed |= {("sm_80", kernel): 24, ("sm_90", kernel): 64, ("sm_100", kernel): 104}
-    for kernel, sizes in (("encode", (0, 8, 8)), ("recode", (8, 56, 40)), ("decode", (0, 16, 0)),
-                          ("average of rows", (0, 16, 0))):  # fmt: skip
-        for tested, size in zip(("sm_80", "sm_90", "sm_100"), sizes, strict=True):
-            allowed[tested, f"nearest, {kernel}, all tiles"] = size
+    most = {
+        "encode, all tiles": {"sm_80": 24, "sm_90": 80, "sm_100": 104},
+        "encode, odd tiles": {"sm_80": 24, "sm_90": 112, "sm_100": 104},
+        "nearest, encode, all tiles": {"sm_90": 8},
+        "nearest, recode, all tiles": {"sm_80": 8, "sm_90": 56},
+        "nearest, decode, all tiles": {"sm_90": 16},
+        "nearest, average of rows, all tiles": {"sm_90": 16},
+    }
     for row in resources_of(run_python, arch):
-        assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
+        assert row["stack_bytes"] <= max(stack_bytes, most.get(str(row["kernel"]), {}).get(arch, 0)), row
         assert row["registers"] <= MAX_REGISTERS, row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= 95, row
@@ -107,22 +96,16 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
     """Without explicit layouts encode takes 124 instructions a coordinate there; NVIDIA's has 77.
 
-    Other widths and the one that subtracts take up to 134. The latter takes more registers, too, as keep_loss and the
-    kernel for a bucket do: fewer programs fit a processor.
+    Other widths take up to 134. The kernel that has the way of odd tiles in it takes more registers: fewer programs fit
+    a processor.
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
-    more_registers = {"encode, subtracting": 176, "keep_loss, 6 bits": 142}
-    more_registers |= {"encode, all tiles": 196, "encode, odd tiles": 165}
-    more_registers |= {"nearest, encode": 180, "nearest, recode": 194}
-    odd = {"encode": (256, 20), "recode": (256, 56), "decode": (193, 0), "average of rows": (206, 0)}
-    more_registers |= {f"nearest, {kernel}, all tiles": registers for kernel, (registers, _) in odd.items()}
-    stack = {f"nearest, {kernel}, all tiles": size for kernel, (_, size) in odd.items()}
-    more_instructions = {"encode, subtracting": 131, "encode, 5 bits": 132, "encode, 6 bits": 134}
-    more_instructions["decode, requantized sums"] = 147  # which it looks up, too
+    more_registers = {"encode, all tiles": 196, "encode, odd tiles": 165}
+    more_instructions = {"encode, 5 bits": 132, "encode, 6 bits": 134}
     for row in rows:
         instructions = more_instructions.get(str(row["kernel"]), 125)
-        assert row["stack_bytes"] <= stack.get(str(row["kernel"]), 0), row
+        assert row["stack_bytes"] == 0, row
         assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= instructions, row
