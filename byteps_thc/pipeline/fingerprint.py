@@ -100,7 +100,9 @@ class Fingerprints:
             here = f"{own.label} in round {round}, scaled by {own_scale:g}"
             theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
         elif not guesses:
-            theirs = "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
+            theirs = (
+                "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
+            )
         else:
             _, label, other_round = min(guesses)
             if label == own.label:
@@ -109,7 +111,7 @@ class Fingerprints:
                     "step? Names, sizes and rounds must be"
                 )
             else:
-                theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
+                theirs = f"another one {label} in round {other_round}. Names, sizes, types and rounds must be"
         order = "" if scale is not None else ", in the same order"
         return InputError(
             f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "

@@ -129,7 +129,7 @@ def test_what_belongs_to_no_parameter_stays_as_it_is(reports: Reports) -> None:
 
 
 def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
-    """Of 2^15 coordinates to and from the one other node: half of 5-bit codes, 16 scales of blocks of 1024, a header."""
+    """Of 2^15 coordinates to and from the one other node: half of 5-bit codes and 32 scales, a header."""
     coordinates = 256 * 256 // 2
     computed = 2 * (coordinates * 5 // 8 // 2 + 4 * 16 + 16)
     for report in reports:

@@ -1,7 +1,7 @@
 """A rank that writes down which files of byteps_thc a DDP bucket visits on its way from thc_hook to the wire and back.
 
-Reports the files in the order of their first visit, and which calls which. The bucket is not the first one of its step, which begins the
-step, too, and comes after some others of its layout.
+Reports the files in the order of their first visit, and which calls which. The bucket is not the first one of its step,
+which begins the step, too, and comes after some others of its layout.
 """
 
 from __future__ import annotations

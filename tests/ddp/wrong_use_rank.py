@@ -121,7 +121,9 @@ def main() -> None:
             "compress: variable beside keywords": with_variable("bit=2", lambda: compress(model(), bits=4)),
             "compress: variable beside a config": with_variable("bit=2", lambda: compress(model(), ThcConfig())),
             "compress: setting of servers": lambda: compress(model(), bits=4, error_feedback=True, granularity=15),
-            "fsdp: setting of servers": lambda: compress_reduce_scatter(fully_shard(nn.Linear(2, 2)), rounding="independent"),
+            "fsdp: setting of servers": lambda: compress_reduce_scatter(
+                fully_shard(nn.Linear(2, 2)), rounding="independent"
+            ),
             "reducer: setting of servers": lambda: ThcReducer(None, ThcConfig.paper()),
             "compress: policy's setting": lambda: compress(model(), warmup_steps=3),
             "compress: policy": lambda: compress(model(), policy={"warmup_steps": 3}),

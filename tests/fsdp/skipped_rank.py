@@ -46,7 +46,8 @@ def skip_steps(rank: Rank, compressed: Callable[[Any], tuple[nn.Module, FsdpComp
         scaler.scale(model(own)).backward()
         scaler.step(optimizer)
         scaler.update()
-        return not all(torch.equal(own.full_tensor(), then) for own, then in zip(model.parameters(), before, strict=True))
+        after = [parameter.full_tensor() for parameter in model.parameters()]
+        return not all(map(torch.equal, before, after))
 
     trains(0, None)
     result = {}

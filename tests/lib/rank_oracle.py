@@ -115,5 +115,6 @@ class RankOracle:
         with np.errstate(invalid="ignore"):
             if down:
                 return torch.from_numpy(nearest_reference.average(own, blocks, self.up, self.down, key))
-            sent = [nearest_reference.encode(x, blocks, up, key, down=False) for x, up in zip(own, self.up, strict=True)]
+            pairs = zip(own, self.up, strict=True)
+            sent = [nearest_reference.encode(gradient, blocks, up, key, down=False) for gradient, up in pairs]
             return torch.from_numpy(nearest_reference.decode(sent, self.up, blocks, key, down=False))

@@ -39,9 +39,7 @@ FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 
 def buffer(name: str, size: int, *starts: int, dtype: str = "float32", row: int = 0) -> GradientBuffer:
     edges = [0, *starts, size]
-    slices = (
-        ParameterSlice(f"{name}{start or ''}", start, stop, row=row) for start, stop in itertools.pairwise(edges)
-    )
+    slices = (ParameterSlice(f"{name}{start or ''}", start, stop, row=row) for start, stop in itertools.pairwise(edges))
     gradient = torch.linspace(-1, 1, size).to(getattr(torch, dtype))
     return GradientBuffer(f"buffer of {name}", gradient, tuple(slices))
 

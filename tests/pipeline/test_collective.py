@@ -1,4 +1,4 @@
-"""The engine among ranks on gloo: averages of the same bits as the oracle's, errors as small as they must be, traffic."""
+"""The engine among ranks on gloo: averages with the oracle's bits, errors, traffic."""
 
 from __future__ import annotations
 
