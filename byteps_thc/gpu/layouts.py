@@ -188,12 +188,6 @@ def rounding(T):
 
 
 @constexpr_function
-def grid(columns, num_warps):
-    """Layout of [N, columns], columns <= 32: neighbours in a row are in neighbouring lanes."""
-    return None if PLAIN else L.BlockedLayout([1, 1], [32 // columns, columns], [num_warps, 1], [1, 0])
-
-
-@constexpr_function
 def streamed(N, num_warps, elements):  # noqa: ARG001
     """Layout of [N]: `elements` consecutive ones a thread at a time."""
     return None if PLAIN else L.BlockedLayout([elements], [32], [num_warps], [0])

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from byteps_thc.arrays import require_tensor
-from byteps_thc.device_message import Beside
 from byteps_thc.errors import InputError
 from byteps_thc.gpu.kernels import check_rotation_block, register_limit
 from byteps_thc.gpu.launch import Launcher
@@ -55,8 +54,10 @@ class NearestBatch:
 
     shards: of all ranks, in their order. rank: this one. columns: coordinates of a row. seed: of all signs. up: the
     points of each rank. down: the points of averages; None where owners keep these. layouts: of messages to owners, and
-    of owners (the first if averages stay). beside: what is not compressed. state: int32[4], differ: bool[], of the
-    engine, see device_message.Message. Raises ConfigurationError for rotation blocks above 16384.
+    of owners (the first if averages stay). state: int32[4], differ: bool[], of the engine, see DeviceAgreement. exact:
+    (start, stop) of columns that travel exactly, in all rows. holes: all that is not compressed, padding included,
+    (start, stop) in all rows one behind the other. Both are ascending and disjoint. Raises ConfigurationError for
+    rotation blocks above 16384.
     """
 
     def __init__(
@@ -71,14 +72,13 @@ class NearestBatch:
         layouts: tuple[Layout, Layout],
         state: Tensor,
         differ: Tensor,
-        beside: Beside | None = None,
+        exact: Sequence[tuple[int, int]] = (),
+        holes: Sequence[tuple[int, int]] = (),
     ) -> None:
         device = state.device
-        beside = beside or Beside(None, (), ())
         rows = max(shard.row for shard in shards) + 1
         self._up, self._down, self._ranks = layouts[0], layouts[1], len(shards)
         self._size, self._columns = rows * columns, columns
-        #: state, differ
         self.agreement = state, differ
         self._state, self._differ = state, differ.view(torch.uint8)
         self._begun = torch.zeros(3, dtype=torch.int32, device=device)
@@ -94,18 +94,20 @@ class NearestBatch:
             return BlockTiles.of(owners, columns, device, rotation_block=largest, holes=holes)
 
         everyone = [*enumerate(shards)]
-        self._sent = tiles(everyone, beside.holes)
+        self._sent = tiles(everyone, holes)
         mine = (rank, _Alone(shards[rank]))
         if down is None:
-            self._decoded = tiles([mine], beside.spans)
+            self._decoded = tiles([mine], exact)
         else:
-            self._own, self._decoded = tiles([mine], ()), tiles(everyone, beside.spans)
-        self._place_exact(shards, rank, rows, beside, down is None)
+            self._own, self._decoded = tiles([mine], ()), tiles(everyone, exact)
+        self._place_exact(shards, rank, rows, exact, down is None)
 
-    def _place_exact(self, shards: Sequence[Shard], rank: int, rows: int, beside: Beside, stays: bool) -> None:
+    def _place_exact(
+        self, shards: Sequence[Shard], rank: int, rows: int, exact: Sequence[tuple[int, int]], stays: bool
+    ) -> None:
         """Note where values that travel exactly are, in words of messages and in the gradient."""
         device = self._state.device
-        columns = torch.zeros(0, dtype=torch.int64) if beside.columns is None else beside.columns.cpu()
+        columns = torch.tensor([column for start, stop in exact for column in range(start, stop)], dtype=torch.int64)
         index = (torch.arange(rows).unsqueeze(1) * self._columns + columns).view(-1)
         counts = [shard.exact.stop - shard.exact.start for shard in shards]
 
@@ -132,7 +134,7 @@ class NearestBatch:
 
         gradient: contiguous, float32, float16 or bfloat16[rows * columns]. sent: uint8[n, size_bytes] on 16 bytes.
         header: number of the gradient, its round in 31 bits, and two words of its fingerprint, see
-        device_message.Message; int32[4] on the device. round: 32 bits, the same on all ranks, never twice for a name;
+        DeviceAgreement; int32[4] on the device. round: 32 bits, the same on all ranks, never twice for a name;
         int32[1] on the device. What is on the device is read in stream order, both or none.
         """
         require_tensor("gradient", gradient, _GRADIENTS, self._size)

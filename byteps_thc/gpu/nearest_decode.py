@@ -140,7 +140,7 @@ def decode_nearest_kernel(
 
     messages: int32[owners, message_words]. Codes of a tile are those of `ranks` ranks (SEVERAL: more than one), whose
     messages begin owner_words * owner words behind the first one. points: float32[ranks, 2^BITS]. out: float32, float16
-    or bfloat16. begun: of encode_nearest_kernel. state: int32[4], differ: a byte, see device_message.Message: averages
+    or bfloat16. begun: of encode_nearest_kernel. state: int32[4], differ: a byte, see DeviceAgreement: averages
     are NaN where ranks differ. DOMAIN: of the signs. See encode_nearest_kernel for the rest.
     """
     program = L.program_id(0)

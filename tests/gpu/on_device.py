@@ -56,7 +56,7 @@ class Buffers:
         kernels.lookup_sum(self.codes.view(1, -1), self.sums, table=self.table)
         kernels.decode(
             self.sums, self.one, self.norms, self.out, codes_per_chunk=self.sums.numel(), rotation_block=BLOCK,
-            granularity=TABLE.granularity, threshold=self.table.threshold, key=self.key, value_bits=8,
+            granularity=TABLE.granularity, threshold=self.table.threshold, key=self.key,
         )  # fmt: skip
 
 

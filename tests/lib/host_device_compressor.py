@@ -16,24 +16,23 @@ from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 
-class HostDeviceBatch:
-    """See gpu.DeviceBatch: of one partition."""
+class HostDevicePartition:
+    """See gpu.DevicePartition."""
 
     def __init__(
-        self, compressor: Compressor, name: str, span: slice, residual: Tensor | None, plan: BlockPlan
+        self, compressor: Compressor, name: str, coordinates: int, residual: Tensor | None, plan: BlockPlan
     ) -> None:
         self._compressor, self.residual = compressor, residual
-        size = span.stop - span.start
-        self.sizes = [size]
-        blocks, self.padded = compressor.sizes(size, plan.within(span))
+        self.coordinates = coordinates
+        blocks, self.padded = compressor.sizes(coordinates, plan)
         self.norms, self.max_norms = torch.zeros(blocks), torch.zeros(blocks)
         self.clamped = torch.zeros(1, dtype=torch.int64)
         self.energy = torch.zeros(1, dtype=torch.float64)
         self._part = compressor.partition(
             name,
-            size,
-            plan=plan.within(span),
-            residual=None if residual is None else residual_of_tensor(residual[span]),
+            coordinates,
+            plan=plan,
+            residual=None if residual is None else residual_of_tensor(residual),
             norms=self.norms.numpy(),
         )
         self._round = 0
@@ -72,11 +71,10 @@ class HostDeviceCompressor:
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
         return self._compressor.sizes(coordinates, plan)
 
-    def batch(
-        self, named: list[tuple[str, slice]], residual: Tensor | None, plan: BlockPlan = WHOLE
-    ) -> HostDeviceBatch:
-        [(name, span)] = named
-        return HostDeviceBatch(self._compressor, name, span, residual, plan)
+    def partition(
+        self, name: str, coordinates: int, residual: Tensor | None, plan: BlockPlan = WHOLE
+    ) -> HostDevicePartition:
+        return HostDevicePartition(self._compressor, name, coordinates, residual, plan)
 
 
 def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> None:

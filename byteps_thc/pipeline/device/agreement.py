@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.device_message import HEADER_WORDS, OWN_WORDS, Message
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, Questions
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
 from byteps_thc.transport.communicator import Communicator, ExactSum, Waitable
 
+#: Words of a header: number of the gradient, its round in 31 bits, and two words of its fingerprint, which travel.
+_HEADER_WORDS, _OWN_WORDS = 4, 2
 _OUTCOME = "Compressed averages are NaN from there on"
 
 
@@ -35,20 +36,22 @@ class _SpoiledSum(Waitable):
 
 
 class DeviceAgreement(Questions):
-    """The header of the last gradient of an engine, or of the first one that was not the same on all ranks.
+    """What an engine knows of all its gradients, in device memory.
 
-    fingerprints: of the engine. communicator: of tensors on the device.
+    state: int32[4], the header of the last gradient, or of the first one that was not the same on all ranks: number,
+    round in 31 bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks
+    have the same. differ: bool[], whether there was such a gradient. The kernels of compressed gradients
+    (gpu/nearest_decode.py) write both. fingerprints: of the engine. communicator: of tensors on the device.
     """
 
     def __init__(self, fingerprints: Fingerprints, device: torch.device, communicator: Communicator) -> None:
         self._communicator, self._fingerprints = communicator, fingerprints
         self._pieces: list[Known] = []
-        self._questions: dict[tuple[Contents, int], tuple[int, Message]] = {}
-        #: see Message
+        self._questions: dict[tuple[Contents, int], tuple[int, Tensor]] = {}
         self.state = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self.differ = torch.zeros((), dtype=torch.bool, device=device)
         self._copy = (
-            torch.empty(HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
+            torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
             if device.type == "cuda"
             else None
         )
@@ -66,7 +69,7 @@ class DeviceAgreement(Questions):
         return self._pieces.index(known)
 
     def header(self, number: int, round: int) -> tuple[int, int, int, int]:
-        """Return the header of a piece in a round, see Message."""
+        """Return the header of a piece in a round, see `state`."""
         return (number, round & LARGEST_WORD, *self._fingerprints.words(self._pieces[number], round))
 
     @override
@@ -75,13 +78,14 @@ class DeviceAgreement(Questions):
         key = (contents, size)
         if key not in self._questions:
             name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"
-            words = torch.zeros(HEADER_WORDS, dtype=torch.int32, device=self.state.device)
-            message = Message(words, self.state, self.differ)
-            self._questions[key] = self.number([name], size, label, contents.layout), message
-        number, message = self._questions[key]
-        message.write(self.header(number, round))
-        self._communicator.max_(message.words[OWN_WORDS:]).wait()
-        message.take(self.state[:0].view(torch.float32))
+            words = torch.zeros(_HEADER_WORDS, dtype=torch.int32, device=self.state.device)
+            self._questions[key] = self.number([name], size, label, contents.layout), words
+        number, words = self._questions[key]
+        for word, value in zip(words.unbind(), self.header(number, round), strict=True):
+            word.fill_(value)  # as numbers: a copy from host memory would wait
+        self._communicator.max_(words[_OWN_WORDS:]).wait()
+        torch.where(self.differ, self.state, words, out=self.state)
+        torch.ne(self.state[_OWN_WORDS:].sum(dtype=torch.int64), LARGEST_WORD, out=self.differ)
 
     def spoiled(self, exact: ExactSum) -> ExactSum:
         """Return sums that are NaN unless all ranks agree when they are waited for."""

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.device_message import Beside
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
@@ -36,7 +34,6 @@ class DeviceTools:
 
     settings: RankSettings
     rank: int
-    device: torch.device
     messages: RankMessages
     agreement: DeviceAgreement
     recorder: StatsRecorder
@@ -132,7 +129,6 @@ def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
     from byteps_thc.gpu.nearest_batch import NearestBatch
 
     settings = tools.settings
-    exact = [column for start, stop in plan.exact for column in range(start, stop)]
     holes = [(row * columns + a, row * columns + b) for row, spans in enumerate(plan.holes) for a, b in spans]
     return NearestBatch(
         plan.shards,
@@ -144,5 +140,6 @@ def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
         layouts=(plan.up, plan.down),
         state=tools.agreement.state,
         differ=tools.agreement.differ,
-        beside=Beside(torch.tensor(exact, device=tools.device) if exact else None, plan.exact, holes),
+        exact=plan.exact,
+        holes=holes,
     )

@@ -107,7 +107,7 @@ def device_rank_engine(
         policy,
         Place(device, stream, in_stream=True, staging=staging),
         EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder),
-        DeviceRankScheme(DeviceTools(settings, rank, device, messages, agreement, recorder)),
+        DeviceRankScheme(DeviceTools(settings, rank, messages, agreement, recorder)),
         figures=RankFigures(recorder),
         exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
