@@ -90,11 +90,11 @@ HWY_INLINE float norm_of_block(const float* x, std::size_t size, float squares) 
   return exact.norm();
 }
 
-/// Brings kGroup floats into L2.
-HWY_INLINE void prefetch_group(const float* floats) {
-  constexpr std::size_t kLineFloats = 16;
-  for (std::size_t i = 0; i < kGroup; i += kLineFloats) {
-    __builtin_prefetch(floats + i, 0, 2);
+/// Brings bytes, at any address, into L2.
+HWY_INLINE void prefetch(const void* begin, std::size_t bytes) {
+  constexpr std::size_t kLineBytes = 64;
+  for (std::size_t i = 0; i < bytes; i += kLineBytes) {
+    __builtin_prefetch(static_cast<const std::uint8_t*>(begin) + i, 0, 2);
   }
 }
 
@@ -116,7 +116,7 @@ HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inv
   TreeSum dot;
   const VF factor = hn::Set(d, inverse);
   for (std::size_t group = 0; group < size; group += kGroup) {
-    prefetch_group(next + group);
+    prefetch(next + group, kGroup * sizeof(float));
     VF products[kDotParts];
 #pragma GCC unroll 4
     for (std::size_t part = 0; part < kDotParts; ++part) {
@@ -169,6 +169,7 @@ class BlockEncoder {
   /// scale.
   HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
                           std::uint8_t* packed) const {
+    prefetch(packed, code_bytes(size, points_.bits()));  // written after the rotation
     SquareSum squares;
     hadamard(size, LoadBlock{x, signs}, memory_.scratch(), StoreToScratch{memory_.scratch()}, squares);
     const float norm = norm_of_block(x, size, squares.sum.total());
@@ -277,6 +278,7 @@ class BlockDecoder {
   HWY_INLINE LoadCodes<kEntries> load(const NearestCodes& rank, std::size_t b, std::size_t offset, std::size_t size,
                                       float* table, const float* out) const {
     thc::unpack(rank.codes + code_bytes(offset, bits_), size, bits_, memory_.bytes());
+    prefetch(rank.codes + code_bytes(offset + size, bits_), code_bytes(size, bits_));  // of the next block
     const float factor = factor_of(scale_at(rank, b), ranks_.size(), size);
     std::memcpy(table, rank.points, kEntries * sizeof(float));
     for (std::size_t i = 0; i < kEntries; ++i) {
