@@ -98,6 +98,14 @@ HWY_INLINE void prefetch(const void* begin, std::size_t bytes) {
   }
 }
 
+/// Starts the page walks of a block's floats, which then overlap: those of a stream come one after the other.
+HWY_INLINE void touch_pages(const float* floats, std::size_t size) {
+  constexpr std::size_t kPageFloats = 4096 / sizeof(float);
+  for (std::size_t i = 0; i < size; i += kPageFloats) {
+    __builtin_prefetch(floats + i, 0, 2);
+  }
+}
+
 /// Coordinates 16 w .. of a group, as hadamard() leaves them in scratch memory.
 HWY_INLINE const float* vector_of_group(const float* scratch, std::size_t group, std::size_t w) {
   if constexpr (kTile % kGroup == 0) {  // a group is not spread over tiles
@@ -170,6 +178,7 @@ class BlockEncoder {
   HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
                           std::uint8_t* packed) const {
     prefetch(packed, code_bytes(size, points_.bits()));  // written after the rotation
+    touch_pages(next, size);
     SquareSum squares;
     hadamard(size, LoadBlock{x, signs}, memory_.scratch(), StoreToScratch{memory_.scratch()}, squares);
     const float norm = norm_of_block(x, size, squares.sum.total());
@@ -328,6 +337,9 @@ HWY_ATTR void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits,
     const BlockKind kind = decoder.kind(b);
     const bool direct = kind == BlockKind::kFinite && block.used == block.size && to.format == FloatFormat::kFp32;
     float* average = direct ? static_cast<float*>(to.data) : memory.staging();
+    if (direct) {
+      touch_pages(average + block.size, block.size);  // of the next block
+    }
     if (kind == BlockKind::kFinite) {
       const StoreWithSigns store{average, signs.bits(block.offset, block.size)};
       decoder.rotate_back(b, block.offset - blocks[0].offset, block.size, store);
