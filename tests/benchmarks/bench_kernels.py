@@ -4,8 +4,8 @@ Codes have four bits unless a row says otherwise; those of five and six bits are
 
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
 partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
-Gradients, averages and copies have huge pages, where Linux allows them: with pages of 4 KiB in fragmented memory, page
-walks add a fifth to encoding beyond the cache, and less to memcpy.
+Gradients, averages, copies and codes of ranks have huge pages, where Linux has any left: with pages of 4 KiB in
+fragmented memory, page walks add a tenth to encoding and decoding beyond the cache, and to memcpy.
 
     python tests/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
 """
@@ -52,7 +52,7 @@ def with_huge_pages(values: np.ndarray) -> np.ndarray:
     memory.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(memory, np.uint8)
     begin = -array.ctypes.data % HUGE_PAGE
-    copy = array[begin : begin + values.nbytes].view(values.dtype)
+    copy = array[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[:] = values
     return copy
 
@@ -128,7 +128,7 @@ class NearestBuffers:
         self.gradient, self.average = gradient, average
         self.points: Points = lloyd_max(bits)
         self.blocks = _core.RotationBlocks(gradient.size, BLOCK)
-        self.codes = np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8)
+        self.codes = with_huge_pages(np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8))
         self.scales = np.zeros((1, len(self.blocks)), np.float32)
         self.shard = self.blocks.part(0, len(self.blocks) // NEAREST_RANKS)
         self.down = np.zeros_like(self.codes[0]), np.zeros_like(self.scales[0])
