@@ -18,6 +18,6 @@ below: n coordinates, P = n padded to a multiple of 64, B rotation blocks, b bit
 import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.keys import set_round
 from byteps_thc.ops.arguments import make_key, make_table
-from byteps_thc.ops.functions import block_norms, decode, encode, lookup_sum, pack
+from byteps_thc.ops.functions import block_norms, decode, encode, lookup_sum
 
-__all__ = ["block_norms", "decode", "encode", "lookup_sum", "make_key", "make_table", "pack", "set_round"]
+__all__ = ["block_norms", "decode", "encode", "lookup_sum", "make_key", "make_table", "set_round"]

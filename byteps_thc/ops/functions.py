@@ -54,15 +54,6 @@ def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tenso
     return sums
 
 
-def pack(numbers: Tensor, bits: int) -> Tensor:
-    """Return numbers, uint8 or uint16[count], as a stream of `bits` bits each: uint8[ceil(count * bits / 8)].
-
-    For sums that travel in fewer bits than they have: resolved.sum_bits. bits: 1 .. 8 for uint8, 1 .. 16 for uint16.
-    """
-    packed: Tensor = torch.ops.byteps_thc.pack(numbers, bits)
-    return packed
-
-
 def decode(
     aggregate: Tensor,
     max_norms: Tensor,
@@ -73,16 +64,15 @@ def decode(
     threshold: float,
     rotation_block: int,
     dtype: torch.dtype,
-    sum_bits: int | None = None,
 ) -> Tensor:
     """Return the average gradient, dtype[coordinates]: float32, float16 or bfloat16.
 
-    aggregate: uint8 or uint16[P], sums over `workers` workers, or with sum_bits uint8, what pack() made of them: the
-    same on all workers, because uint16, and packed sums of more than 8 bits, are rounded in another order than uint8.
+    aggregate: uint8 or uint16[P], sums over `workers` workers: the same type on all workers, because uint16 sums are
+    rounded in another order than uint8 sums.
     max_norms, table, key, rotation_block: those it was encoded with. threshold: resolved.decode_threshold, the encoded
     one where there is a residual. Blocks whose max norm is not finite become NaN.
     """
     average: Tensor = torch.ops.byteps_thc.decode(
-        aggregate, max_norms, table, key, coordinates, workers, threshold, rotation_block, dtype, sum_bits
+        aggregate, max_norms, table, key, coordinates, workers, threshold, rotation_block, dtype
     )
     return average

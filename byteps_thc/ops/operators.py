@@ -34,7 +34,7 @@ from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 from byteps_thc.worker_limits import MAX_RANKS
 
-_NUMBERS = (torch.uint8, torch.uint16)
+_SUMS = (torch.uint8, torch.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class LookupSum(Operator):
     @override
     def results(self) -> list[Tensor]:
         count = self.codes.shape[1] * 8 // code_bits_of(self.table)
-        return [self.codes.new_empty(count, dtype=_number_dtype(self.value_bits))]
+        return [self.codes.new_empty(count, dtype=torch.uint8 if self.value_bits == 8 else torch.uint16)]
 
     @override
     def on_host(self, outputs: list[Tensor]) -> None:
@@ -166,40 +166,12 @@ class LookupSum(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Pack(Operator):
-    """Sums to a stream of fewer bits."""
-
-    schema = "pack(Tensor numbers, SymInt bits) -> Tensor"
-    numbers: Tensor
-    bits: int
-
-    @override
-    def check(self) -> None:
-        require_tensor("numbers", self.numbers, _NUMBERS)
-        most = 8 * self.numbers.element_size()
-        if not 1 <= self.bits <= most:
-            raise InputError(f"bits must be in 1 .. {most}, not {self.bits}")
-
-    @override
-    def results(self) -> list[Tensor]:
-        return [self.numbers.new_empty(packed_bytes(self.numbers.numel(), self.bits), dtype=torch.uint8)]
-
-    @override
-    def on_host(self, outputs: list[Tensor]) -> None:
-        _core.pack(self.numbers.numpy().reshape(-1), outputs[0].numpy(), bits=self.bits)
-
-    @override
-    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
-        kernels.pack(self.numbers.view(-1), outputs[0], bits=self.bits)
-
-
-@dataclass(frozen=True, eq=False)
 class Decode(Operator):
     """Sums to average gradient."""
 
     schema = (
         "decode(Tensor aggregate, Tensor max_norms, Tensor[] table, Tensor key, SymInt coordinates, SymInt workers,"
-        " float threshold, SymInt rotation_block, ScalarType dtype, SymInt? sum_bits=None) -> Tensor"
+        " float threshold, SymInt rotation_block, ScalarType dtype) -> Tensor"
     )
     aggregate: Tensor
     max_norms: Tensor
@@ -210,7 +182,6 @@ class Decode(Operator):
     threshold: float
     rotation_block: int
     dtype: torch.dtype
-    sum_bits: int | None = None
 
     @override
     def check(self) -> None:
@@ -219,13 +190,7 @@ class Decode(Operator):
                 f"decode takes 1 to {MAX_RANKS} workers and 0 coordinates or more, not {self.workers} and "
                 f"{self.coordinates}"
             )
-        padded = padded_of(self.coordinates)
-        if self.sum_bits is None:
-            require_tensor("aggregate", self.aggregate, _NUMBERS, padded)
-        elif not 1 <= self.sum_bits <= 16:
-            raise InputError(f"sum_bits must be in 1 .. 16, not {self.sum_bits}")
-        else:
-            require_tensor("aggregate", self.aggregate, [torch.uint8], packed_bytes(padded, self.sum_bits))
+        require_tensor("aggregate", self.aggregate, _SUMS, padded_of(self.coordinates))
         check_norms(self.max_norms, self.max_norms, blocks_of(self.coordinates, self.rotation_block))
         check_table(self.table, self.threshold)
         check_key(self.key)
@@ -236,12 +201,8 @@ class Decode(Operator):
 
     @override
     def on_host(self, outputs: list[Tensor]) -> None:
-        sums = self.aggregate.view(-1)
-        if self.sum_bits is not None:
-            sums = torch.empty(padded_of(self.coordinates), dtype=_number_dtype(self._value_bits), device="cpu")
-            _core.unpack(self.aggregate.view(-1).numpy(), sums.numpy(), bits=self.sum_bits)
         _core.decode(
-            sums.numpy(), everybody(self.workers), self.max_norms.numpy(), gradient_view(outputs[0]),
+            self.aggregate.view(-1).numpy(), everybody(self.workers), self.max_norms.numpy(), gradient_view(outputs[0]),
             coordinates=self.coordinates, codes_per_chunk=self._chunk, rotation_block=self.rotation_block,
             granularity=self.table[2].numel() - 1, threshold=self.threshold, **host_key(self.key)[0],
         )  # fmt: skip
@@ -255,19 +216,12 @@ class Decode(Operator):
         kernels.decode(
             self.aggregate.view(-1), contributions, self.max_norms, outputs[0], codes_per_chunk=self._chunk,
             rotation_block=self.rotation_block, granularity=table.granularity, threshold=table.threshold, key=self.key,
-            value_bits=self._value_bits, sum_bits=self.sum_bits,
+            value_bits=8 * self.aggregate.element_size(),
         )  # fmt: skip
 
     @property
     def _chunk(self) -> int:
         return max(padded_of(self.coordinates), MIN_CODES_PER_PACKET)
-
-    @property
-    def _value_bits(self) -> int:
-        """Bits of a sum, once unpacked."""
-        if self.sum_bits is None:
-            return 8 * self.aggregate.element_size()
-        return 8 if self.sum_bits <= 8 else 16
 
 
 def _flat(residual: Tensor | None) -> Any:
@@ -282,16 +236,12 @@ def _for_device(table: list[Tensor], threshold: float) -> DeviceTable:
     return device_table(table, float(np.float32(threshold)))
 
 
-def _number_dtype(bits: int) -> torch.dtype:
-    return torch.uint8 if bits == 8 else torch.uint16
-
-
 def _clear_sign(norms: Tensor) -> None:
     """Remove the sign that a NaN may have: as an integer, NaN is the largest then."""
     norms.view(torch.int32).bitwise_and_(0x7FFFFFFF)
 
 
-OPERATORS: tuple[type[Operator], ...] = (BlockNorms, Encode, LookupSum, Pack, Decode)
+OPERATORS: tuple[type[Operator], ...] = (BlockNorms, Encode, LookupSum, Decode)
 
 for _operator in OPERATORS:
     register(_operator)

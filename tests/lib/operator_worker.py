@@ -62,16 +62,10 @@ class OperatorWorker:
         ]
 
     def average(self, codes: list[Tensor], max_norms: Tensor) -> list[Tensor]:
-        """Sums, packed sums, and what both are decoded to."""
+        """Sums, and what they are decoded to."""
         sums = self.ops.lookup_sum(torch.stack(codes), self.table, self.resolved.value_bits)
-        bits = self.resolved.sum_bits
-        packed = self.ops.pack(sums, bits)
         last = (WORKERS, self.decode_threshold, self.block, self.case.dtype)
-        decoded = [
-            self.ops.decode(aggregate, max_norms, self.table, self.key, self.case.coordinates, *last, *packing)
-            for aggregate, packing in ((sums, [None]), (packed, [bits]))
-        ]
-        return [sums, packed, *decoded]
+        return [sums, self.ops.decode(sums, max_norms, self.table, self.key, self.case.coordinates, *last)]
 
     def average_alone(self, gradient: Tensor, round: Tensor) -> Tensor:
         """A whole round, as if both workers had this gradient: what a compiled function may be."""

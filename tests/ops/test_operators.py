@@ -29,7 +29,6 @@ def test_rounds_have_the_bits_of_compressor(case: Case) -> None:
     mine = [OperatorWorker(ops, case, worker) for worker in range(WORKERS)]
     theirs = [Compressor(case.config, workers=WORKERS, worker=worker, threads=1) for worker in range(WORKERS)]
     partitions = [compressor.partition("layer", case.coordinates) for compressor in theirs]
-    resolved = theirs[0].resolved
     random = torch.Generator().manual_seed(0)
     for round in range(3):
         gradients = [torch.randn(case.coordinates, generator=random).to(case.dtype) for _ in range(WORKERS)]
@@ -52,9 +51,7 @@ def test_rounds_have_the_bits_of_compressor(case: Case) -> None:
                 assert partition.residual is not None
                 assert bits(worker.residual) == partition.residual.tobytes()
             codes.append(encoded)
-        sums, packed, average, unpacked = mine[0].average(codes, top)
-        assert bits(average) == bits(unpacked)
-        assert packed.numel() == _core.code_bytes(padded_of(case.coordinates), resolved.sum_bits)
+        sums, average = mine[0].average(codes, top)
         out = torch.empty_like(average)
         theirs[0].decode(partitions[0], sums.numpy(), np.full(1, WORKERS, np.uint8), out)
         assert bits(average) == bits(out)
@@ -76,16 +73,13 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     codes = worker.encode(gradient, norms, norms)[0].repeat(WORKERS, 1)
     sums = ops.lookup_sum(codes, worker.table, 8)
     encoding = (norms, norms, worker.table, worker.key, worker.threshold, worker.block)
-    packing = worker.resolved.sum_bits
     decoding = (norms, worker.table, worker.key, CASE.coordinates, WORKERS, worker.threshold, worker.block)
     return {
         "block_norms": (ops.block_norms, (gradient, worker.residual, worker.block)),
         "encode": (ops.encode, (gradient, worker.residual, *encoding)),
         "encode without feedback": (ops.encode, (gradient.half(), None, *encoding)),
         "lookup_sum": (ops.lookup_sum, (codes, worker.table, 16)),
-        "pack": (ops.pack, (sums, packing)),
         "decode": (ops.decode, (sums, *decoding, torch.bfloat16)),
-        "decode packed": (ops.decode, (ops.pack(sums, packing), *decoding, torch.float32, packing)),
     }
 
 
@@ -149,8 +143,8 @@ def test_what_does_not_fit_is_refused() -> None:
         }  # fmt: skip
         ops.encode(**(arguments | other))
 
-    def decode(aggregate: torch.Tensor, workers: int, sum_bits: int | None) -> None:
-        last = (2.0, 1024, torch.float32, sum_bits)
+    def decode(aggregate: torch.Tensor, workers: int) -> None:
+        last = (2.0, 1024, torch.float32)
         ops.decode(aggregate, norms, worker.table, worker.key, CASE.coordinates, workers, *last)
 
     refused: dict[str, Any] = {
@@ -165,10 +159,8 @@ def test_what_does_not_fit_is_refused() -> None:
         r"codes must be uint8\[workers, bytes\]": lambda: ops.lookup_sum(codes, worker.table, 8),
         "do not fit 8 bits": lambda: ops.lookup_sum(codes.repeat(60, 1), worker.table, 8),
         "value_bits must be 8 or 16": lambda: ops.lookup_sum(codes.repeat(2, 1), worker.table, 9),
-        r"bits must be in 1 .. 8": lambda: ops.pack(sums, 9),
-        r"aggregate must be .*\[1664\]": lambda: decode(sums[:-1], 2, None),
-        "sum_bits must be in 1 .. 16": lambda: decode(sums, 2, 17),
-        "1 to 1024 workers": lambda: decode(sums, 1025, None),
+        r"aggregate must be .*\[1664\]": lambda: decode(sums[:-1], 2),
+        "1 to 1024 workers": lambda: decode(sums, 1025),
     }
     for words, call in refused.items():
         with pytest.raises((InputError, ConfigurationError), match=words):
