@@ -39,7 +39,7 @@ class ThreadPool:
         """Threads that work on a call, the calling one among them."""
 
 class RotationBlocks:
-    """Blocks that no two segments of a gradient share: each is cut by itself, and its last block padded to 64.
+    """Blocks that no two segments of a gradient share: each is cut by itself, and its last block padded.
 
     Codes count the padding, coordinates do not.
     """

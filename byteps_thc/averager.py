@@ -20,12 +20,12 @@ from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
-from byteps_thc.pipeline.fingerprint import HostAgreement
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.memory import HostMemory
-from byteps_thc.pipeline.piece import Extent, PieceTools, PlacedPiece, make_pieces
-from byteps_thc.pipeline.piece_rows import PartitionRows
+from byteps_thc.pipeline.piece import Extent, PlacedPiece
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.saved_state import require_sound
+from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
 from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard
 from byteps_thc.pipeline.turns import Passage, run_in_turn
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -61,10 +61,10 @@ class GradientAverager:
             compressor.worker, compressor.workers, compressor.resolved.settings, stores={"residuals": residuals}
         )
         recorder = self._state.recorder
-        self._tools = PieceTools(
-            PartitionRows(compressor),
+        self._tools = ServerTools(
+            compressor,
             ServersTransport(session, recorder),
-            HostAgreement(compressor.resolved, compressor.worker),
+            Fingerprints(compressor.resolved.identity, compressor.worker),
             PartitionFigures(recorder, ResidualGuard()),
             WorkClock(),
             self._state.rollback,
@@ -155,13 +155,12 @@ class GradientAverager:
         known = self._gradients.get(name)
         if known is None:
             residual = None
-            if self._tools.rows.resolved.error_feedback:
-                residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)]).reshape(1, size)
+            if self._tools.compressor.resolved.error_feedback:
+                residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)])
             width = math.prod(shape[1:]) if name in self._rows else 0
             plan = BlockPlan((), (RowSpan(0, size, width),) if width and size else ())
             extent = Extent(name, 1, size, sharded=False, label=repr(name), layout=str(plan), plan=plan)
-            pieces = make_pieces(self._tools, extent, residual)
-            known = self._gradients[name] = _NamedGradient(size, [*pieces])
+            known = self._gradients[name] = _NamedGradient(size, server_pieces(self._tools, extent, residual))
         return known
 
 

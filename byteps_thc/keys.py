@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,20 +26,12 @@ def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, 
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 
-def device_keys(device: torch.device, *, seed: int, tensors: Sequence[int], roundings: Sequence[Rounding]) -> Tensor:
-    """Return keys of round 0, int32[roundings * tensors, 8]: of all tensors with the first rounding, and so on."""
-    words = [
-        [seed & 0xFFFFFFFF, seed >> 32, tensor, 0, *rounding, 0, 0] for rounding in roundings for tensor in tensors
-    ]
-    return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
-
-
 def set_round(key: Tensor, round: int | Tensor) -> None:
-    """Change the round of a key, or of several, int32[P, 8], in stream order.
+    """Change the round of a key in stream order.
 
     round: a tensor, int32[1] on the device, is read then.
     """
-    words = key[..., ROUND : ROUND + 1]
+    words = key[ROUND : ROUND + 1]
     if isinstance(round, Tensor):
         words.copy_(round)
     else:

@@ -25,6 +25,8 @@ from typing import Literal, NamedTuple
 
 RoundingMode = Literal["stratified", "independent"]
 
+#: of the signs of averages, where ranks decode each other's codes; kDownSignDomain of philox.h
+DOWN_SIGN_DOMAIN = 0xFFFFFFFE
 _FIRST_DOMAIN = 1  # 0 is that of the signs
 _TURN = 1 << 16
 

@@ -183,19 +183,6 @@ def gradients_section() -> list[str]:
         lines += ["| --- |" + " ---: |" * (len(windows) + 5)]
         lines += [gradients_line(row, rows[0], windows) for row in rows]
         lines += [gradients_errors(rows[0], windows)]
-    return [*lines, "", *ranks_lines(measured["ranks"])]
-
-
-def ranks_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """What ranks do, on real gradients and on normal vectors with the same cosine."""
-    lines = ["Among ranks: NMSE of exact sums of 4-bit codes over that of a line; after the stroke the same of normal"]
-    lines += ["vectors with the same cosine between two ranks. Target: 0.8 of it.", ""]
-    lines += [table_line(["", "ranks", "feedback", *rows[0]["windows"], "met"])]
-    lines += ["| --- | ---: | --- |" + " ---: |" * len(rows[0]["windows"]) + " --- |"]
-    for row in rows:
-        gains = [f"{gain:.2f} / {normal:.2f}" for gain, normal in zip(row["gains"], row["normal"], strict=True)]
-        feedback, met = ("yes" if row["error_feedback"] else "no"), ("yes" if row["met"] else "**no**")
-        lines.append(table_line([row["case"], str(row["workers"]), feedback, *gains, met]))
     return [*lines, ""]
 
 
@@ -240,23 +227,16 @@ def embeddings_section() -> list[str]:
 
 
 def accuracy_section() -> list[str]:
-    """What each part does to the error of the average; and THC against others at equal bytes."""
+    """What each part does to the error of the average, and THC against others at equal bytes."""
     result = result_of("bench_accuracy.py", "accuracy")
     lines = ["### Error of the average", "", f"`PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
-    lines += ["| what | workers | independent rounding | stratified | ratio | target | met | subtracted | gain |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: |"]
+    lines += ["| what | workers | independent rounding | stratified | ratio | target | met |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     met = {True: "yes", False: "**no**", None: ""}
     for row in result["rows"]:
         target = "" if row["target"] is None else f">= {row['target']}x lower"
         figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
-        subtracted = [f"{row['subtracted']:.3e}", f"{row['gain']:.2f}"]
-        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met[row["met"]], *subtracted]))
-    lines += ["", "| first step among ranks | ranks | bits up + down | error | target | met |"]
-    lines += ["| --- | ---: | ---: | ---: | --- | --- |"]
-    for row in result["ranks"]:
-        target = "" if row["target"] is None else f"<= {row['target']:.1e}"
-        cells = [row["what"], str(row["workers"]), row["bits"], f"{row['nmse']:.3e}", target, met[row["met"]]]
-        lines.append(table_line(cells))
+        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met[row["met"]]]))
     for cells in (result["ablation"], *result["tables"].values()):
         lines += ["", table_line(cells[0]), "| --- |" + " ---: |" * (len(cells[0]) - 1)]
         lines += [table_line(line) for line in cells[1:]]

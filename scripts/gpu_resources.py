@@ -21,25 +21,30 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from byteps_thc.gpu import lookup_sum, packing, requantize
+from byteps_thc.gpu import lookup_sum
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.kernels import register_limit
-from byteps_thc.gpu.layouts import WARP_COORDINATES
+from byteps_thc.gpu.nearest_blocks import DOWN, UP
+from byteps_thc.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
+from byteps_thc.gpu.nearest_encode import encode_nearest_kernel
 from byteps_thc.gpu.norms import norms_kernel
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
 _TILE = {"LOG": 13, "T": 8192, "KIND": FULL_TILES, "LISTED": True}
 _ALL, _ODD = {"KIND": ALL_TILES}, {"KIND": ODD_TILES}
-_PLACE = {"tiles": "*i32", "holes": "*i32", "stride": "i64"}
-_POSITION = _PLACE | {"coordinates": "i64", "padded": "i64"}
-_EXACT = {"exact": "*fp32", "exact_index": "*i64", "exact_count": "i32", "programs": "i32"}
+_POSITION = {"tiles": "*i32", "coordinates": "i64", "padded": "i64"}
 _AVERAGE = {
-    "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "keys": "*i32",
-    "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64",
-    "everybody": "i32", "stride_of_shards": "i32", **_EXACT, "differ": "*u8", **_POSITION,
+    "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
+    "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", **_POSITION,
 }  # fmt: skip
+_MESSAGE = {"message_words": "i32", "codes_at": "i32", "keys": "*i32", "begun": "*i32"}
+_BLOCKS = {
+    "exact_places": "*i64", "exact_index": "*i64", "exact_count": "i32", "programs": "i32", "tiles": "*i64",
+    "blocks": "*i32", "holes": "*i32",
+}  # fmt: skip
+_POINTS = {"entries": "*i64", "points": "*fp32", "slope": "fp32"}
 
 
 @dataclass(frozen=True)
@@ -70,56 +75,25 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     """Every kernel, for rotation blocks of 8192, 4-bit codes and gradients of that type (fp32, fp16, bf16)."""
     encoded = {
         "gradient": f"*{gradient}", "residual": "*fp32", "codes": "*u8", "ranges": "*fp32", "entries": "*i64",
-        "values": "*fp32", "keys": "*i32", "keep": "*i32", "clamped": "*i64", "known": "*fp32",
-        **_POSITION,
+        "values": "*fp32", "key": "*i32", "keep": "*i32", "clamped": "*i64", **_POSITION,
     }  # fmt: skip
-    measured = {
-        "gradient": f"*{gradient}", "residual": "*fp32", "norms": "*fp32", "sent": "*i32", "words": "*i32",
-        "keys": "*i32", "key_count": "i32", "number": "i32", "round": "i32", "largest": "i32", "complement": "i32",
-        **_EXACT, **_POSITION,
-    }  # fmt: skip
-    begun = {"ADD": True, "SEND": True, "BEGIN": True, "EXACT": True}
+    measured = {"gradient": f"*{gradient}", "residual": "*fp32", "norms": "*fp32", **_POSITION}
     ranges = {
         "norms": "*fp32", "max_norms": "*fp32", "ranges": "*fp32", "keep": "*i32", "clamped": "*i64",
-        "energy": "*fp64", "starts": "*i32", "words": "*i32", "state": "*i32", "differ": "*u8", "threshold": "fp32",
-        "granularity": "fp32", "largest": "fp32", "blocks": "i32",
+        "energy": "*fp64", "threshold": "fp32", "granularity": "fp32", "largest": "fp32", "blocks": "i32",
     }  # fmt: skip
-    code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True, "KNOWN": False}
+    code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
     bare = code | {"ADD": False, "KEEP": False}
-    average = {
-        "SUM_BITS": 0,
-        "WORDS": False,
-        "MAPPED": True,
-        "CHUNKED": False,
-        "SCALED": 0,
-        "KNOWN": False,
-        "EXACT": True,
-    }
+    average = {"MAPPED": True, "CHUNKED": False}
     words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
     looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
-    words_of = {"codes": "*i32", "packed": "*i32", "rows": "i32"}
-    packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
-    unpacks = {"packed": "*u8", "numbers": "*u8", "count": "i32"}
-    unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
-    requantized = {
-        "sums": "*u16", "codes": "*u8", "scales": "*u16", "entries": "*i64", "values": "*fp32", "keys": "*i32",
-        "own_keys": "*i32", "known": "*fp32", "places": "*i32", "received": "*i32", "integers": "*i32", "stride": "i32",
-        "shards": "i32", "workers": "i32", "most": "fp32", "granularity": "fp32",
-    }  # fmt: skip
-    down = {"WIDE": False, "KNOWN": False, "UP_BITS": 5}
-    lost = {
-        "sums": "*u16", "codes": "*u8", "scales": "*u16", "values": "*fp32", "max_norms": "*fp32", "residual": "*fp32",
-        "keep": "*i32", "keys": "*i32", "threshold": "fp32", "granularity": "fp32", "points": "fp32", "known": "*fp32",
-        "most": "fp32", "workers": "i32", "begin": "i64", "count": "i32", **_PLACE,
-    }  # fmt: skip
     tile = 8192
     return [
-        Kernel("norms", norms_kernel, measured, _TILE | begun, 8, tile),
-        Kernel("norms, all tiles", norms_kernel, measured, _TILE | begun | _ALL, 8, tile),
-        Kernel("ranges", ranges_kernel, ranges, {"SEVERAL": True, "AGREE": True}, RANGES_WARPS.value, tile * 2048),
+        Kernel("norms", norms_kernel, measured, _TILE | {"ADD": True}, 8, tile),
+        Kernel("norms, all tiles", norms_kernel, measured, _TILE | {"ADD": True} | _ALL, 8, tile),
+        Kernel("ranges", ranges_kernel, ranges, {}, RANGES_WARPS.value, tile * 2048),
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
-        Kernel("encode, subtracting", encode_kernel, encoded, _TILE | code | {"KNOWN": True}, 8, tile, True),
         Kernel("encode, all tiles", encode_kernel, encoded, _TILE | code | _ALL, 8, tile, True),
         Kernel("encode, odd tiles", encode_kernel, encoded, _TILE | code | _ODD, 8, tile, True),
         Kernel("encode, all tiles, no error feedback", encode_kernel, encoded, _TILE | bare | _ALL, 8, tile, True),
@@ -128,31 +102,42 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
                lookup_sum.WARPS, 8 * lookup_sum.WORDS),
         Kernel("lookup_sum", lookup_sum.lookup_sum_kernel, looked_up, {"BITS": 3}, lookup_sum.WARPS, lookup_sum.TILE),
-        Kernel("lookup and pack, 4 bits to 7", lookup_sum.lookup_pack_words_kernel, looked_up | words_of,
-               {"SUM_BITS": 7, "PADDED": 8, "WIDE": False}, packing.WARPS, 32 * packing.ROWS),
-        Kernel("lookup and pack, 5 bits to 8", lookup_sum.lookup_pack_kernel, looked_up | words_of,
-               {"BITS": 5, "SUM_BITS": 8, "PADDED": 8}, packing.WARPS, 32 * packing.ROWS),
-        Kernel("pack, 7 bits", packing.pack_kernel, packs, {"BITS": 7, "WORD": 4}, packing.WARPS,
-               packing.TILE * 32 // 7),
-        Kernel("unpack, 7 bits", packing.unpack_kernel, unpacks, {"BITS": 7}, packing.WARPS, packing.TILE),
-        Kernel("unpack, rows of 7 bits", packing.unpack_rows_kernel, unpacked | {"packed": "*i32"}, {"BITS": 7},
-               packing.WARPS, 32 * packing.ROWS),
-        Kernel("pack, rows of 7 bits", packing.pack_rows_kernel, unpacked | {"packed": "*i32"},
-               {"BITS": 7, "PADDED": 8}, packing.WARPS, 32 * packing.ROWS),
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
-        Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
-               _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
-        Kernel("decode, subtracting", decode_kernel, _AVERAGE, _TILE | average | {"KNOWN": True}, 8, tile, True),
+        Kernel("decode, chunks", decode_kernel, _AVERAGE, _TILE | average | {"CHUNKED": True}, 8, tile, True),
         Kernel("decode, all tiles", decode_kernel, _AVERAGE, _TILE | average | _ALL, 8, tile, True),
-        Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"aggregate": "*i32", "contributions": "*u16"},
-               _TILE | average | {"MAPPED": False, "SCALED": 8, "SUM_BITS": 6, "WORDS": True}, 8, tile, True),
-        Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized,
-               down | {"BITS": 6}, requantize.TILE // WARP_COORDINATES, requantize.TILE, True),
-        Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized,
-               down | {"BITS": 8}, requantize.TILE // WARP_COORDINATES, requantize.TILE, True),
-        Kernel("keep_loss, 6 bits", requantize.keep_loss_kernel, lost,
-               {"LOG": 13, "T": tile, "KIND": FULL_TILES, "BITS": 6, "KNOWN": False}, 8, tile, True),
+        *_among_ranks(gradient),
     ]  # fmt: skip
+
+
+def _among_ranks(gradient: str) -> list[Kernel]:
+    """Kernels of ranks that decode, 5 bits each way."""
+    tile = {"T": 8192, "BITS": 5, "KIND": FULL_TILES}
+    sent = {
+        "gradient": f"*{gradient}", "sent": "*i32", "owners": "i32", "header": "*i32", "round_word": "*i32",
+        "number": "i32", "round31": "i32", "round": "i32", "largest": "i32", "complement": "i32",
+        **_MESSAGE, **_POINTS, **_BLOCKS,
+    }  # fmt: skip
+    averages = {
+        "messages": "*i32", "owner_words": "i32", "ranks": "i32", "owners": "i32", "out": f"*{gradient}",
+        "state": "*i32", "differ": "*u8", "points": "*fp32", **_MESSAGE, **_BLOCKS,
+    }  # fmt: skip
+    recoded = {
+        "received": "*i32", "ranks": "i32", "own": "*i32", "own_codes_at": "i32", "own_exact_at": "i32",
+        "own_points": "*fp32", **_MESSAGE, **_POINTS, **_BLOCKS,
+    }  # fmt: skip
+    encode, recode = {"FROM_MEMORY": False}, {"DOWN_BITS": 5, "SEVERAL": True}
+    decode, average = {"SEVERAL": False, "DOMAIN": DOWN}, {"SEVERAL": True, "DOMAIN": UP}
+    rows = [
+        ("encode", encode_nearest_kernel, sent, encode),
+        ("recode", recode_nearest_kernel, recoded, recode),
+        ("decode", decode_nearest_kernel, averages, decode),
+        ("average of rows", decode_nearest_kernel, averages, average),
+    ]
+    return [
+        Kernel(f"nearest, {name}{kind}", function, types, tile | constants | tiles, 8, 8192, True)
+        for name, function, types, constants in rows
+        for kind, tiles in (("", {}), (", all tiles", _ALL))
+    ]
 
 
 def compile_kernel(kernel: Kernel, arch: str) -> Any:
@@ -164,11 +149,7 @@ def compile_kernel(kernel: Kernel, arch: str) -> Any:
     types = kernel.types | dict.fromkeys(kernel.constants, "constexpr")
     names = kernel.function.arg_names
     signature = {name: types[name] for name in names}
-    aligned = {
-        (i,): [["tt.divisibility", 16]]
-        for i, name in enumerate(names)
-        if signature[name].startswith("*") or (name, signature[name]) == ("stride", "i64")
-    }
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}
     if PLAIN:
         source = ASTSource(kernel.function, signature, kernel.constants, aligned)
     else:

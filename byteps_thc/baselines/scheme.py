@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -48,10 +48,6 @@ class BaselineFigures(Figures):
 
     @override
     def start_step(self) -> None:
-        pass
-
-    @override
-    def encoded(self, rows: Sequence[Any]) -> None:
         pass
 
     @override

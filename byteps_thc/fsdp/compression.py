@@ -47,16 +47,17 @@ class FsdpCompression:
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's state, copied: counters, settings, and residuals by parameter name.
+        """Return this rank's state, copied: counters, settings, and the residuals of a baseline by parameter name.
 
         Residuals are 1-D, in the parameters' own order, whatever the number of shards.
         """
         self._steps.scaling.undo_skipped_step()
         state = self._engine.state_dict() | {"loss_scale": self._steps.scaling.scale}
-        state["residuals"] = {
-            name: self._reordered[name].from_shards(residual) if name in self._reordered else residual
-            for name, residual in state["residuals"].items()
-        }
+        if "residuals" in state:
+            state["residuals"] = {
+                name: self._reordered[name].from_shards(residual) if name in self._reordered else residual
+                for name, residual in state["residuals"].items()
+            }
         return sealed(state | ({} if self._scope is None else {"scope": self._scope}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

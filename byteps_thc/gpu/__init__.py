@@ -1,7 +1,7 @@
 """THC's kernels on GPUs, in Triton (`pip install 'triton>=3.6'`), with the same bits as the CPU's.
 
-GpuCompressor and its DeviceBatch are the way to them: pipeline/device/ has the engine that uses it. `kernels` has the
-launches, which batches and the operators of byteps_thc.ops share.
+GpuCompressor and its partitions serve gradients that servers and switches average; byteps_thc.ops share their launches
+(`kernels`). nearest_batch.NearestBatch serves ranks that decode.
 """
 
 from byteps_thc.errors import ConfigurationError
@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise ConfigurationError("GPU kernels need Triton: pip install 'triton>=3.6'") from error
 
-from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.compressor import GpuCompressor
+from byteps_thc.gpu.partition import DevicePartition
 
-__all__ = ["DeviceBatch", "GpuCompressor"]
+__all__ = ["DevicePartition", "GpuCompressor"]

@@ -21,21 +21,9 @@ from byteps_thc.gpu.frontend import (
 )
 from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, streamed, warps
 from byteps_thc.gpu.norms import load_carried
-from byteps_thc.gpu.random_bits import flip, key_word, known_error, rounding_words, sign_words
+from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
-from byteps_thc.gpu.tiles import (
-    ALL_TILES,
-    ODD_TILES,
-    codes_of,
-    first_block_of,
-    first_of,
-    is_odd,
-    key_of,
-    part_of,
-    rest_of,
-    there_of,
-    within_of,
-)
+from byteps_thc.gpu.tiles import ALL_TILES, ODD_TILES, first_block_of, first_of, is_odd, rest_of, there_of
 
 #: Warps of ranges_kernel, and blocks that it takes at a time.
 RANGES_WARPS = constexpr(8)
@@ -43,54 +31,22 @@ _BLOCKS = constexpr(2048)
 _ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
 
 
-@jit
-def _agree(words, state, differ):
-    """1 if ranks differ, then or before; the first header of which that is so stays in `state`, else the last one."""
-    before = L.load(differ).to(L.int32) != 0
-    kept = L.load(words + 2).to(L.int64) + L.load(words + 3).to(L.int64)
-    now = before | (kept != 0x7FFFFFFF)
-    if L.program_id(0) == 0:  # others may read what it writes: that is the same for them
-        for word in L.static_range(4):
-            L.store(state + word, L.where(before, L.load(state + word), L.load(words + word)))
-        L.store(differ, now.to(differ.dtype.element_ty))
-    return now
-
-
 @jit(do_not_specialize=["blocks"], do_not_specialize_on_alignment=["max_norms"])
-def ranges_kernel(
-    norms, max_norms, ranges, keep, clamped, energy, starts, words, state, differ, threshold, granularity, largest,
-    blocks,
-    SEVERAL: constexpr, AGREE: constexpr,
-):  # fmt: skip
-    """What encode_kernel needs to know of a partition; a program for each, before it.
+def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, granularity, largest, blocks):
+    """What encode_kernel needs to know of a partition; one program, before it.
 
-    SEVERAL: partition p has blocks starts[p] .. starts[p + 1]; else there is one, of `blocks`. norms, max_norms:
-    float32[blocks]. ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. Where the max norm is not
-    finite limit is infinite, scale and half are 0: no coordinate is clamped and all codes are 0. Of each partition:
-    keep: int32, whether all norms and max norms are at most `largest`; clamped: int64, becomes 0; energy: float64, sum
-    of the squared norms. AGREE: max_norms are written first, from `words`, int32[4 + blocks]: number, round, and what
-    was received: two words that add up to 2^31 - 1 where all ranks have the same gradient, and the norms. NaN where
-    they have not, or `differ`, one byte, says that they had not before; what is in `state`, see _agree().
+    norms, max_norms: float32[blocks]. ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. If the
+    max norm is not finite, limit is infinite, scale and half are 0: no coordinate is clamped and all codes are 0. keep:
+    int32, whether all norms and max norms are at most `largest`. clamped: int64, becomes 0. energy: float64, sum of
+    the squared norms.
     """
-    partition = L.program_id(0)
-    begin, end = 0, blocks
-    if SEVERAL:
-        begin, end = L.load(starts + partition), L.load(starts + partition + 1)
-    if AGREE:
-        nan = L.where(_agree(words, state, differ), 0x7FC00000, 0)
     fits = arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1)) * 0 + 1
     squares = fits.to(L.float64) * 0.0
-    for first in range(begin, end, _BLOCKS):
+    for first in range(0, blocks, _BLOCKS):
         i = first + arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1))
-        inside = i < end
+        inside = i < blocks
         norm = L.load(norms + i, inside, 0.0)
-        if AGREE:
-            word = L.load(words + 4 + i, inside, 0)
-            max_norm = L.where(nan != 0, nan, word).to(L.float32, bitcast=True)
-            L.store(max_norms + i, max_norm, inside)
-            max_norm = L.where(inside, max_norm, 0.0)
-        else:
-            max_norm = L.load(max_norms + i, inside, 0.0)
+        max_norm = L.load(max_norms + i, inside, 0.0)
         fits &= ((norm <= largest) & (max_norm <= largest)).to(L.int32)
         squares += norm.to(L.float64) * norm.to(L.float64)
         limit = threshold * max_norm
@@ -101,9 +57,9 @@ def ranges_kernel(
         L.store(at + 1, L.div_rn(2.0 * limit, granularity), inside)
         L.store(at + 2, L.where(finite & (scale < float("inf")), scale, 0.0), inside)
         L.store(at + 3, L.where(finite, granularity * 0.5, 0.0), inside)
-    L.store(keep + partition, L.min(fits, 0))
-    L.store(clamped + partition, L.min(fits, 0).to(L.int64) * 0)
-    L.store(energy + partition, L.sum(squares, 0))
+    L.store(keep, L.min(fits, 0))
+    L.store(clamped, L.min(fits, 0).to(L.int64) * 0)
+    L.store(energy, L.sum(squares, 0))
 
 
 @jit
@@ -118,30 +74,28 @@ def _interval(entries, values, cell, WIDE: constexpr):
 
 
 @jit
-def _quantize(x, chance, tables, clamp, WIDE: constexpr, KNOWN: constexpr):
+def _quantize(x, chance, entries, values, clamp, WIDE: constexpr):
     """(code << 8 in a word, factor * error) of rotated coordinates; chance: 2^23 + 16 rounding bits, float32."""
     limit, step, scale, half, factor = clamp
     u = L.minimum(L.maximum(number(x * scale + half), 0.0), half + half)
-    inverse_gap, lower, upper, code = _interval(tables[0], tables[1], u.to(L.int32), WIDE)
+    inverse_gap, lower, upper, code = _interval(entries, values, u.to(L.int32), WIDE)
     value, code = choose(chance - 8388607.5, (u - lower) * inverse_gap, lower, upper, code)
-    if KNOWN:
-        value -= known_error(tables[2], chance)
     return code, (x - (value * step - limit)) * factor
 
 
 @jit
-def quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr, KNOWN: constexpr):
+def _quantize_pairs(even, odd, bits, phase, entries, values, clamp, BITS: constexpr, WIDE: constexpr):
     """(codes of pairs << 8, most significant first, errors of even and odd, clamped ones) of a quarter."""
     limit = clamp[0]
     beyond = exceeds(even, limit) + exceeds(odd, limit)
-    code0, even = _quantize(even, magic_lower(bits + phase), tables, clamp, WIDE, KNOWN)
-    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), tables, clamp, WIDE, KNOWN)
+    code0, even = _quantize(even, magic_lower(bits + phase), entries, values, clamp, WIDE)
+    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), entries, values, clamp, WIDE)
     most: constexpr = ((1 << BITS) - 1) << 8
     return ((code0 & most) << BITS) | (code1 & most), even, odd, beyond
 
 
 @jit
-def quarters(x, T: constexpr):
+def _quarters(x, T: constexpr):
     """[T / 32, 16] as four of [T / 32, 4]: few coordinates at a time, so that they and what they need fit registers."""
     a, b = L.split(L.permute(L.reshape(x, [T // 32, 2, 2, 4]), (0, 3, 1, 2)))
     a0, a1 = L.split(a)
@@ -151,14 +105,14 @@ def quarters(x, T: constexpr):
 
 
 @jit
-def whole(x0, x1, x2, x3, T: constexpr):
-    """Inverse of quarters."""
+def _whole(x0, x1, x2, x3, T: constexpr):
+    """Inverse of _quarters."""
     x = L.join(L.join(x0, x2), L.join(x1, x3))
     return L.reshape(L.permute(x, (0, 2, 3, 1)), [T // 32, 16])
 
 
 @jit
-def store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL: constexpr):
+def _store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL: constexpr):
     """Store codes of pairs, int32[T / 32, 16], as a bit stream."""
     pairs = L.reshape(pairs >> 8, [T // 2])
     if BITS == 8:
@@ -192,19 +146,17 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
 
 @jit
 def _encode_tile(
-    gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known,
-    tiles, holes, stride, coordinates, padded,
-    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
+    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr,
     ODD: constexpr, LISTED: constexpr,
 ):  # fmt: skip
     rest = rest_of(tiles, padded, T, LISTED) if ODD else T
     LAST: constexpr = last_part(T)
     i = arange(T, flat(T, LAST))
-    first = first_of(tiles, stride, T, LISTED)
-    inside = there_of(i, tiles, holes, coordinates, T, ODD, LISTED)
+    first = first_of(tiles, T, LISTED)
+    inside = there_of(i, tiles, coordinates, T, ODD, LISTED)
     x = load_carried(gradient + first + i, residual + first + i, inside, ADD, ODD)
-    key = key_of(keys, tiles, LISTED)
-    words = sign_words(key, within_of(tiles, T, LISTED), T, warps(T))
+    words = sign_words(key, first, T, warps(T))
     x = conv(L.reshape(conv(x, flat(T, 0)), [T // 32, 32]), rows(T, 0, 32))
     x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, ODD)
     pairs: constexpr = rows(T, 0, 4)
@@ -221,27 +173,27 @@ def _encode_tile(
         factor = L.expand_dims(factor, 1)
         limit, step = L.load(at, used, 0.0), L.load(at + 1, used, 0.0)
         scale, half = L.load(at + 2, used, 0.0), L.load(at + 3, used, 0.0)
-    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, within_of(tiles, T, LISTED), T), T)
+    bits0, bits1, bits2, bits3 = _quarters(rounding_words(key, first, T), T)
     even, odd = L.split(L.reshape(conv(x, flat(T, 0)), [T // 32, 16, 2]))
-    even0, even1, even2, even3 = quarters(even, T)
-    odd0, odd1, odd2, odd3 = quarters(odd, T)
+    even0, even1, even2, even3 = _quarters(even, T)
+    odd0, odd1, odd2, odd3 = _quarters(odd, T)
     phase = key_word(key, 5)
     entries += L.load(key + 6)  # from memory, so that the address stays in registers
-    tables, clamp = (entries, values, known), (limit, step, scale, half, factor)
-    codes0, even0, odd0, beyond0 = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes1, even1, odd1, beyond1 = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
+    clamp = (limit, step, scale, half, factor)
+    codes0, even0, odd0, beyond0 = _quantize_pairs(even0, odd0, bits0, phase, entries, values, clamp, BITS, WIDE)
+    codes1, even1, odd1, beyond1 = _quantize_pairs(even1, odd1, bits1, phase, entries, values, clamp, BITS, WIDE)
+    codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, entries, values, clamp, BITS, WIDE)
+    codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, entries, values, clamp, BITS, WIDE)
     beyond = L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64)
-    L.atomic_add(clamped + part_of(tiles, LISTED), beyond)
+    L.atomic_add(clamped, beyond)
     # From the table only where it is needed, so that no register has it all the time.
-    place = codes_of(tiles, T, LISTED)
-    store_codes(whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
-    even = whole(even0, even1, even2, even3, T)
-    odd = whole(odd0, odd1, odd2, odd3, T)
+    place = first_of(tiles, T, LISTED)
+    _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
+    even = _whole(even0, even1, even2, even3, T)
+    odd = _whole(odd0, odd1, odd2, odd3, T)
     if KEEP:
         # A masked store and no branch: the compiler would sink the errors behind it, with all that they are made of.
-        kept = L.load(keep + part_of(tiles, LISTED)) * T
+        kept = L.load(keep) * T
         e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, ODD)
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
@@ -251,36 +203,31 @@ def _encode_tile(
 
 @jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
-    gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known,
-    tiles, holes, stride, coordinates, padded,
-    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
+    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr,
     KIND: constexpr, LISTED: constexpr,
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
-    residual: float32 or bfloat16. KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel
-    takes it back.
-
-    ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. keys: of the partitions. clamped:
-    int64, counts coordinates beyond the clamp. LISTED: tiles are as `tiles`, `holes`, `stride` of a TileTable say, and
-    there is a keep and clamped for each partition; else they are those of one partition without ends. KIND: which tiles
-    there are, see TileTable: only a few are odd, and take the longer way. coordinates: of the partition; padded: to a
-    multiple of 64.
+    residual: float32 or bfloat16. ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable.
+    clamped: int64, counts coordinates beyond the clamp. LISTED: tiles are as `tiles`, the words of a TileTable, say;
+    else those of a partition without ends. KIND: which tiles there are, see TileTable: only a few are odd, and take
+    the longer way. coordinates: of the partition; padded: to a multiple of 64.
     """
     if KIND == _ALL:
         if is_odd(tiles, coordinates, T, LISTED):
             _encode_tile(
-                gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
-                coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, True, LISTED,
+                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+                LOG, T, BITS, WIDE, ADD, KEEP, True, LISTED,
             )  # fmt: skip
         else:
             _encode_tile(
-                gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
-                coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, False, LISTED,
+                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+                LOG, T, BITS, WIDE, ADD, KEEP, False, LISTED,
             )  # fmt: skip
     else:
         odd: constexpr = KIND == _ODD_ALONE
         _encode_tile(
-            gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
-            coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, odd, LISTED,
+            gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+            LOG, T, BITS, WIDE, ADD, KEEP, odd, LISTED,
         )  # fmt: skip

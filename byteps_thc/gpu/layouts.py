@@ -156,6 +156,22 @@ def spread(N, num_warps):
 
 
 @constexpr_function
+def held(N, num_warps, first, count):
+    """Layout of [N] with index bits first .. first + count - 1 in registers.
+
+    The others are spread over threads, the lowest over neighbours. Where they are fewer, threads hold the same.
+    """
+    if PLAIN:
+        return None
+    log, threads = _log(N), 5 + _log(num_warps)
+    registers = list(range(first, min(first + count, log)))
+    others = [[1 << bit] for bit in range(log) if bit not in registers]
+    bits = others[:threads] + [[0]] * (threads - len(others))
+    kept = [[1 << bit] for bit in registers] + others[threads:]
+    return L.DistributedLinearLayout(kept, bits[:5], bits[5:], [], [N])
+
+
+@constexpr_function
 def rounding(T):
     """Layout of [T / 64, 8], the Philox blocks of rounding bits: four a thread, neighbours in a row.
 
@@ -169,12 +185,6 @@ def rounding(T):
     return _linear(
         [0, 1], threads[-5:] + threads[:-5], lambda bit: [0, 1 << bit] if bit < 3 else [1 << (bit - 3), 0], [T // 64, 8]
     )
-
-
-@constexpr_function
-def grid(columns, num_warps):
-    """Layout of [N, columns], columns <= 32: neighbours in a row are in neighbouring lanes."""
-    return None if PLAIN else L.BlockedLayout([1, 1], [32 // columns, columns], [num_warps, 1], [1, 0])
 
 
 @constexpr_function

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit, permute_bytes
 from byteps_thc.gpu.layouts import streamed
-from byteps_thc.gpu.packing import ROWS as PACKED_ROWS
-from byteps_thc.gpu.packing import below, columns_of, load_number, load_rows, store_packed_rows
+from byteps_thc.gpu.packing import below, load_number
 
 #: Sums of a program of lookup_sum_kernel.
 TILE = 1024
@@ -14,7 +13,6 @@ WORDS = 512
 #: Warps of a program.
 WARPS = 4
 _TILE, _WORDS, _WARPS = constexpr(TILE), constexpr(WORDS), constexpr(WARPS)
-_ROWS = constexpr(PACKED_ROWS)
 #: Most shards whose loop is unrolled.
 UNROLLED = 16
 _UNROLLED = constexpr(UNROLLED)
@@ -117,59 +115,3 @@ def _add(code, a, b, c, d, t0, t1, t2, t3, WIDE: constexpr):
         a += x
         b += y
     return a, b, c, d
-
-
-@jit
-def _sums_of_word(codes, i, inside, stride, shards, t0, t1, t2, t3, WIDE: constexpr):
-    """Sums of the eight codes of words i of all shards, a tuple in the codes' order."""
-    zero = (i * 0).to(L.uint32)
-    a, b, c, d = zero, zero, zero, zero
-    for _ in range(shards):
-        code = L.load(codes + i, inside, 0).to(L.uint32, bitcast=True)
-        a, b, c, d = _add(code, a, b, c, d, t0, t1, t2, t3, WIDE)
-        codes += stride
-    if WIDE:
-        return (
-            a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF, c >> 16, c & 0xFFFF, d >> 16, d & 0xFFFF,
-        )  # fmt: skip
-    else:
-        return (
-            (a >> 8) & 0xFF, a & 0xFF, a >> 24, (a >> 16) & 0xFF, (b >> 8) & 0xFF, b & 0xFF, b >> 24, (b >> 16) & 0xFF,
-        )  # fmt: skip
-
-
-@jit
-def lookup_pack_words_kernel(
-    codes, values, packed, rows, stride, shards, SUM_BITS: constexpr, PADDED: constexpr, WIDE: constexpr
-):
-    """lookup_pack_kernel for 4-bit codes and values below 256, see lookup_words_kernel."""
-    first = L.program_id(0).to(L.int64) * _ROWS
-    row = arange(_ROWS, streamed(_ROWS, _WARPS, 1))
-    inside = row < below(rows - first, _ROWS)
-    t0, t1, t2, t3 = _word(values), _word(values + 1), _word(values + 2), _word(values + 3)
-    zero = (row * 0).to(L.uint32)
-    t0, t1, t2, t3 = zero + t0, zero + t1, zero + t2, zero + t3
-    numbers = ()
-    for k in L.static_range(4):
-        numbers = numbers + _sums_of_word(codes + first * 4, row * 4 + k, inside, stride, shards, t0, t1, t2, t3, WIDE)
-    store_packed_rows(numbers, packed, first, rows, SUM_BITS, PADDED)
-
-
-@jit
-def lookup_pack_kernel(
-    codes, values, packed, rows, stride, shards, BITS: constexpr, SUM_BITS: constexpr, PADDED: constexpr
-):
-    """Sums over shards of values[code], as a stream of SUM_BITS bits each; `rows` rows of 32.
-
-    codes: int32, streams of BITS bits a code, `stride` words apart. values: int32[2^BITS]. packed: int32. PADDED: a
-    power of two from SUM_BITS on.
-    """
-    first = L.program_id(0).to(L.int64) * _ROWS
-    row = arange(_ROWS, streamed(_ROWS, _WARPS, 1))
-    there = below(rows - first, _ROWS)
-    codes += first * BITS
-    total = L.load(values + load_rows(codes, row, there, BITS, _ROWS).to(L.int32))
-    for _ in range(1, shards):
-        codes += stride
-        total += L.load(values + load_rows(codes, row, there, BITS, _ROWS).to(L.int32))
-    store_packed_rows(columns_of(total.to(L.uint32), _ROWS, 32), packed, first, rows, SUM_BITS, PADDED)

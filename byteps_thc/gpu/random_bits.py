@@ -5,8 +5,8 @@ A key is int32[6] in device memory: seed (lower, upper half), tensor, round, and
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit, magic_lower
-from byteps_thc.gpu.layouts import flat, of_columns, of_rows, rounding, rows, spread
+from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
+from byteps_thc.gpu.layouts import of_columns, of_rows, rounding, rows, spread
 
 SIGN_ROUNDS, ROUNDING_ROUNDS = constexpr(10), constexpr(7)
 
@@ -61,13 +61,6 @@ def _sign_bits(word, layout: constexpr):
 
 
 @jit
-def known_error(known, number):
-    """What is known of an error, in table steps; number: 2^23 + 16 random bits, float32. known: float32[2, 16]."""
-    piece = (number.to(L.uint32, bitcast=True) >> 12) & 15
-    return L.load(known + piece) + L.load(known + 16 + piece) * (number - 8388607.5)
-
-
-@jit
 def rounding_words(key, first, T: constexpr):
     """uint32[T / 32, 16] in rows(T, 0, 16): pairs of rounding bits, of the even coordinate in the lower half."""
     blocks: constexpr = rounding(T)
@@ -81,12 +74,3 @@ def rounding_words(key, first, T: constexpr):
     words = L.join(L.join(w0, w2), L.join(w1, w3))  # [T / 64, 8, 2, 2]: word 2 a + b at [.., a, b]
     words = L.reshape(L.permute(words, (0, 2, 3, 1)), [T // 32, 16])
     return conv(words, rows(T, 0, 16))
-
-
-@jit
-def known_sum_errors(key, known, workers, first, T: constexpr):
-    """What is known of the errors of sums of all workers, float32[T] in flat(T, 0); first: of rounding_words()."""
-    words, count = rounding_words(key, first, T), workers.to(L.uint32)
-    even = known_error(known, magic_lower((words & 0xFFFF) * count))
-    odd = known_error(known, magic_lower((words >> 16) * count))
-    return conv(L.reshape(L.join(even, odd), [T]), flat(T, 0))

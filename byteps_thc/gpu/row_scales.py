@@ -6,8 +6,6 @@ operators of torch: gradients without embeddings do not come here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,53 +14,28 @@ from byteps_thc.row_scales import LEAST_SCALE, ScaledRows
 
 
 class DeviceRowScales:
-    """Scales of all partitions of a batch.
+    """Scales of a partition. rows: its segments.
 
-    rows: the segments of each partition; None: none. sizes: coordinates, and blocks: rotation blocks, of each
-    partition. holes: (start, stop) of coordinates that are not compressed, and count as zeros. Norms that travel are
-    float32[B + S]: of all blocks, then of all segments.
+    Norms that travel are float32[B + S]: of all blocks, then of all segments.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[ScaledRows | None],
-        sizes: Sequence[int],
-        blocks: Sequence[int],
-        holes: Sequence[tuple[int, int]],
-        device: torch.device,
-    ) -> None:
-        firsts, first_blocks = np.cumsum([0, *sizes]), np.cumsum([0, *blocks])
-        parts = zip(rows, firsts[:-1], first_blocks[:-1], strict=True)
-        placed = [(own, first, block) for own, first, block in parts if own is not None]
-        starts = np.concatenate([own.starts.astype(np.int64) + first for own, first, _ in placed])
-        counts = np.concatenate([own.sizes.astype(np.int64) for own, _, _ in placed])
-        self.blocks, self._coordinates = int(first_blocks[-1]), int(firsts[-1])
+    def __init__(self, rows: ScaledRows, coordinates: int, device: torch.device) -> None:
+        starts, sizes = rows.starts.astype(np.int64), rows.sizes.astype(np.int64)
+        self.blocks, self._coordinates = len(rows.scaled), coordinates
         # A gap, which may be empty, before each segment, and one behind all.
         lengths = np.zeros(2 * len(starts) + 1, np.int64)
-        lengths[1::2] = counts
-        lengths[0::2] = np.append(starts, firsts[-1]) - np.append(0, starts + counts)
-        scaled = np.zeros(self.blocks, bool)
-        for own, _, block in placed:
-            scaled[block : block + len(own.scaled)] = own.scaled
-        block_of = np.concatenate([own.block + block for own, _, block in placed])
+        lengths[1::2] = sizes
+        lengths[0::2] = np.append(starts, coordinates) - np.append(0, starts + sizes)
         self._lengths = torch.from_numpy(lengths).to(device)
-        self._block_of = torch.from_numpy(block_of).to(device)
-        self._scaled = torch.from_numpy(scaled).to(device)
-        ranges = [torch.arange(start, stop, device=device) for start, stop in holes]
-        self._holes = torch.cat(ranges) if ranges else None
+        self._block_of = torch.from_numpy(rows.block).to(device)
+        self._scaled = torch.from_numpy(rows.scaled).to(device)
         #: of gaps and segments; those of gaps stay 1
         self._up = torch.ones(len(lengths), device=device)
         self._down = torch.ones_like(self._up)
 
-    def __len__(self) -> int:
-        """Segments."""
-        return len(self._block_of)
-
     def measure(self, gradient: Tensor, residual: Tensor | None, norms: Tensor) -> None:
         """Write the norms of the segments of gradient + residual to norms[B:]."""
         squares = _sum(gradient, residual).double().square_()
-        if self._holes is not None:
-            squares[self._holes] = 0
         sums = torch.segment_reduce(squares, "sum", lengths=self._lengths, unsafe=True)
         norms[self.blocks :] = sums[1::2].sqrt()
 
@@ -81,9 +54,9 @@ class DeviceRowScales:
         """Return (values + residual) with segments divided by their maxima, float32."""
         return _sum(values, residual).mul_(self._each(self._down)).add_(0.0)
 
-    def unscale(self, scaled: Tensor, row: slice = slice(None)) -> Tensor:
-        """Return what scale() was given, of the coordinates in `row`; exact zeros where the maximum is zero."""
-        return scaled.mul_(self._each(self._up)[row]).add_(0.0)
+    def unscale(self, scaled: Tensor) -> Tensor:
+        """Return what scale() was given; exact zeros where the maximum is zero."""
+        return scaled.mul_(self._each(self._up)).add_(0.0)
 
     def _each(self, factors: Tensor) -> Tensor:
         """Return the factor of each coordinate."""

@@ -39,7 +39,7 @@ class Operator(ABC):
 
     @abstractmethod
     def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
-        """Call the kernels that DeviceBatch calls; kernels: byteps_thc.gpu.kernels, which needs Triton."""
+        """Call the kernels that DevicePartition calls; kernels: byteps_thc.gpu.kernels, which needs Triton."""
 
     @classmethod
     def run_on_host(cls, *arguments: Any) -> Any:

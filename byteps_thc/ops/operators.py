@@ -216,7 +216,6 @@ class Decode(Operator):
         kernels.decode(
             self.aggregate.view(-1), contributions, self.max_norms, outputs[0], codes_per_chunk=self._chunk,
             rotation_block=self.rotation_block, granularity=table.granularity, threshold=table.threshold, key=self.key,
-            value_bits=8 * self.aggregate.element_size(),
         )  # fmt: skip
 
     @property

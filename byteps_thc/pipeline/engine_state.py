@@ -15,6 +15,8 @@ from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 _COUNTERS = ("round", "step")
 #: Settings that states lack from before there were these, and what they were then.
 _ADDED_SETTINGS: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
+#: What states may have besides counters.
+_STORES = ("residuals", "momenta")
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -115,7 +117,13 @@ class EngineState:
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
-        missing = [key for key in (*self._identity, *_COUNTERS, "residuals") if key not in state]
+        kept = [name for name in _STORES if name in state and name not in self.stores]
+        if kept:
+            raise ConfigurationError(
+                f"state does not fit: it has {kept[0]}, and nothing is kept here that they could be added to. They are "
+                "of an earlier version, or of servers or another scheme: use those settings, or start without the state"
+            )
+        missing = [key for key in (*self._identity, *_COUNTERS, *self.stores) if key not in state]
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():

@@ -17,7 +17,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import COMMUNICATORS, rank_engine
+from byteps_thc.pipeline.ranks.engine import COMMUNICATORS, device_rank_engine, rank_engine
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.rank_settings import RankSettings
@@ -26,6 +26,7 @@ from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import Introductions, introduce
+from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
@@ -66,6 +67,7 @@ def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
     communicators = Communicators(process_group, policy.deadline_s)
 
     def resolve() -> RankSettings:
@@ -131,6 +133,9 @@ def _ranks_engine(
     sharded: bool,
 ) -> FlatEngine:
     """Return one of `communicators`, which end with it."""
+    if agreed.device is not None:
+        own, device, leave = communicators.of_device(), agreed.device, communicators.close
+        return device_rank_engine(settings, rank, policy, own, device, sharded=sharded, leave=leave)
 
     def questions(communicator: Communicator) -> Questions:
         return RankAgreement(communicator, settings.ranks, SAME_ROWS if sharded else SAME_MODEL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any, Protocol
 
 from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
@@ -14,9 +14,6 @@ class Figures(Protocol):
     def start_step(self) -> None:
         """Forget what nobody has read of the step before."""
 
-    def encoded(self, rows: Sequence[Any]) -> None:
-        """Note the rows of a piece that was encoded."""
-
     def read(self) -> None:
         """Report what is not reported yet."""
 
@@ -25,26 +22,26 @@ class Figures(Protocol):
 
 
 class PartitionFigures(Figures):
-    """Of rows in host memory (piece_rows.PartitionRow), at once. guard: looks at their residuals now and then."""
+    """Of partitions (compressor.Partition), at once. guard: looks at their residuals now and then."""
 
     def __init__(self, recorder: StatsRecorder, guard: ResidualGuard) -> None:
         self._recorder, self._guard = recorder, guard
+        self._encoded: Counter[str] = Counter()
 
     def start_step(self) -> None:
         """Do nothing."""
 
-    def encoded(self, rows: Sequence[Any]) -> None:
-        """See Figures."""
-        partitions = [row.partition for row in rows]
-        for row in rows:
-            if row.encoded % GRADIENTS_PER_LOOK == 0:
-                self._guard.look(row.partition)
+    def encoded(self, partition: Any) -> None:
+        """Note a partition that was encoded."""
+        self._encoded[partition.name] += 1
+        if self._encoded[partition.name] % GRADIENTS_PER_LOOK == 0:
+            self._guard.look(partition)
         self._recorder.add_quantization(
-            coordinates=sum(partition.coordinates for partition in partitions),
-            clamped=sum(partition.clamped for partition in partitions),
-            energy=sum(partition.energy for partition in partitions),
+            coordinates=partition.coordinates,
+            clamped=partition.clamped,
+            energy=partition.energy,
             # The engine measures it when somebody asks.
-            lost_energy=0.0 if all(partition.residual_kept for partition in partitions) else None,
+            lost_energy=0.0 if partition.residual_kept else None,
         )
 
     def read(self) -> None:

@@ -20,18 +20,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32
-from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
 from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
@@ -104,7 +100,9 @@ class Fingerprints:
             here = f"{own.label} in round {round}, scaled by {own_scale:g}"
             theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
         elif not guesses:
-            theirs = "another one a gradient that is unknown here. Names, sizes, settings and loss scales must be"
+            theirs = (
+                "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
+            )
         else:
             _, label, other_round = min(guesses)
             if label == own.label:
@@ -113,7 +111,7 @@ class Fingerprints:
                     "step? Names, sizes and rounds must be"
                 )
             else:
-                theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
+                theirs = f"another one {label} in round {other_round}. Names, sizes, types and rounds must be"
         order = "" if scale is not None else ", in the same order"
         return InputError(
             f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "
@@ -162,108 +160,35 @@ def _scale_hash(scale: float) -> int:
     return int.from_bytes(hashlib.blake2b(scale.hex().encode(), digest_size=4).digest()) % _MODULUS
 
 
-class MeasuredRow(Protocol):
-    """See piece_rows.Row."""
+class NormMessage:
+    """What travels before the codes of a piece: its fingerprint and its norms, used again every round.
 
-    norms: Any
-    max_norms: Any
-
-
-class NormMessage(Protocol):
-    """What travels before the codes of a piece: its fingerprint, and the norms of its rows, used again every round.
-
-    sent: the words for Transfer.send_norms(). They are compared as integers, which are ordered like norms, with NaN
-    above infinity: without the sign that a NaN may have.
+    norms: how many. sent: float32, the words for Transfer.send_norms(). They are compared as integers, which are
+    ordered like norms, with NaN above infinity: without the sign that a NaN may have.
     """
 
-    sent: Any
-
-    def begin(self, round: int) -> None:
-        """Begin a round: write the words that depend on its number."""
-
-    def write(self) -> None:
-        """Put in what was measured."""
-
-    def take(self, received: Any) -> None:
-        """Write the rows' max_norms from what Transfer.wait_norms() gave."""
-
-
-class Agreement(Protocol):
-    """Finds out whether all workers average the same, and what becomes of it when they do not.
-
-    In host memory the next call that knows raises InputError, on all workers. On a device nobody waits for an answer:
-    averages become NaN, residuals stay, and look() or wait() tell later.
-    """
-
-    def use_loss_scale(self, scale: float) -> None:
-        """Gradients are multiplied by it from now on. Call it while none is under way."""
-
-    def message(
-        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[MeasuredRow]
-    ) -> NormMessage:
-        """Return the message of a new piece; arguments as those of Fingerprints.of()."""
-
-
-class HostMessage(NormMessage):
-    """In host memory: float32[words]."""
-
-    def __init__(self, fingerprints: Fingerprints, identity: Known, rows: Sequence[MeasuredRow]) -> None:
-        self._fingerprints, self._identity, self._rows = fingerprints, identity, rows
+    def __init__(self, fingerprints: Fingerprints, known: Known, norms: int) -> None:
+        self._fingerprints, self._known = fingerprints, known
         self._round, self._own = 0, (0, 0)
-        blocks = [len(row.norms) for row in rows]
-        self.sent: F32 = np.zeros(FINGERPRINT_WORDS + sum(blocks), np.float32)
-        starts = [*itertools.accumulate([FINGERPRINT_WORDS, *blocks])]
-        self._places = [slice(*cut) for cut in itertools.pairwise(starts)]
+        self.sent: F32 = np.zeros(FINGERPRINT_WORDS + norms, np.float32)
+        self._max_norms: F32 = np.zeros(norms, np.float32)
 
-    def begin(self, round: int) -> None:
-        """See NormMessage."""
-        self._round, self._own = round, self._fingerprints.words(self._identity, round)
-
-    def write(self) -> None:
-        """See NormMessage."""
+    def write(self, round: int, norms: F32) -> None:
+        """Begin a round with these norms."""
+        self._round, self._own = round, self._fingerprints.words(self._known, round)
         words = self.sent.view(np.int32)
         words[:FINGERPRINT_WORDS] = self._own
-        for row, place in zip(self._rows, self._places, strict=True):
-            write_ordered(row.norms, words[place])
+        np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=words[FINGERPRINT_WORDS:])
 
-    def take(self, received: F32) -> None:
-        """See NormMessage. InputError on all workers unless all average the same.
+    def take(self, received: F32) -> F32:
+        """Return the maximum norms from what Transfer.wait_norms() gave.
 
-        Zeros, of a worker that was left behind by a quorum, are nobody's words, and no error.
+        Raises InputError on all workers unless all average the same. Zeros, of a worker that was left behind by a
+        quorum, are nobody's words, and no error.
         """
         largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
         left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
         if not left_behind and (largest, complement) != self._own:
-            raise self._fingerprints.mismatch(self._identity, self._round, (largest, complement))
-        for row, place in zip(self._rows, self._places, strict=True):
-            row.max_norms[:] = received[place]
-
-
-class HostAgreement(Agreement):
-    """In host memory. resolved, worker: see Fingerprints."""
-
-    def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
-        self._fingerprints = Fingerprints(resolved.identity, worker)
-
-    def use_loss_scale(self, scale: float) -> None:
-        """See Agreement."""
-        self._fingerprints.use_loss_scale(scale)
-
-    def message(
-        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[MeasuredRow]
-    ) -> HostMessage:
-        """See Agreement."""
-        return HostMessage(self._fingerprints, self._fingerprints.of(names, columns, label, layout), rows)
-
-
-def write_ordered(norms: F32, out: npt.NDArray[np.int32]) -> None:
-    """Write norms as integers that are ordered like them, with NaN above infinity.
-
-    Without the sign that a NaN may have: it would be less than all others.
-    """
-    np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=out)
-
-
-def norm_words(rows: int, norms: int) -> int:
-    """Return the words of a piece of so many rows, of so many norms each."""
-    return FINGERPRINT_WORDS + rows * norms
+            raise self._fingerprints.mismatch(self._known, self._round, (largest, complement))
+        self._max_norms[:] = received[FINGERPRINT_WORDS:]
+        return self._max_norms

@@ -162,7 +162,7 @@ class FlatEngine(Engine):
             raise InputError(f"gradient is on {output.device}, not on {self.device}: build the model there")
         staged = output.device != self.device
         result = torch.empty_like(output, device=self.device) if staged else output
-        layout = self._layout_of_rows(matrix)
+        layout = self._layout_of_rows(matrix, gradient.dtype)
         contents = Contents(label, matrix.parameters)
         job = self._begin(label, contents, gradient.to(self.device), result, layout, True, _future(result))
         job.take_no_longer()
@@ -262,12 +262,13 @@ class FlatEngine(Engine):
             layout = Layout.of_buffer(buffer, self.policy, self.device, staging)
             return self._prepared(kind, layout)
 
-    def _layout_of_rows(self, matrix: ShardMatrix) -> Layout:
-        known = self._layouts.known(matrix.key, matrix)
+    def _layout_of_rows(self, matrix: ShardMatrix, dtype: torch.dtype) -> Layout:
+        kind = matrix, dtype
+        known = self._layouts.known(matrix.key, kind)
         if known is not None:
             return known
         with self._place.stream.behind_current(), torch.no_grad():
-            return self._prepared(matrix, Layout.of_matrix(matrix, self.device))
+            return self._prepared(kind, Layout.of_matrix(matrix, dtype, self.device))
 
     def _prepared(self, kind: object, layout: Layout) -> Layout:
         self._layouts.make_room(layout)

@@ -16,8 +16,8 @@ from byteps_thc.pipeline.device.memory import DeviceMemory
 from byteps_thc.pipeline.device.staged_compressor import StagedCompressor
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.memory import HostMemory, Memory
-from byteps_thc.pipeline.piece_rows import PartitionCompressor
 from byteps_thc.pipeline.pinned import pinned_zeros
+from byteps_thc.pipeline.server_piece import PartitionCompressor
 from byteps_thc.pipeline.staging import StagedSum, Staging, make_device_staging, make_staging
 from byteps_thc.transport.communicator import ExactSum
 from byteps_thc.transport.recorder import TrafficRecorder

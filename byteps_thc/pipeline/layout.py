@@ -28,7 +28,7 @@ class Layout:
     parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed.
     tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel
     exactly; exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not
-    compressed, padding included. all_exact: nothing is large enough to be compressed.
+    compressed, padding included. all_exact: nothing is large enough to be compressed. dtype: of gradients.
     staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
     in every one. pieces_carry_all: nothing travels beside them. pieces_take_exact: when a round is compressed they take
     out what travels exactly, and put its averages back.
@@ -44,9 +44,11 @@ class Layout:
         tensors: Iterable[tuple[int, int]],
         exact: Sequence[tuple[int, int]],
         cleared: Sequence[tuple[int, int]],
+        dtype: torch.dtype,
         device: torch.device,
         staging: Staging | None,
     ) -> None:
+        self.dtype = dtype
         self.extent, self.contents, self.parameters = extent, contents, parameters
         self.key, self.rows, self.columns = extent.key, extent.rows, extent.columns
         self.size = extent.rows * extent.columns
@@ -83,12 +85,13 @@ class Layout:
             tensors=((part.start, part.stop) for part in compressed),
             exact=exact,
             cleared=[*exact, *_gaps(buffer.parameters, size)],
+            dtype=buffer.gradient.dtype,
             device=device,
             staging=staging,
         )
 
     @classmethod
-    def of_matrix(cls, matrix: ShardMatrix, device: torch.device) -> Layout:
+    def of_matrix(cls, matrix: ShardMatrix, dtype: torch.dtype, device: torch.device) -> Layout:
         """Return that of a gradient with a row for every rank."""
         contents = Contents(repr(matrix.key), matrix.parameters)
         # Shards of later ranks may be shorter than the first one's, and are padded.
@@ -111,6 +114,7 @@ class Layout:
             tensors=((part.start, part.stop) for part in first_row),
             exact=matrix.exact,
             cleared=[(gap.start, gap.stop) for gap in matrix.gaps],
+            dtype=dtype,
             device=device,
             staging=None,
         )

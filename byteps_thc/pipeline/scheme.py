@@ -1,17 +1,18 @@
-"""What gradients are compressed with: THC here, the codecs of baselines/ elsewhere."""
+"""What gradients are compressed with: codes that servers add here, elsewhere (ranks/) codes that ranks decode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.device_message import Beside
 from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.piece import GradientPieces, PieceTools
+from byteps_thc.pipeline.piece import PlacedPiece, Round
 from byteps_thc.pipeline.residuals import Residuals
+from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
 
 
 class Scheme(Protocol):
@@ -33,38 +34,35 @@ class Scheme(Protocol):
         """Let threads that wait for the network go on, to their end."""
 
 
-class ThcScheme(Scheme):
-    """THC. residuals: the engine's. tensor: an array of their memory as a tensor, the same memory."""
+class ServerScheme(Scheme):
+    """Codes that servers add. residuals: the engine's. tensor: an array of theirs as a tensor, the same memory."""
 
     measures_residuals = False
     compresses = True
 
     def __init__(
-        self, tools: PieceTools, residuals: Callable[[], Residuals[Any]], tensor: Callable[[Any], Tensor]
+        self, tools: ServerTools, residuals: Callable[[], Residuals[Any]], tensor: Callable[[Any], Tensor]
     ) -> None:
         self._tools, self._residuals, self._tensor = tools, residuals, tensor
 
     @override
     def use_loss_scale(self, scale: float) -> None:
-        self._tools.agreement.use_loss_scale(scale)
+        self._tools.fingerprints.use_loss_scale(scale)
 
     @override
     def prepare(self, layout: Layout) -> None:
         if layout.all_exact:
             return
-        rows = None
-        if self._tools.rows.resolved.error_feedback:
+        kept = None
+        if self._tools.compressor.resolved.error_feedback:
             kept = self._residuals().of(layout.key, layout.size, layout.parameters)
             layout.residual = self._tensor(kept)
-            rows = kept.reshape(layout.rows, layout.columns)
-        beside = None
-        if self._tools.rows.takes_exact:
-            layout.pieces_take_exact = True
-            beside = Beside(layout.exact_index, layout.exact, sorted(layout.cleared))
-            if layout.residual is not None and layout.clear_index is not None:
-                layout.residual.index_fill_(0, layout.clear_index, 0.0)  # nobody writes there
-        layout.pieces = GradientPieces(self._tools, layout.extent, rows, beside)
+        layout.pieces = partial(_of_round, server_pieces(self._tools, layout.extent, kept))
 
     @override
     def close(self) -> None:
         self._tools.transport.close()
+
+
+def _of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
+    return pieces if round.compress else ()

@@ -26,7 +26,6 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import ExactSum, Waitable
 
 _NOTHING = torch.empty(0, device="cpu")
-_EXACT_BYTES = 4
 
 
 @dataclass
@@ -172,8 +171,10 @@ class Stages:
 
     def _ask(self, job: Reduction) -> None:
         facts: tuple[str, ...] = ()
-        if job.layout is not None and not job.layout.extent.sharded:
-            facts = (f"round {job.round.number}", str(job.source.dtype))
+        if job.layout is not None:
+            facts = (str(job.source.dtype),)
+            if not job.layout.extent.sharded:
+                facts = (f"round {job.round.number}", *facts)
         self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
 
     def _take_exact(self, job: Reduction, layout: Layout) -> None:
@@ -182,8 +183,6 @@ class Stages:
         if layout.pieces_take_exact and job.round.compress:
             exact = 0 if layout.exact_index is None else layout.rows * layout.exact_index.numel()
             self._recorder.add_gradient(compressed=layout.compressed, uncompressed=exact)
-            if exact:
-                self._recorder.add_collective(2 * _EXACT_BYTES * exact, self._workers)
             return
         job.exact = _exact_part(layout, job.staged, job.round.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()

@@ -12,15 +12,14 @@ from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
-from byteps_thc.pipeline.fingerprint import HostAgreement
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.piece import PieceTools
-from byteps_thc.pipeline.piece_rows import PartitionRows
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.scheme import ThcScheme
+from byteps_thc.pipeline.scheme import ServerScheme
+from byteps_thc.pipeline.server_piece import ServerTools
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
@@ -53,10 +52,10 @@ def host_engine(
     compressor, clock = kernels.compressor, clock or WorkClock()
     rollback = rollback or Rollback(kernels.memory)
     state = _state(compressor, recorder, rollback, Residuals(kernels.memory))
-    tools = PieceTools(
-        PartitionRows(compressor),
+    tools = ServerTools(
+        compressor,
         transport,
-        HostAgreement(compressor.resolved, compressor.worker),
+        Fingerprints(compressor.resolved.identity, compressor.worker),
         PartitionFigures(recorder, ResidualGuard(kernels.memory)),
         clock,
         rollback,
@@ -67,7 +66,7 @@ def host_engine(
         policy,
         Place(kernels.device, kernels.stream, in_stream=False, staging=staging),
         state,
-        ThcScheme(tools, lambda: state.residuals, kernels.tensor),
+        ServerScheme(tools, lambda: state.residuals, kernels.tensor),
         figures=tools.figures,
         exact=kernels.sum_here(exact, recorder),
         questions=questions,

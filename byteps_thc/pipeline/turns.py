@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from byteps_thc.arrays import Gradient
-from byteps_thc.pipeline.piece import Piece, PieceTools
+from byteps_thc.pipeline.piece import Piece
+from byteps_thc.pipeline.server_piece import ServerTools
 
 #: Pieces that a stage is ahead of the next one in run_in_turn(): hides the round trips of norms and codes.
 _LOOKAHEAD = 2
@@ -22,7 +23,7 @@ class Passage:
     out: Gradient
 
 
-def run_in_turn(tools: PieceTools, passages: Iterable[Passage], round: int) -> None:
+def run_in_turn(tools: ServerTools, passages: Iterable[Passage], round: int) -> None:
     """Take pieces through a round, in this thread; the time in which it only waited is counted as communicate_ms.
 
     While some pieces' norms or codes travel, others are encoded and decoded, in an order that is the same everywhere.

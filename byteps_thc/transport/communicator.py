@@ -39,7 +39,9 @@ class Communicator(Protocol):
         """Start replacing every element by its sum over the ranks. float32, or int32, modulo 2^32: gloo's C++ wraps."""
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8."""
+        """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8, flat, or of
+        host tensors [ranks, bytes], whose rows may lie apart.
+        """
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         """Start concatenating every rank's `source` in `output`. uint8."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,8 @@ from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
+#: Between the tags of an operation and the next: odd, so that tags repeat late, and far from the sizes of messages.
+_OPERATION_STEP = 0x2545F491
 #: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
 _EXCHANGED_BYTES = 64 << 10
 
@@ -35,9 +37,10 @@ def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
 class GlooCommunicator(Communicator):
     """Host tensors as they are.
 
-    Small maxima and what is gathered go from rank to rank: gloo's own all-gather copies everything once more, and its
-    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by the number of its
-    operation, which is the same on all ranks.
+    Small maxima and uint8 messages go from rank to rank: gloo's own all-gather copies everything once more, and its
+    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by its size and the number
+    of its operation, which are the same on all ranks. A rank with messages of another size waits until the deadline,
+    where gloo's own collectives end the process.
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
@@ -61,7 +64,7 @@ class GlooCommunicator(Communicator):
         if not is_exchanged(tensor.nbytes, self._size):
             return self._work(lambda: [self._group.allreduce([tensor], self._max)])
         received = tensor.new_empty(self._size, *tensor.shape)
-        return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
+        return self._exchange(received, [tensor] * self._size, lambda: torch.amax(received, 0, out=tensor))
 
     @override
     def sum_(self, tensor: Tensor) -> Waitable:
@@ -69,29 +72,35 @@ class GlooCommunicator(Communicator):
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._work(lambda: [self._group.alltoall_base(output, source, [], [])])
+        sent = source.view(self._size, -1) if source.dim() == 1 else source
+        return self._exchange(output.view(self._size, -1) if output.dim() == 1 else output, [*sent])
 
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._exchange(output.view(self._size, -1), source)
+        return self._exchange(output.view(self._size, -1), [source] * self._size)
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
         return self._work(lambda: [self._group.broadcast([tensor], from_rank_zero())])
 
-    def _exchange(self, received: Tensor, sent: Tensor, then: Callable[[], object] = lambda: None) -> _GlooWork:
-        """Start sending a tensor to all ranks; received[r] is what rank r sends, and then `then` is called."""
-        tag, self._operations = self._operations, (self._operations + 1) % _TAGS
+    def _exchange(
+        self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None
+    ) -> _GlooWork:
+        """Start sending sent[r] to rank r; received[r] is the message of rank r. Call `then` at the end."""
+        tag, self._operations = self._tag(sent[0].nbytes), self._operations + 1
         # Each rank begins with the next one, so that no rank is everybody's first.
         others = [(self._rank + step) % self._size for step in range(1, self._size)]
 
         def start() -> list[dist.Work]:
             works = [self._group.recv([received[rank]], rank, tag) for rank in reversed(others)]
-            return works + [self._group.send([sent], rank, tag) for rank in others]
+            return works + [self._group.send([sent[rank]], rank, tag) for rank in others]
 
         work = self._work(start, then)
-        received[self._rank].copy_(sent)
+        received[self._rank].copy_(sent[self._rank])
         return work
+
+    def _tag(self, message_bytes: int) -> int:
+        return (self._operations * _OPERATION_STEP + message_bytes) % _TAGS
 
     def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _GlooWork:
         return _GlooWork(self._group, self._timeout_s, start, then)

@@ -1,4 +1,4 @@
-"""A setting that only ranks without servers look at: a warning where others are given it."""
+"""A setting that only ranks which send averages look at: a warning where others are given it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from byteps_thc.transport.warn_once import warn_once
 
 
 def warn_of_ignored_bits(config: ThcConfig, user: str, worker: int) -> None:
-    """Say once, on worker 0, that `user` takes no notice of down_bits, where they are given."""
+    """Say once, on worker 0, that down_bits have no effect on `user`, where they are given."""
     if config.down_bits is not None and worker == 0:
-        warn_once(f"{user} send sums and take no notice of down_bits={config.down_bits}: omit it")
+        warn_once(f"down_bits={config.down_bits} has no effect on {user}: omit it")

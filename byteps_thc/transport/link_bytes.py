@@ -49,7 +49,8 @@ def link_bytes(nodes: Sequence[int], config: ThcConfig | None = None, *, ring: b
         return LinkBytes(0.0, 0.0, 0.0, 0.0)
     fp32, bf16 = (_ring(ranks, size) for size in (_FP32_BYTES, _BF16_BYTES))
     codes, averages = _coordinate_bytes(config, ranks)
-    # Shares of the coordinates that leave a node, from each of its ranks: codes go to the owners, averages come back.
+    # Shares of the coordinates that leave a node, from each of its ranks. Codes go to their owner's node, averages come
+    # from it.
     leaving = [own * (ranks - own) / ranks for own in nodes]
     flat = max(codes * share + averages * ((ranks - 1) / ranks if ring else share) for share in leaving)
     two_levels = sum(_coordinate_bytes(config, len(nodes))) * (len(nodes) - 1) / len(nodes)

@@ -50,6 +50,15 @@ class RankMessages:
         self._recorder.add_collective(sent.numel(), self.ranks)
         return self._to_owners.all_to_all(received.view(-1), sent.view(-1))
 
+    def all_to_all_apart(self, received: Tensor, sent: Tensor, header_bytes: int) -> tuple[Waitable, Waitable]:
+        """As all_to_all(), in host memory: the headers of the messages arrive also from ranks whose messages have
+        another size, and the rest from no rank then. Return the headers' work, and that of the rest.
+        """
+        self._recorder.add_collective(sent.numel(), self.ranks)
+        at = header_bytes
+        headers = self._to_owners.all_to_all(received[:, :at], sent[:, :at])
+        return headers, self._to_owners.all_to_all(received[:, at:], sent[:, at:])
+
     def all_gather(self, gathered: Tensor, own: Tensor) -> Waitable:
         """Start sending a message to all; gathered[r] is that of rank r. own: not in `gathered`."""
         self._recorder.add_collective(gathered.numel(), self.ranks)

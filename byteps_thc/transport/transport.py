@@ -54,18 +54,12 @@ class Transport(Protocol):
     """codes that are lost or arrive together; None: a whole piece"""
     servers: int = 1
     """how many sum pieces in turns: they have as much to do if a gradient has a multiple of that many pieces"""
-    lends: bool = False
-    """whether transfers are lent for a round, so that pieces are made for each, and share memory"""
 
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
         """Return a transfer of pieces with that many words to find the maximum of, and codes in a row.
 
         name: the piece's, the same on all workers; BytePS's servers know pieces apart by it, also when it comes again.
         """
-
-    def done(self, transfer: Transfer) -> None:  # noqa: ARG002
-        """Take back a transfer at the end of its round, where pieces are made anew for every round."""
-        return
 
     def close(self) -> None:
         """Release sockets and threads, if there are any; transfers in flight fail."""

@@ -1,8 +1,8 @@
 """An embedding of 20,000 Zipf words, two DDP ranks, AdamW: rows of no batch, padding, loss of rare words.
 
 A word has one of 16 classes, which the model learns: an embedding of 32 dimensions, a hidden layer, a classifier. Most
-words are in few batches, and a sixth of them in none. "THC, one scale for a block" is the same table as a parameter of
-a module that is no nn.Embedding, so that its rows have no scales of their own. A minute.
+words are in few batches, and a sixth of them in none. "THC, blocks across rows" is the same table as a parameter of a
+module that is no nn.Embedding, so that rotation blocks do not end at its rows. A minute.
 
     PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_embeddings.py [--json build/bench/embeddings.json]
 """

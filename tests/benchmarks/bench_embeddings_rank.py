@@ -101,8 +101,8 @@ def cases(rank: Rank) -> Iterator[tuple[str, list[float]]]:
     yield "fp32", train(rank, language, "fp32")
     yield "bf16", train(rank, language, Bf16())
     yield "THC", train(rank, language, None)
-    yield "THC, 2 bits up, 4 down", train(rank, language, None, bits=2, down_bits=4)
-    yield "THC, one scale for a block", train(rank, language, None, named=False)
+    yield "THC, 3 bits", train(rank, language, None, bits=3)
+    yield "THC, blocks across rows", train(rank, language, None, named=False)
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
 """Is error feedback needed? Losses of small trainings with it and without it; some minutes for each model.
 
-4 workers in one process compress with the kernels that ranks use, their sums exact or requantized. For a seed all runs
-of a model and an optimizer have the same first parameters and batches, so that "with - without" is taken seed by seed.
-Learning rates warm up and fall as a cosine; averages are clipped to norm 1, as in the demo.
+4 workers in one process compress with the package's kernels, as for a server, which adds their codes. Ranks that decode
+have no error feedback. For a seed all runs of a model and an optimizer have the same first parameters and batches, so
+that "with - without" is taken seed by seed. Learning rates warm up and fall as a cosine; averages are clipped to norm
+1, as in the demo.
 
     PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_feedback.py --model mlp [--json build/feedback.json]
-    ... --model cnn --steps 100 --seeds 0 1 --optimizers SGD --bits 2 4 5+6
+    ... --model cnn --steps 100 --seeds 0 1 --optimizers SGD --bits 2 4
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ from typing import Any, get_args
 
 import torch
 from gradient_study import small_trainings
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.servers_averager import ServersAverager
 from gradient_study.small_trainings import OPTIMIZERS, SmallTraining
 from rich.console import Console
 from rich.table import Table
 
 from byteps_thc import ThcConfig
 from byteps_thc.arrays import ResidualDtype
-from byteps_thc.config import ResolvedConfig
+from byteps_thc.config import Bits, ResolvedConfig
 
 WORKERS = 4
 MODELS = {"mlp": small_trainings.mlp, "cnn": small_trainings.cnn, "gpt": small_trainings.gpt}
 #: Where the command line does not say others.
 STEPS = {"mlp": 300, "cnn": 200, "gpt": 120}
 SEEDS = range(5)
-#: Bits of a code; with "+", and of that of a requantized sum.
-ALL_BITS = ("1", "2", "3", "4", "5", "6", "5+6", "6+6")
-BITS = {"mlp": ALL_BITS, "cnn": ALL_BITS, "gpt": ("1", "2", "4", "5")}
+ALL_BITS: tuple[Bits, ...] = (1, 2, 3, 4, 5, 6)
+BITS: dict[str, tuple[Bits, ...]] = {"mlp": ALL_BITS, "cnn": ALL_BITS, "gpt": (1, 2, 4, 5)}
 #: Two-sided 95 % of Student's distribution, by degrees of freedom.
 STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 LOSSES = ("train", "validation")
@@ -63,17 +63,10 @@ class Run:
     validation: float
 
 
-def config_of(bits: str, error_feedback: bool, seed: int, residual_dtype: ResidualDtype) -> ThcConfig:
-    """Return the settings that an entry of --bits names."""
-    up, _, down = bits.partition("+")
-    settings: dict[str, Any] = {"bits": int(up)} | ({"down_bits": int(down)} if down else {})
-    return ThcConfig(error_feedback=error_feedback, residual_dtype=residual_dtype, seed=seed, **settings)
-
-
 def train(small: SmallTraining, resolved: ResolvedConfig | None) -> tuple[float, float]:
     """Train to the end; return the losses in training and validation. resolved: None for exact averages."""
     training = small.training
-    averager = None if resolved is None else RanksAverager(resolved, training.tensors[-1].stop)
+    averager = None if resolved is None else ServersAverager(resolved, training.tensors[-1].stop)
     for _ in range(training.steps):
         gradients = training.gradients()
         training.update(gradients.mean(dim=0) if averager is None else averager.average(gradients))
@@ -82,19 +75,23 @@ def train(small: SmallTraining, resolved: ResolvedConfig | None) -> tuple[float,
 
 def runs_of(args: argparse.Namespace) -> Iterator[Run]:
     """All trainings that the command line asks for, seed by seed."""
-    schemes = [("fp32", False), *((bits, feedback) for bits in args.bits for feedback in (True, False))]
+    schemes = [(None, False), *((bits, feedback) for bits in args.bits for feedback in (True, False))]
     for seed in args.seeds:
         for optimizer in args.optimizers:
             for bits, feedback in schemes:
                 small = MODELS[args.model](WORKERS, args.steps, optimizer, seed)
                 resolved = None
-                if bits != "fp32":
+                if bits is not None:
                     # The random numbers of THC are of this case alone; --seeds chooses batches and first parameters.
-                    thc_seed = zlib.crc32(f"{seed} {bits}".encode())
-                    config = config_of(bits, feedback, thc_seed, args.residual_dtype)
-                    resolved = config.resolve(WORKERS, packed_sums=True)
+                    config = ThcConfig(
+                        bits=bits,
+                        error_feedback=feedback,
+                        residual_dtype=args.residual_dtype,
+                        seed=zlib.crc32(f"{seed} {bits}".encode()),
+                    )
+                    resolved = config.resolve(WORKERS)
                 losses = train(small, resolved)
-                yield Run(args.model, optimizer, bits, feedback, seed, args.steps, *losses)
+                yield Run(args.model, optimizer, str(bits or "fp32"), feedback, seed, args.steps, *losses)
 
 
 def rows_of(runs: list[Run]) -> Iterator[dict[str, Any]]:
@@ -164,7 +161,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--optimizers", choices=OPTIMIZERS, nargs="+", default=OPTIMIZERS)
-    parser.add_argument("--bits", nargs="+", help="of codes, 1 .. 8; 5+6: and of requantized sums")
+    parser.add_argument("--bits", type=int, choices=get_args(Bits), nargs="+", help="of codes")
     parser.add_argument("--residual-dtype", choices=get_args(ResidualDtype), default="float32")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()

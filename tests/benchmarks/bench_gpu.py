@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_gpu.py [--json FILE] [--registers 96]
 
-make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py). Times are medians of
-triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that have
-a limit: with fewer of them more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs, on
-CPU tensors.
+make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py, nearest_bits.py). Times are medians
+of triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that
+have a limit: with fewer registers more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs,
+on CPU tensors.
 """
 
 from __future__ import annotations
@@ -23,17 +23,23 @@ import torch_baseline
 import triton
 from torch import Tensor
 
-from byteps_thc.gpu import kernels
+from byteps_thc.gpu import kernels, nearest_batch
 from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.launch import Launcher
+from byteps_thc.gpu.nearest_batch import NearestBatch
 from byteps_thc.keys import device_key
+from byteps_thc.pipeline.ranks.shards import MessageLayout, blocks_of, row_shards, share_out
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
+from byteps_thc.tables.points import lloyd_max, staggered
 
 BLOCK = 8192
 LOG_COORDINATES = 13 if INTERPRETED else 27
 TARGET_BANDWIDTH = 0.8
 TARGET_SPEEDUP = 8.0
+#: Ranks that decode, and bits of their codes each way.
+RANKS, BITS = 4, 5
+HEADER = (0, 0, 5, (1 << 31) - 1 - 5)
 GPU = torch.device("cpu" if INTERPRETED else "cuda")
 
 
@@ -81,12 +87,50 @@ class Partition:
             rotation_block=BLOCK, table=self.on_device, key=self.key, keep_error=feedback,
         )  # fmt: skip
 
-    def decode(self, aggregate: Tensor, out: Tensor, value_bits: int = 8, sum_bits: int | None = None) -> None:
+    def decode(self, aggregate: Tensor, out: Tensor) -> None:
         kernels.decode(
             aggregate, self.contributions, self.norms, out, codes_per_chunk=out.numel(), rotation_block=BLOCK,
             granularity=self.table.granularity, threshold=self.on_device.threshold, key=self.key,
-            value_bits=value_bits, sum_bits=sum_bits,
         )  # fmt: skip
+
+
+class Piece:
+    """A gradient of n coordinates among ranks that decode: the first rank's part. All ranks sent what this one sends.
+
+    sharded: a reduce-scatter, whose rows have n / RANKS coordinates.
+    """
+
+    def __init__(self, n: int, dtype: torch.dtype, *, sharded: bool = False) -> None:
+        columns = n // RANKS if sharded else n
+        blocks = blocks_of(columns, 1 if sharded else RANKS, BLOCK, [(0, columns)], ())
+        shards = row_shards([*range(RANKS)], blocks, 0) if sharded else share_out(1, blocks, [], RANKS)
+        layout = MessageLayout.of(shards, BITS)
+        self.gradient, self.out = torch.randn(n, device=GPU).to(dtype), torch.empty(columns, dtype=dtype, device=GPU)
+        self.sent = torch.zeros(RANKS, layout.size_bytes, dtype=torch.uint8, device=GPU)
+        self.averages = torch.zeros_like(self.sent)
+        self._batch = NearestBatch(
+            shards, 0, columns, seed=1, up=[staggered(BITS, rank, RANKS) for rank in range(RANKS)],
+            down=None if sharded else lloyd_max(BITS), layouts=(layout, layout),
+            state=torch.tensor(HEADER, dtype=torch.int32, device=GPU),
+            differ=torch.zeros((), dtype=torch.bool, device=GPU),
+        )  # fmt: skip
+        self.encode()
+        self.received = self.sent[:1].repeat(RANKS, 1)
+        if not sharded:
+            self.recode()
+            self.averages.copy_(self.averages[:1].expand(RANKS, -1).clone())
+
+    def encode(self) -> None:
+        self._batch.encode(self.gradient, self.sent, HEADER, 0)
+
+    def recode(self) -> None:
+        self._batch.recode(self.received, self.averages[0])
+
+    def decode(self) -> None:
+        self._batch.decode(self.averages, self.out)
+
+    def average(self) -> None:
+        self._batch.average(self.received, self.out)
 
 
 def bandwidth_rows(n: int) -> list[dict[str, Any]]:
@@ -117,21 +161,27 @@ def bandwidth_rows(n: int) -> list[dict[str, Any]]:
         add(f"lookup_sum, {workers} workers", workers / 2 + 1, lambda c=codes: kernels.lookup_sum(c, sums, table=table))
     wide = torch.empty(n, dtype=torch.uint16, device=GPU)
     add("lookup_sum, 8 workers, 16-bit sums", 6, lambda: kernels.lookup_sum(codes, wide, table=table))
-    packed = {bits: torch.empty(n // 8 * bits, dtype=torch.uint8, device=GPU) for bits in (5, 7, 11)}
-    for bits, numbers in ((5, sums), (7, sums), (11, wide)):
-        width = numbers.element_size()
-        kernels.pack(numbers, packed[bits], bits=bits)
-        add(f"pack, {bits} bits", width + bits / 8, lambda b=bits, x=numbers: kernels.pack(x, packed[b], bits=b))
-        add(f"unpack, {bits} bits", width + bits / 8, lambda b=bits, x=numbers: kernels.unpack(packed[b], x, bits=b))
     full.sums.random_(0, 121)
     wide.copy_(torch.randint(0, 1201, (n,), device=GPU))
-    kernels.pack(full.sums, packed[7], bits=7)
     out, half_out = full.residual, half.gradient
     add("decode, 8-bit sums, fp32", 5, lambda: full.decode(full.sums, out))
     add("decode, 8-bit sums, bf16", 3, lambda: full.decode(full.sums, half_out))
-    add("decode, 16-bit sums, fp32", 6, lambda: full.decode(wide, out, value_bits=16))
-    add("decode, sums of 7 bits, fp32", 4.875, lambda: full.decode(packed[7], out, sum_bits=7))
+    add("decode, 16-bit sums, fp32", 6, lambda: full.decode(wide, out))
+    add_rank_rows(n, add)
     return rows
+
+
+def add_rank_rows(n: int, add: Callable[[str, float, Callable[[], object]], None]) -> None:
+    """Kernels of ranks that decode. An owner reads a message of every rank, and writes one."""
+    code = BITS / 8
+    for name, dtype, width in (("fp32", torch.float32, 4), ("bf16", torch.bfloat16, 2)):
+        piece = Piece(n, dtype)
+        add(f"ranks: encode, {BITS} bits, {name}", width + code, piece.encode)
+        if dtype == torch.float32:
+            add(f"ranks: recode the shard of 1 of {RANKS}", code + code / RANKS, piece.recode)
+        add(f"ranks: decode, {BITS} bits, {name}", width + code, piece.decode)
+    rows = Piece(n, torch.float32, sharded=True)
+    add(f"ranks: average of the row of 1 of {RANKS}", code + 4 / RANKS, rows.average)
 
 
 def speedup_row(n: int) -> dict[str, Any]:
@@ -165,7 +215,8 @@ def speedup_row(n: int) -> dict[str, Any]:
 
 def limit_registers(registers: int) -> int:
     """Compile the kernels that have a limit of registers with another one; return how many there are."""
-    limited = [each for each in vars(kernels).values() if isinstance(each, Launcher) and "maxnreg" in each._options]
+    known = [*vars(kernels).values(), *vars(nearest_batch).values()]
+    limited = [each for each in known if isinstance(each, Launcher) and "maxnreg" in each._options]
     for launcher in limited:
         launcher._options["maxnreg"] = registers
     return len(limited)

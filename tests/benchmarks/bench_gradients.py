@@ -4,8 +4,7 @@ Trains both models with 4 workers on exact averages, keeps the workers' gradient
 late, and averages the same gradients with every scheme. Tables are chosen on normal vectors or on the GPT's middle; all
 other windows are gradients that nothing was tuned on. --large: models of 11 million parameters, for a GPU.
 
-Then what ranks do, by the package's kernels, with 4 and 8 of them: requantized sums, and subtract_rounding, against
-exact sums of 4-bit codes; on each window and on normal vectors with the same cosine between ranks. --ranks: that alone.
+Schemes are those of servers and switches. bench_eden.py has what ranks that decode do on such gradients.
 
     PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_gradients.py [--json build/bench/gradients.json]
 """
@@ -28,7 +27,6 @@ from gradient_study.comparisons import (
     best_table,
     max_norm_penalty,
     measure,
-    measure_ranks,
     measured_tables,
     normal_tables,
     normal_window,
@@ -37,12 +35,7 @@ from gradient_study.comparisons import (
     windows_of,
 )
 
-from byteps_thc import ThcConfig
-
 WORKERS = 4
-RANKS = (4, 8)
-#: What ranks gain on real gradients, over what they gain on normal vectors with the same cosine, at least.
-RANKS_TARGET = 0.8
 BLOCKS = (1024, 4096, 16384, 65536)
 CORRELATED_DEVIATION = 0.25
 FORMER = "former: independent, block 8192"
@@ -105,61 +98,13 @@ def result_of(case: Case, windows: list[Window]) -> dict[str, Any]:
     }
 
 
-def collect(args: argparse.Namespace, workers: int) -> list[Window]:
+def collect(args: argparse.Namespace) -> list[Window]:
     """Gradients of both models, and of the same with workers whose gradients are alike."""
     windows = []
     for make, name in ((models.gpt, "GPT"), (models.cnn, "CNN")):
-        training = make(workers, args.steps, large=args.large, device=args.device)
+        training = make(WORKERS, args.steps, large=args.large, device=args.device)
         windows += windows_of(training, name, args.window)
     return [*windows, *(w.correlated(CORRELATED_DEVIATION) for w in windows if w.name.endswith("middle"))]
-
-
-def ranks_cases(error_feedback: bool) -> dict[str, ThcConfig]:
-    """What ranks can do; the first is what the others are compared with."""
-
-    def config(bits: Any, down_bits: Any, subtract_rounding: bool = False) -> ThcConfig:
-        return ThcConfig(
-            bits=bits,
-            down_bits=down_bits,
-            total_bits=None,
-            error_feedback=error_feedback,
-            rounding="stratified",
-            subtract_rounding=subtract_rounding,
-        )
-
-    return {
-        "exact sums of 4 bits": config(4, None),
-        "exact sums of 4 bits, rounding subtracted": config(4, None, True),
-        "requantized sums, 5 + 6": config(5, 6),
-        "requantized sums, 6 + 6": config(6, 6),
-    }
-
-
-def ranks_results(windows: list[Window], workers: int) -> Iterator[dict[str, Any]]:
-    """How many times less a case errs than the first one, on windows and on normal vectors with their cosines."""
-    twins = [
-        normal_window(1 << 18, len(window.gradients), workers, "cpu", cosine=max(window.cosine, 0.0))
-        for window in windows
-    ]
-    for feedback in (False, True):
-        cases = ranks_cases(feedback)
-        errors = {
-            name: [[measure_ranks(config, window).nmse for window in these] for these in (windows, twins)]
-            for name, config in cases.items()
-        }
-        real_first, normal_first = errors.pop(next(iter(cases)))
-        for name, (real, normal) in errors.items():
-            gains = [before / after for before, after in zip(real_first, real, strict=True)]
-            expected = [before / after for before, after in zip(normal_first, normal, strict=True)]
-            yield {
-                "case": name,
-                "workers": workers,
-                "error_feedback": feedback,
-                "windows": [window.name for window in windows],
-                "gains": gains,
-                "normal": expected,
-                "met": all(gain >= RANKS_TARGET * wanted for gain, wanted in zip(gains, expected, strict=True)),
-            }
 
 
 def main() -> None:
@@ -168,17 +113,9 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=8, help="steps whose gradients are kept, three times")
     parser.add_argument("--large", action="store_true", help="models of 11 million parameters")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--ranks", action="store_true", help="only what ranks do")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    measured: dict[str, Any] = {} if args.ranks else study(args)
-    measured["ranks"] = []
-    for workers in RANKS if args.device == "cpu" else ():  # the kernels are of the host
-        for result in ranks_results(collect(args, workers), workers):
-            measured["ranks"].append(result)
-            gains = (f"{gain:.2f}/{normal:.2f}" for gain, normal in zip(result["gains"], result["normal"], strict=True))
-            feedback = "feedback" if result["error_feedback"] else "none"
-            print(f"{feedback:8} {workers} ranks, {result['case']:42} {' '.join(gains)} {result['met']}", flush=True)
+    measured = study(args)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(measured, indent=1) + "\n")
@@ -186,7 +123,7 @@ def main() -> None:
 
 def study(args: argparse.Namespace) -> dict[str, Any]:
     """Measure and print cases_of(), with and without feedback."""
-    windows = collect(args, WORKERS)
+    windows = collect(args)
     normal = normal_window(1 << 16, args.window, WORKERS, args.device)
     tuning = sampled(windows[1], 8192, 16, args.window)
     penalties = {window.name: [max_norm_penalty(window, block) for block in (8192, *BLOCKS)] for window in windows}

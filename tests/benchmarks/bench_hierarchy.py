@@ -26,6 +26,7 @@ from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, tcp_rate
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rank_settings import DEFAULT_BITS
 
 RANK_PROGRAM = Path(__file__).with_name("bench_hierarchy_rank.py")
 NODES, RANKS = 2, 4
@@ -36,10 +37,13 @@ TITLES = {
     "flat": "THC, flat on 4 ranks",
     "mesh": "THC over the mesh, 2 x 2",
 }
-#: Payload bytes that a node sends per parameter; norms and small parameters apart. Flat: each of its two ranks sends
-#: codes of 4 bits for half of the coordinates to the other node, and 7-bit sums of its quarter to two ranks there. Over
-#: the mesh: each sends codes for half of its half, and 6-bit sums of a quarter to one rank.
-BYTES_PER_PARAMETER = {"flat": 2 * (0.5 / 2 + 0.875 / 4 * 2), "mesh": 2 * (0.5 / 4 + 0.75 / 4)}
+#: Payload bytes that a node sends per parameter; scales and small parameters apart. Flat: each of its two ranks sends
+#: codes for half of the coordinates to the other node, and averages of its quarter to two ranks there. Over the mesh:
+#: each sends codes for half of its half, and averages of a quarter to one rank.
+BYTES_PER_PARAMETER = {
+    "flat": 2 * (0.5 + 0.25 * 2) * DEFAULT_BITS / 8,
+    "mesh": 2 * (0.25 + 0.25) * DEFAULT_BITS / 8,
+}
 
 
 def link_ms(ranks: Ranks, scheme: str, gbit: float) -> float:

@@ -69,14 +69,14 @@ def test_floor_of_host_calls(rows: Callable[..., dict[str, list[str]]]) -> None:
 @pytest.mark.timeout(200)
 def test_kernels_with_fewer_registers(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("bench_gpu.py", "--registers", "96")
-    assert len(measured) == 21
+    assert len(measured) == 20
     assert all(float(own) > 0 for own, *_ in measured.values())
 
 
 @pytest.mark.timeout(200)
 def test_steps_of_ddp(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/ddp_steps.py", "--stand-in")
-    assert len(measured) == 4 * 4 + 4 * 3
+    assert len(measured) == 4 * 4 + 4
     for what, (step_ms, hook_ms) in measured.items():
         assert float(step_ms) > 0, (what, hook_ms)
         assert (hook_ms != "") == what.startswith("THC"), (what, hook_ms)
@@ -87,14 +87,14 @@ def test_stages_of_a_step(rows: Callable[..., dict[str, list[str]]], tmp_path: P
     measured = rows("gpu/stages_profile.py", "--stand-in", "--trace", str(tmp_path / "trace.json"))
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     called = {name for name, (calls, host_ms, _) in measured.items() if calls.isdigit() and float(host_ms) > 0}
-    assert {"the hook, with all below", "norms", "encode", "decode", "all-to-all, begun", "future"} <= called
+    assert {"the hook, with all below", "encode", "recode", "decode", "all-to-all, begun", "future"} <= called
     assert [name for name, (calls, *_) in measured.items() if calls == "not in this version"] == []
 
 
 @pytest.mark.timeout(200)
 def test_fsdp2_with_ranks_that_are_not_there(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/fsdp_steps.py", "--stand-in")
-    assert [name.split(", ")[-1] for name in measured] == ["1 ranks", "8 ranks", "64 ranks", "fp32", "THC"]
+    assert [name.split(", ")[-1] for name in measured] == ["1 ranks", "2 ranks", "8 ranks", "fp32", "THC"]
     assert all(float(ms) > 0 for ms, _ in measured.values())
 
 

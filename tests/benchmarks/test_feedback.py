@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fork_server import start_program
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.servers_averager import ServersAverager
 
 from byteps_thc import ThcConfig
 
@@ -20,8 +20,8 @@ LIBRARY = Path(__file__).parents[1] / "lib"
 WORKERS, COORDINATES = 4, 5000
 
 
-def test_with_feedback_nothing_of_exact_sums_is_lost() -> None:
-    averager = RanksAverager(ThcConfig(bits=2, error_feedback=True).resolve(WORKERS, packed_sums=True), COORDINATES)
+def test_with_feedback_nothing_is_lost() -> None:
+    averager = ServersAverager(ThcConfig(bits=2, error_feedback=True).resolve(WORKERS), COORDINATES)
     gradients = torch.randn(3, WORKERS, COORDINATES, generator=torch.Generator().manual_seed(1))
     total = sum(averager.average(of_step) for of_step in gradients)
     residuals = [partition.residual for partition in averager.partitions if partition.residual is not None]
@@ -31,26 +31,24 @@ def test_with_feedback_nothing_of_exact_sums_is_lost() -> None:
     torch.testing.assert_close(total + torch.from_numpy(kept), gradients.mean(dim=1).sum(dim=0), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("total_bits", [None, 12])
-def test_averages_without_feedback_are_near(total_bits: int | None) -> None:
-    config = ThcConfig(total_bits=total_bits, error_feedback=False)
-    averager = RanksAverager(config.resolve(WORKERS, packed_sums=True), COORDINATES)
+def test_averages_without_feedback_are_near() -> None:
+    averager = ServersAverager(ThcConfig(error_feedback=False).resolve(WORKERS), COORDINATES)
     gradients = torch.randn(WORKERS, COORDINATES, generator=torch.Generator().manual_seed(1))
     exact = gradients.mean(dim=0)
     error = float((averager.average(gradients) - exact).square().sum() / exact.square().sum())
-    assert error < (0.02 if total_bits is None else 0.005)
+    assert error < 0.02
     assert averager.partitions[0].residual is None
 
 
 def test_a_small_run_says_what_feedback_does(tmp_path: Path) -> None:
     result, log = tmp_path / "feedback.json", tmp_path / "log"
-    options = ["--model", "mlp", "--steps", "60", "--seeds", "0", "1", "--optimizers", "SGD", "--bits", "6+6"]
+    options = ["--model", "mlp", "--steps", "60", "--seeds", "0", "1", "--optimizers", "SGD", "--bits", "6"]
     environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
     process = start_program(BENCHMARK, *options, "--json", str(result), environment=environment, log=log)
     assert process.wait(120.0) == 0, log.read_text()
     measured = json.loads(result.read_text())
     fp32, many = measured["rows"]
-    assert [row["bits"] for row in measured["rows"]] == ["fp32", "6+6"]
+    assert [row["bits"] for row in measured["rows"]] == ["fp32", "6"]
     assert fp32["train_with"] is None
     assert fp32["train_without"][0] < math.log(10) / 2  # it has learned something
     for case in ("with", "without"):

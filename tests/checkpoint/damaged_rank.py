@@ -26,7 +26,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import sealed
 
 POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
-CONFIG = ThcConfig(rotation_block=256, error_feedback=True)
+CONFIG = ThcConfig(rotation_block=256)
 State = dict[str, Any]
 
 
@@ -90,10 +90,8 @@ def unknown_name(state: State) -> State:
     return sealed(state | {"residuals": state["residuals"] | {"stranger": torch.zeros(5)}})
 
 
-DAMAGES: dict[str, Callable[[State], Any]] = {
-    "empty": lambda _: {},
-    "none": lambda _: None,
-    "list": lambda state: list(state.items()),
+#: Of a state with residuals.
+OF_RESIDUALS: dict[str, Callable[[State], Any]] = {
     "truncated": residual(lambda tensor: tensor[:-1]),
     "no elements": residual(lambda tensor: tensor[:0]),
     "longer": residual(lambda tensor: torch.cat([tensor, tensor])),
@@ -113,6 +111,24 @@ DAMAGES: dict[str, Callable[[State], Any]] = {
     "a name that is none": lambda state: state | {"residuals": {7: torch.zeros(5)}},
     "residuals gone": without("residuals"),
     "residuals no mapping": lambda state: state | {"residuals": [torch.zeros(5)]},
+    "unknown name": unknown_name,
+}
+#: What the config of a state had when ranks summed up each other's codes.
+EARLIER_CONFIG = {
+    **{"bits": 5, "down_bits": 6, "granularity": "auto", "p": "auto", "uniform_table": False, "value_bits": "auto"},
+    **{"rotation_block": 256, "partition_bytes": 4 << 20, "error_feedback": True, "seed": 0, "rounding": "stratified"},
+    **{"subtract_rounding": False, "adaptive_clamp": False, "codes_per_packet": "auto"},
+}
+#: States that somebody else has saved, for one without residuals.
+OF_OTHERS: dict[str, Callable[[State], Any]] = {
+    "earlier version": lambda state: sealed(state | {"config": EARLIER_CONFIG, "residuals": {"w": torch.zeros(5)}}),
+    "earlier settings": lambda state: sealed(state | {"config": EARLIER_CONFIG}),
+    "other bits": lambda state: sealed(state | {"config": state["config"] | {"bits": 3}}),
+}
+DAMAGES: dict[str, Callable[[State], Any]] = {
+    "empty": lambda _: {},
+    "none": lambda _: None,
+    "list": lambda state: list(state.items()),
     "checksums gone": without("checksums"),
     "checksums no mapping": lambda state: state | {"checksums": 7},
     "version gone": without("version"),
@@ -127,16 +143,15 @@ DAMAGES: dict[str, Callable[[State], Any]] = {
     "loss scale 0": lambda state: sealed(state | {"loss_scale": 0.0}),
     "loss scale infinite": lambda state: sealed(state | {"loss_scale": math.inf}),
     "loss scale text": lambda state: sealed(state | {"loss_scale": "1.0"}),
-    "unknown name": unknown_name,
 }
 
 
 def same(one: State, other: State) -> bool:
-    names = one["residuals"].keys()
+    residuals, others = (state.get("residuals", {}) for state in (one, other))
     return (
         one["checksums"] == other["checksums"]
-        and names == other["residuals"].keys()
-        and all(torch.equal(one["residuals"][name], other["residuals"][name]) for name in names)
+        and residuals.keys() == others.keys()
+        and all(torch.equal(residual, others[name]) for name, residual in residuals.items())
     )
 
 
@@ -148,7 +163,7 @@ def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str
     step()
     before = handle.state_dict()
     report: dict[str, Any] = {}
-    for name, damage in DAMAGES.items():
+    for name, damage in (DAMAGES | (OF_RESIDUALS if "residuals" in saved else OF_OTHERS)).items():
         try:
             handle.load_state_dict(damage(saved))
             error = ""
@@ -159,7 +174,7 @@ def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str
     handle.load_state_dict(earlier)  # as versions without checksums have saved it
     report["version 1"] = same(handle.state_dict(), saved)
     step()
-    report["residuals"] = len(before["residuals"])
+    report["residuals"] = len(before.get("residuals", {}))
     handle.close()
     return report
 

@@ -1,6 +1,7 @@
 """A rank whose state is saved and loaded as frameworks do it: state_dict() of all ranks, a file by rank 0, load by all.
 
-settings: save, load: files; steps before saving. Reports residuals, step and what was said of a state of one rank.
+settings: save, load: files; steps before saving. Reports residuals, step and what was said of a state of one rank. The
+reducer is that of a baseline, which keeps residuals, or of THC, which has counters alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc import CompressionPolicy, ThcReducer
+from byteps_thc import CompressionPolicy, ThcConfig, ThcReducer
+from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import gathered
 from byteps_thc.errors import CheckpointError, ConfigurationError
 
@@ -38,8 +40,8 @@ def load(registered: Stateful, file: Path) -> None:
     registered.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
 
 
-def new_reducer(dtype: str) -> ThcReducer:
-    return ThcReducer(bits=2, error_feedback=True, residual_dtype=dtype, policy=POLICY)
+def new_reducer(scheme: str) -> ThcReducer:
+    return ThcReducer(None, TopK(ratio=0.1) if scheme == "baseline" else ThcConfig(), policy=POLICY)
 
 
 def train(reducer: ThcReducer, rank: Rank, steps: int) -> None:
@@ -58,29 +60,29 @@ def told(call: Any) -> str:
 
 def kept(reducer: ThcReducer) -> dict[str, Tensor]:
     state = reducer.state_dict()
-    return {**state["residuals"], "round": torch.tensor(state["round"])}
+    return {**state.get("residuals", {}), "round": torch.tensor(state["round"])}
 
 
 def main() -> None:
     with joined_rank() as rank:
         result: dict[str, Any] = {}
         folder = Path(rank.settings["folder"])
-        for dtype in ("float32", "bfloat16"):
-            file = folder / f"{dtype}.pt"
-            reducer = new_reducer(dtype)
+        for scheme in ("thc", "baseline"):
+            file = folder / f"{scheme}.pt"
+            reducer = new_reducer(scheme)
             if rank.settings["save"]:
                 train(reducer, rank, 3)
                 save(gathered(reducer), file)
-                result[f"saved {dtype}"] = kept(reducer)
+                result[f"saved {scheme}"] = kept(reducer)
                 save(reducer, folder / "one.pt")
                 result["everywhere"] = sorted(gathered(reducer, everywhere=True).state_dict())
                 result["elsewhere"] = sorted(gathered(reducer).state_dict())
-            again = new_reducer(dtype)
+            again = new_reducer(scheme)
             load(gathered(again), file)
-            result[f"loaded {dtype}"] = kept(again)
+            result[f"loaded {scheme}"] = kept(again)
             result["one"] = told(lambda state=again: load(state, folder / "one.pt"))
             result["one into gathered"] = told(lambda state=again: load(gathered(state), folder / "one.pt"))
-            result["untouched"] = all(now.equal(kept(again)[name]) for name, now in result[f"loaded {dtype}"].items())
+            result["untouched"] = all(now.equal(kept(again)[name]) for name, now in result[f"loaded {scheme}"].items())
             for each in (reducer, again):
                 each.close()
         rank.report(result)

@@ -1,4 +1,6 @@
-"""A rank that trains an FSDP2 and a DDP model with Adam, and saves and loads all of it with DCP.
+"""A rank that trains an FSDP2 and DDP models with Adam, and saves and loads all of it with DCP.
+
+The compression of "baseline" keeps residuals, that of ranks which decode each other's codes has counters alone.
 
 settings: runs, by name; each begins with a new model and new compression. A run: load (folder or null), first (step),
 steps, save (folder or null), more (steps after saving), full_disk (folder that there is no
@@ -24,13 +26,15 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
+from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
 from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192, error_feedback=True)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
+KINDS = ("baseline", "fsdp", "ddp")
 POLICY = CompressionPolicy(bypass_elements=64)
 
 
@@ -53,7 +57,8 @@ class Training:
             # DDP's first iteration has other buckets than later ones, and with that other random signs. Only without
             # that, as here, are resumed runs bit-exact.
             self.model = DistributedDataParallel(model, find_unused_parameters=True)
-            self.compression = ThcState(None, CONFIG, policy=POLICY, model=model)
+            scheme = TopK(ratio=0.1) if kind == "baseline" else CONFIG
+            self.compression = ThcState(None, scheme, policy=POLICY, model=model)
             self.model.register_comm_hook(self.compression, thc_hook)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
@@ -82,7 +87,7 @@ class Training:
         parameters = {name: _whole(p).detach().clone() for name, p in self.model.named_parameters()}
         return {
             "parameters": parameters,
-            "residuals": state["residuals"],
+            "residuals": state.get("residuals", {}),
             "step": state["step"],
             "round": state["round"],
         }
@@ -155,14 +160,17 @@ def run(rank: Rank, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     report["ended"] = training.snapshot()
     if settings["full_disk"] is not None:
         report["full_disk"] = save_to_full_disk(training, Path(settings["full_disk"]) / kind)
-        report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
+        if kind == "baseline":
+            report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
+        else:
+            report["of a baseline"] = _error_of_load(training.compression, Path(settings["load"]) / "baseline", None)
     return report
 
 
 def main() -> None:
     with joined_rank() as rank:
         runs = rank.settings["runs"]
-        rank.report({n: {kind: run(rank, kind, runs[n]) for kind in ("fsdp", "ddp")} for n in runs})
+        rank.report({n: {kind: run(rank, kind, runs[n]) for kind in KINDS} for n in runs})
 
 
 if __name__ == "__main__":

@@ -111,17 +111,23 @@ Encoded recode(const Kernels& kernels, const Case& of, const Ranks& ranks, unsig
 class Nearest : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Nearest);
 
+std::vector<std::uint64_t> ends_of_rows(std::size_t width, std::size_t size) {
+  std::vector<std::uint64_t> ends;
+  for (std::size_t end = width; end < size; end += width) ends.push_back(end);
+  return ends;
+}
+
 /// Of all widths: blocks of all sizes, padding, ends at and beside multiples of 64, rows.
 std::vector<Case> cases(unsigned bits) {
-  std::vector<std::uint64_t> rows;
-  for (std::uint64_t end = 100; end < 3000; end += 100) rows.push_back(end);
   return {{bits, 0},
           {bits, 1, 64},
           {bits, 64, 64, {}, 1},
           {bits, 1000, 128},
           {bits, 21000, kDefaultRotationBlock, {}, 3},
           {bits, 21000, kDefaultRotationBlock, {1, 64, 100, 8300, 20000}},
-          {bits, 3000, 256, rows, 2},
+          {bits, 3000, 256, ends_of_rows(100, 3000), 2},
+          {bits, 300, 64, ends_of_rows(7, 300), 1},
+          {bits, 500, 64, ends_of_rows(48, 500)},
           {bits, 16384, kDefaultRotationBlock, {}, 0, FloatFormat::kBf16},
           {bits, 9001, 4096, {77}, 1, FloatFormat::kFp16},
           {bits, 140000, std::size_t{1} << 17}};
@@ -273,13 +279,14 @@ TEST(RotationBlocks, AreCutAtEveryEnd) {
   const std::vector<std::uint64_t> ends = {100, 250};
   const RotationBlocks rows(300, 8192, ends);
   const std::vector<RotationBlock> expected = {
-      {0, 0, 128, 100}, {100, 128, 128, 128}, {228, 256, 64, 22}, {250, 320, 64, 50}};
+      {0, 0, 128, 100}, {100, 128, 128, 128}, {228, 256, 32, 22}, {250, 288, 64, 50}};
   EXPECT_EQ(std::vector<RotationBlock>(rows.blocks().begin(), rows.blocks().end()), expected);
-  EXPECT_EQ(rows.padded(), 384U);
+  EXPECT_EQ(rows.padded(), 352U);
   const RotationBlocks part = rows.part(1, 3);
   EXPECT_EQ(part.blocks()[0], expected[1]);
   EXPECT_EQ(part.coordinates(), 150U);
-  EXPECT_EQ(part.padded(), 192U);
+  EXPECT_EQ(part.padded(), 160U);
+  EXPECT_EQ(RotationBlocks(8, 64).padded(), 16U);
   EXPECT_EQ(RotationBlocks(0, 64).blocks().size(), 0U);
   EXPECT_THROW(RotationBlocks(300, 8192, std::vector<std::uint64_t>{300}), ConfigurationError);
   EXPECT_THROW(RotationBlocks(300, 8192, std::vector<std::uint64_t>{20, 20}), ConfigurationError);

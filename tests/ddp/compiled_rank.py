@@ -21,7 +21,7 @@ def main() -> None:
     with joined_rank() as rank:
         torch.manual_seed(0)
         ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8)))
-        state = ThcState(None, ThcConfig(error_feedback=True), model=ddp)
+        state = ThcState(None, ThcConfig(), model=ddp)
         ddp.register_comm_hook(state, thc_hook)
         compiled = torch.compile(ddp, backend="aot_eager")
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
@@ -32,7 +32,7 @@ def main() -> None:
             optimizer.step()
         result = {
             "parameters": torch.cat([parameter.detach().flatten() for parameter in ddp.parameters()]),
-            "residuals": list(state.state_dict()["residuals"]),
+            "rounds": state.state_dict()["round"],
             "steps": state.compression_stats().steps,
         }
         # Every check calls the operator with copies: parameters of no model. All ranks do so equally often.

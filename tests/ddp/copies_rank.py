@@ -80,7 +80,7 @@ def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
     averages = {"exact": wanted}
     with torch.device("meta"):
         ddp = DistributedDataParallel(copy.deepcopy(module))
-        state = compress(ddp, policy=POLICY, error_feedback=True)
+        state = compress(ddp, policy=POLICY)
         averages["DDP"] = trained(ddp, rank)
         state.compression_stats()
         state.load_state_dict(state.state_dict())

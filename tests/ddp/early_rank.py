@@ -26,7 +26,7 @@ def gradients(state: ThcState, rank: int) -> tuple[list[Tensor], Any]:
 
 
 def main() -> None:
-    early = ThcState(bits=2, error_feedback=True)
+    early = ThcState(bits=2)
     unused = ThcState(bits=2)
     said = {"early": repr(early)}
     try:
@@ -35,15 +35,15 @@ def main() -> None:
         said["state_dict"] = str(error)
     unused.close()
     with joined_rank() as rank:
-        late = ThcState(bits=2, error_feedback=True)
+        late = ThcState(bits=2)
         (own, _), (same, model) = gradients(early, rank.rank), gradients(late, rank.rank)
         said["opened"] = repr(early)
-        steps, residuals = early.compression_stats().steps, sorted(early.state_dict()["residuals"])
+        steps, counted = early.compression_stats().steps, early.state_dict()["step"]
         for state in (early, late):
             state.close()
         del state, late
         gc.collect()
-        result = {"own": own, "same": same, "said": said, "steps": steps, "residuals": residuals}
+        result = {"own": own, "same": same, "said": said, "steps": steps, "counted": counted}
         rank.report(result | {"model_is_gone": model() is None})
 
 

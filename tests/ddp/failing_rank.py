@@ -17,11 +17,11 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import Compressor, ThcConfig, ThcError
+from byteps_thc import Compressor, ThcConfig, ThcError, rank_settings
 from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.tables import selection
+from byteps_thc.tables.points import lloyd_max, staggered
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
 
@@ -59,9 +59,15 @@ def different_settings(rank: Rank) -> dict[str, Any]:
         (ThcConfig(), CompressionPolicy(warmup_steps=10 * rank.rank)),
     ):
         texts.append(refusal(config, policy))
-    if rank.rank == 1:  # as a version with another rule would
-        selection.BYTES_WEIGHT = 0.0
-    texts.append(refusal(ThcConfig(down_bits=None), CompressionPolicy()))
+    if rank.rank == 1:  # as versions with another default and with other points would
+        rank_settings.DEFAULT_BITS = 4
+    texts.append(refusal(ThcConfig(), CompressionPolicy()))
+    rank_settings.DEFAULT_BITS = 5
+    if rank.rank == 1:
+        rank_settings.staggered = lambda bits, *_: lloyd_max(bits)
+    texts.append(refusal(ThcConfig(), CompressionPolicy()))
+    rank_settings.staggered = staggered
+    texts.append(refusal(ThcConfig(down_bits=6 if rank.rank else 5), CompressionPolicy()))
     arithmetic_version.cache_clear()
     if rank.rank == 1:  # as a version with other random bits would
         key = Compressor._key

@@ -23,7 +23,7 @@ from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.transport.nodes import WayTimes
 
-CONFIG = ThcConfig(error_feedback=True)
+CONFIG = ThcConfig()
 
 
 MEASURE = byteps_thc.engines.time_both_ways
@@ -64,7 +64,7 @@ def averages(rank: Rank, steps: int = 2, config: Any = CONFIG, **options: Any) -
         ddp(torch.randn(8, 100)).square().mean().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in ddp.parameters() if p.grad is not None]))
     kept = state.state_dict()
-    result = {"averages": torch.stack(gradients), "residuals": kept["residuals"], "scope": kept.get("scope")}
+    result = {"averages": torch.stack(gradients), "scope": kept.get("scope")}
     result |= {"lines": lines, "said": repr(state), "sizes": dict(state.parameter_sizes or {})}
     result["sent"] = state.compression_stats().sent_bytes
     state.close()
@@ -156,35 +156,25 @@ def subgroups(rank: Rank) -> dict[str, Any]:
     loaded = said(lambda: load(new, folder, scope=scope))
     by_dcp = said(lambda: dcp.load({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder))
     result = {"unnamed": unnamed, "loaded": loaded, "by dcp": by_dcp}
-    result |= {"saved": old.state_dict()["residuals"], "now": new.state_dict()["residuals"]}
+    result |= {"saved": old.state_dict(), "now": new.state_dict()}
     old.close()
     new.close()
     return result
 
 
 def other_levels(rank: Rank) -> dict[str, Any]:
-    """A checkpoint of two levels into a state of one, and the other way round, with residuals and without."""
+    """A checkpoint of two levels into a state of one, and the other way round."""
     report: dict[str, Any] = {}
     for then, now in (("auto", "flat"), ("flat", "auto")):
-        for kept in (False, True):
-            folder, config = rank.directory / f"{then}{kept}", ThcConfig(error_feedback=kept)
-            old, new = (trained(rank, nodes, config, steps) for nodes, steps in ((then, 3), (now, 0)))
-            dcp.save({"thc": checkpointable(old)}, checkpoint_id=folder)
-            strict = said(lambda new=new, folder=folder: load(new, folder))  # type: ignore[misc]
-            after_strict = new.state_dict()["step"]
-            with log_lines() as lines:
-                lenient = said(lambda new=new, folder=folder: load(new, folder, strict=False))  # type: ignore[misc]
-            counters = [[state.state_dict()[name] for name in ("step", "round")] for state in (old, new)]
-            report[f"{then}, {kept}"] = {
-                "strict": strict,
-                "after strict": after_strict,
-                "lenient": lenient,
-                "lines": lines,
-                "counters": counters,
-                "residuals": new.state_dict()["residuals"],
-            }
-            old.close()
-            new.close()
+        folder = rank.directory / then
+        old, new = (trained(rank, nodes, steps=steps) for nodes, steps in ((then, 3), (now, 0)))
+        dcp.save({"thc": checkpointable(old)}, checkpoint_id=folder)
+        with log_lines() as lines:
+            loaded = said(lambda new=new, folder=folder: load(new, folder))  # type: ignore[misc]
+        counters = [[state.state_dict()[name] for name in ("step", "round")] for state in (old, new)]
+        report[then] = {"loaded": loaded, "lines": lines, "counters": counters}
+        old.close()
+        new.close()
     return report
 
 

@@ -15,5 +15,5 @@ def test_python_reducer_and_the_operator(tmp_path: Path) -> None:
     for report in reports:
         assert torch.equal(report["parameters"], reports[0]["parameters"])
         assert report["steps"] == 4
-        assert set(report["residuals"]) == {"0.weight", "2.weight"}
+        assert report["rounds"] == reports[0]["rounds"] >= 4
         assert set(report["checks"].values()) == {"SUCCESS"}

@@ -20,14 +20,13 @@ ON_TWO = [
     "bfloat16_model",
     "autocast_and_scaler",
     "skipped_steps",
-    "skipped_steps_of_requantized_sums",
     "resumed",
     "compiled",
     "warm_up",
     "float64_scalar",
     "excluded",
 ]
-ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps", "skipped_steps_of_requantized_sums"]
+ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps"]
 NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
 
 
@@ -60,39 +59,25 @@ def test_a_float64_scalar_travels_exactly_and_a_large_one_is_named_when_compress
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])
-def test_gradients_are_averaged_and_errors_fed_back(reports: str, request: pytest.FixtureRequest) -> None:
+def test_gradients_are_averaged_and_errors_average_out(reports: str, request: pytest.FixtureRequest) -> None:
     ranks = of(request.getfixturevalue(reports), "plain")
     for report in ranks:
         assert torch.equal(report["parameters"], ranks[0]["parameters"])
-        assert 0 < report["error"] < 0.2
-        assert report["sum_error"] < report["error"]  # what a step loses comes with the next ones
+        assert 0 < report["error"] < 0.01
+        assert report["sum_error"] < report["error"]  # errors of steps have no bias
         assert report["steps"] == 6
         assert report["ratio"] > 3
-        assert 0 < report["nmse"] < 0.5
 
 
-def test_residuals_have_the_parameters_names_through_the_rebuild(two: list[dict[str, Any]]) -> None:
-    for report in of(two, "plain"):
-        assert report["residuals"].keys() == NAMES
-        assert report["residuals"]["middle.weight"].any()
-        assert not report["residuals"]["middle.bias"].any()  # small parameters travel exactly
-    assert not torch.equal(*(report["residuals"]["middle.weight"] for report in of(two, "plain")))
-
-
-def test_residuals_without_names_are_numbered(two: list[dict[str, Any]]) -> None:
-    named, numbered = of(two, "plain")[0], of(two, "without_names")[0]
-    assert numbered["residuals"].keys() == {str(number) for number in range(len(NAMES))}
-    assert sorted(map(len, numbered["residuals"].values())) == sorted(map(len, named["residuals"].values()))
+def test_names_make_no_difference_to_averages(two: list[dict[str, Any]]) -> None:
+    named, numbered = of(two, "static_graph")[0], of(two, "without_names")[0]
+    assert (named["parameters"] - numbered["parameters"]).norm() < 0.01 * named["parameters"].norm()
 
 
 def test_excluded_parameters_travel_exactly_beside_others_of_their_bucket(two: list[dict[str, Any]]) -> None:
     for report in of(two, "excluded"):
         exact = {name for name, error in report["errors"].items() if error < 1e-7}
         assert exact == NAMES - {"first.weight"}  # the others are small
-        assert "middle.weight" not in report["residuals"]
-        compressed, exact = 64 * 128, 128 * 128 + 128 + 128 + 4 * 128 + 4
-        total = compressed + exact
-        assert total / (exact + 0.25 * compressed) < report["ratio"] < total / exact  # with codes of all it is 1.17
     first, second = ([line for line in report["lines"] if "exclude" in line] for report in of(two, "excluded"))
     (line,) = first
     assert line.startswith("CompressionPolicy(exclude): 'nowhere.*' selects none of the 6 parameters")
@@ -110,29 +95,21 @@ def test_one_step_per_synchronisation(two: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])
-def test_what_is_not_finite_reaches_the_scaler_and_spares_the_residuals(
-    reports: str, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_not_finite_reaches_the_scaler(reports: str, request: pytest.FixtureRequest) -> None:
     for report in of(request.getfixturevalue(reports), "autocast_and_scaler"):
-        assert not report["finite"]
-        assert report["skipped"]
-        assert report["untouched"]
+        assert report["finite"] == [True, True, True, False, True]
+        assert report["skipped"] == [False, False, False, True, False]
         assert report["scaled_by"] == 0.25
-        assert report["followed"]
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])
-@pytest.mark.parametrize("scenario", ["skipped_steps", "skipped_steps_of_requantized_sums"])
-def test_a_skipped_step_leaves_all_residuals_untouched(
-    reports: str, scenario: str, request: pytest.FixtureRequest
+def test_a_step_with_a_gradient_that_is_not_finite_is_skipped_on_all_ranks(
+    reports: str, request: pytest.FixtureRequest
 ) -> None:
-    """Also those of other buckets, and those whose gradients came in an earlier backward pass of the same step."""
-    compressed = {"first.weight", "middle.weight"}
-    for report in of(request.getfixturevalue(reports), scenario):
-        for step, changes in report["changes"].items():
-            changed = {name for name, change in changes.items() if change}
-            skipped = step in NAMES or step.endswith("pass")
-            assert changed == (set() if skipped else compressed | {"parameters"}), step
+    """Whichever it is, compressed or not, and in an earlier backward pass of the same step."""
+    for report in of(request.getfixturevalue(reports), "skipped_steps"):
+        for step, trains in report["trains"].items():
+            assert trains != (step in NAMES or step.endswith("pass")), step
 
 
 def test_a_checkpoint_goes_on_where_it_was(two: list[dict[str, Any]]) -> None:

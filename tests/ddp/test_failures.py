@@ -38,10 +38,12 @@ def test_a_late_rank_is_an_error_within_the_deadline(tmp_path: Path) -> None:
 
 def test_different_settings_are_named(tmp_path: Path) -> None:
     for report in run_ranks(PROGRAM, 2, tmp_path, settings={"what": "settings"}):
-        seed, warm_up, table, arithmetic = report["texts"]
+        seed, warm_up, bits, points, down_bits, arithmetic = report["texts"]
         assert seed == "ConfigurationError: ranks have different settings: seed is 0 on rank 0, 1 on rank 1"
         assert "warmup_steps is 0 on rank 0, 10 on rank 1" in warm_up
-        assert table.startswith("ConfigurationError: ranks have different settings: table is [0, 2, 3, 4,")
+        assert bits == "ConfigurationError: ranks have different settings: bits is 5 on rank 0, 4 on rank 1"
+        assert points.startswith("ConfigurationError: ranks have different settings: points is ")
+        assert "down_bits is 5 on rank 0, 6 on rank 1" in down_bits
         assert arithmetic.startswith(
             "ConfigurationError: ranks have different versions of byteps_thc's arithmetic: 1 ("
         )

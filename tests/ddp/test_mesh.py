@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from quantizer_error import nmse_limit
 from ranks import run_ranks
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from byteps_thc.tools.launch import ParameterServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mesh_rank import CONFIG, SHAPES, gradients
+from mesh_rank import SHAPES, gradients
 
 PROGRAM = Path(__file__).with_name("mesh_rank.py")
 SIZES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
@@ -74,13 +73,13 @@ def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
         if name in BYPASSED:
             torch.testing.assert_close(averages[0][name].float(), wanted, rtol=tolerance, atol=tolerance)
         else:
-            limit = nmse_limit(CONFIG, 2, SIZES[name], packed_sums=case != "network")
-            assert 0 < nmse(averages[0][name], wanted) < limit
+            # 4-bit codes by servers, of 5 bits each way among ranks; shards are small.
+            assert 0 < nmse(averages[0][name], wanted) < (0.05 if case == "network" else 0.008)
     sums, wanted_sums = (
         {name: torch.stack([step[name].float() for step in steps]).sum(dim=0) for name in SHAPES}
         for steps in (averages, [exact(step) for step in range(3)])
     )
-    for name in SHAPES.keys() - BYPASSED:  # what a step loses comes with the next ones
+    for name in SHAPES.keys() - BYPASSED:  # errors of steps have no bias
         assert nmse(sums[name], wanted_sums[name]) < nmse(averages[0][name], exact(0)[name])
 
 
@@ -106,18 +105,14 @@ def test_an_excluded_parameter_is_exact_between_the_nodes_too(reports: Reports) 
         assert nmse(average["even"], exact(step)["even"]) > 1e-4
 
 
-def test_both_engines_equal_flat_thc_on_the_exact_shards(reports: Reports) -> None:
-    """To the bit: averages and residuals; of the flat engine a rank has its shard alone."""
+def test_it_equals_flat_thc_on_the_exact_shards(reports: Reports) -> None:
+    """To the bit; of the flat engine a rank has its shard alone."""
     for rank, report in enumerate(reports):
         result = report["flat_on_shards"]
-        for engine in ("host", "device"):
-            for whole, shard in zip(result["averages"][engine], result["averages"]["flat"], strict=True):
-                parts = torch.split(whole, list(SIZES.values()))
-                own = [[*part.split(-(-len(part) // 2)), part[:0]][rank % 2] for part in parts]
-                assert torch.equal(torch.cat(own), shard)
-            kept, flat = result["residuals"][engine], result["residuals"]["flat"]
-            assert kept.keys() == flat.keys()
-            assert all(torch.equal(residual, flat[name]) for name, residual in kept.items())
+        for whole, shard in zip(result["averages"]["host"], result["averages"]["flat"], strict=True):
+            parts = torch.split(whole, list(SIZES.values()))
+            own = [[*part.split(-(-len(part) // 2)), part[:0]][rank % 2] for part in parts]
+            assert torch.equal(torch.cat(own), shard)
         assert result["sent_bytes"]["host"] == result["sent_bytes"]["flat"]
 
 
@@ -133,15 +128,10 @@ def test_what_belongs_to_no_parameter_stays_as_it_is(reports: Reports) -> None:
         assert report["gaps"]["gradient"].tolist() == wanted
 
 
-def test_gradients_elsewhere_are_copied_to_the_device_and_back(reports: Reports) -> None:
-    assert all(report["staged"] == {"same": True, "copied": True} for report in reports)
-
-
 def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
-    """Of 2^15 coordinates to the one other node: half of 5-bit codes, 6-bit sums and their scales, 4 norms, 2 words."""
+    """Of 2^15 coordinates to and from the one other node: half of 5-bit codes and 32 scales, a header."""
     coordinates = 256 * 256 // 2
-    scales = coordinates // 256 * 2
-    computed = coordinates * 5 // 8 // 2 + (coordinates * 6 // 8 + scales) // 2 + 4 * (4 + 2)
+    computed = 2 * (coordinates * 5 // 8 // 2 + 4 * 16 + 16)
     for report in reports:
         assert report["sent_bytes"] == {"sent": computed, "received": computed, "coordinates": coordinates}
 
@@ -154,9 +144,6 @@ def test_state_is_the_shards(reports: Reports) -> None:
         result = report["steps"]
         sizes = {name: size // 2 + (size % 2) * (rank % 2 == 0) for name, size in SIZES.items()}
         assert result["sizes"] == sizes
-        assert {name: len(residual) for name, residual in result["residuals"].items()} == {
-            name: size for name, size in sizes.items() if size
-        }
         assert result["workers"] == 2
         assert result["steps"] == 3
         assert result["ratio"] > 4
@@ -179,9 +166,9 @@ def test_states_of_other_ranks_are_refused(reports: Reports) -> None:
                 assert f"its scope is 'shard{other % 2}of2', here it is 'shard{rank % 2}of2'" in refused
 
 
-def test_a_skipped_step_leaves_the_residuals_of_all_shards(reports: Reports) -> None:
+def test_all_ranks_skip_a_step_in_which_one_shard_is_not_finite(reports: Reports) -> None:
     for report in reports:
-        assert report["skipped"] == {"unchanged": True, "changed later": True, "scale": 512.0}
+        assert report["skipped"] == {"skipped": True, "trained later": True, "scale": 512.0}
 
 
 def test_replicas_are_all_ranks(reports: Reports) -> None:
@@ -209,12 +196,11 @@ def test_differences_between_ranks_are_named_on_all_of_them(reports: Reports) ->
         assert f"in round {0 if rank == 3 else 2}. Names" in said["round"]
 
 
-def test_ranks_of_a_node_that_compress_elsewhere_are_named(reports: Reports) -> None:
+def test_ranks_of_a_node_without_an_engine_are_named(reports: Reports) -> None:
     for rank, report in enumerate(reports):
-        said, same = report["other_kernels"], "ConfigurationError: ranks have different settings: kernels is "
-        everyone = "'host' on rank 0, {0} on rank 1, 'host' on rank 2, {0} on rank 3"
-        assert said["on_device"] == same + everyone.format("'device'")
-        assert said["broken"] == ("OSError: no registers" if rank % 2 else same + everyone.format("'no registers'"))
+        same = "ConfigurationError: ranks have different settings: kernels is "
+        everyone = "'host' on rank 0, 'no registers' on rank 1, 'host' on rank 2, 'no registers' on rank 3"
+        assert report["broken_engine"] == ("OSError: no registers" if rank % 2 else same + everyone)
 
 
 REFUSALS = {

@@ -1,32 +1,28 @@
 """A rank that writes down which files of byteps_thc a DDP bucket visits on its way from thc_hook to the wire and back.
 
-settings: {"device": whether its engine is that of a device, with kernels that stand for a GPU's}. Reports the files in
-the order of their first visit, and which calls which. The bucket is not the first one of its step, which begins the
-step, too, and comes after some others of its layout.
+Reports the files in the order of their first visit, and which calls which. The bucket is not the first one of its step,
+which begins the step, too, and comes after some others of its layout.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import host_device_compressor
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
+from ranks import joined_rank
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc
 from byteps_thc import ThcConfig
-from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
+from byteps_thc.ddp import ThcState, thc_hook
 
 PACKAGE = str(Path(byteps_thc.__file__).parent) + "/"
-KERNELS = host_device_compressor.__file__
 STEPS = 4
 
 
@@ -56,26 +52,17 @@ class Walk:
         while caller is not None:
             callers.append(caller.f_code.co_filename)
             caller = caller.f_back
-        if KERNELS in callers:
-            return
         name = frame.f_code.co_filename.removeprefix(PACKAGE)
         self.files.setdefault(name)
         own = [path.removeprefix(PACKAGE) for path in callers if path.startswith(PACKAGE)]
         self.calls.update((path, name) for path in own[:1])
 
 
-def averaged(rank: Rank) -> Walk:
+def averaged() -> Walk:
     walk = Walk()
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), bucket_cap_mb=0.01)
     state = ThcState(None, ThcConfig(), model=ddp)
-    if rank.settings["device"]:
-        group = dist.group.WORLD
-        assert group is not None
-        state.engine.close()
-        engine = host_device_compressor.make_host_device_engine(group, ThcConfig(), CompressionPolicy())
-        state._averaging = dataclasses.replace(state._averaging, engine=engine)
-        state._averaging.steps._engines = [engine]
 
     def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         if walk.steps == STEPS and bucket.index() == 1:
@@ -93,5 +80,5 @@ def averaged(rank: Rank) -> Walk:
 
 
 with joined_rank() as rank:
-    walk = averaged(rank)
+    walk = averaged()
     rank.report({"files": [*walk.files], "calls": sorted(walk.calls)})

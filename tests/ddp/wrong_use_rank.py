@@ -38,22 +38,21 @@ def backward(ddp: nn.Module) -> torch.Tensor:
 def the_same() -> dict[str, Any]:
     """Keywords, a config, and state and hook by hand are three ways to the same bits; a compiled model is one more."""
     policy = CompressionPolicy(bypass_elements=0)
-    config = ThcConfig(bits=2, error_feedback=True)
+    config = ThcConfig(bits=2)
     by_keyword, by_config, by_hand = model(), model(), model()
     compiled = torch.compile(model(), backend="eager")
     states = [
-        compress(by_keyword, bits=2, error_feedback=True, policy=policy),
+        compress(by_keyword, bits=2, policy=policy),
         compress(by_config, config, policy=policy),
         ThcState(by_hand.process_group, config, policy=policy, model=by_hand),
-        compress(compiled, bits=2, error_feedback=True, policy=policy),
+        compress(compiled, bits=2, policy=policy),
     ]
     by_hand.register_comm_hook(states[2], thc_hook)
     gradients = [backward(ddp) for ddp in (by_keyword, by_config, by_hand, compiled)]
-    names = sorted(states[0].state_dict()["residuals"])
     bits = states[0].state_dict()["config"]["bits"]
     for state in states:
         state.close()
-    return {"gradients": gradients, "names": names, "bits": bits}
+    return {"gradients": gradients, "bits": bits}
 
 
 def with_state(state: Any) -> Callable[[], Any]:
@@ -121,6 +120,11 @@ def main() -> None:
             "compress: unknown setting": lambda: compress(model(), bit=2),
             "compress: variable beside keywords": with_variable("bit=2", lambda: compress(model(), bits=4)),
             "compress: variable beside a config": with_variable("bit=2", lambda: compress(model(), ThcConfig())),
+            "compress: setting of servers": lambda: compress(model(), bits=4, error_feedback=True, granularity=15),
+            "fsdp: setting of servers": lambda: compress_reduce_scatter(
+                fully_shard(nn.Linear(2, 2)), rounding="independent"
+            ),
+            "reducer: setting of servers": lambda: ThcReducer(None, ThcConfig.paper()),
             "compress: policy's setting": lambda: compress(model(), warmup_steps=3),
             "compress: policy": lambda: compress(model(), policy={"warmup_steps": 3}),
             "compress: network": lambda: compress(model(), network="10.0.0.1"),

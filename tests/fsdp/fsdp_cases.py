@@ -24,7 +24,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
 
 
 def backward(model: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -40,11 +40,9 @@ def three_steps(rank: Rank, mesh: DeviceMesh, reduce_dtype: torch.dtype = torch.
     stats = handle.compression_stats()
     return {
         "averages": averages,
-        "residuals": handle.state_dict()["residuals"],
         "sizes": handle.parameter_sizes,
         "sent_bytes": stats.sent_bytes,
         "ratio": stats.ratio,
-        "nmse": stats.nmse,
         "steps": stats.steps,
     }
 
@@ -107,16 +105,14 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def frozen(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Frozen parameters have no gradient; when they thaw, the others' residuals go on."""
+    """Frozen parameters have no gradient; when they thaw, they have one."""
     model = sharded_model(mesh)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
     own = gradients(rank.rank, 0, all_shapes())
     model.second.weight.requires_grad_(False)
     averages = backward(model, own)
-    before = handle.state_dict()["residuals"]
     model.second.weight.requires_grad_(True)
-    thawed = backward(model, own)
-    return {"averages": averages, "before": before, "thawed": thawed, "after": handle.state_dict()["residuals"]}
+    return {"averages": averages, "thawed": backward(model, own)}
 
 
 def divide_factor(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -132,9 +128,8 @@ def modules_in_one_group(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = KnownGradients()
     fully_shard([model.first, model.second], mesh=mesh)
     fully_shard(model, mesh=mesh)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    averages = backward(model, gradients(rank.rank, 0, all_shapes()))
-    return {"averages": averages, "residuals": set(handle.state_dict()["residuals"])}
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    return {"averages": backward(model, gradients(rank.rank, 0, all_shapes()))}
 
 
 def other_dimension(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -147,11 +142,7 @@ def other_dimension(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     (model(torch.eye(96)) * own.t()).sum().backward()
     state = handle.state_dict()
     handle.load_state_dict(state)
-    return {
-        "average": full_gradients(model)["0.weight"],
-        "residual": state["residuals"]["0.weight"],
-        "again": handle.state_dict()["residuals"]["0.weight"],
-    }
+    return {"average": full_gradients(model)["0.weight"], "same": handle.state_dict() == state}
 
 
 def policy(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -172,22 +163,14 @@ def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     with log_lines() as lines:
         handle = compress_reduce_scatter(model, CONFIG, policy=only)
     averages = [backward(model, gradients(rank.rank, step, all_shapes())) for step in range(2)]
-    result = {"averages": averages, "lines": lines, "residuals": set(handle.state_dict()["residuals"])}
-    return result | {"ratio": handle.compression_stats().ratio}
+    return {"averages": averages, "lines": lines, "ratio": handle.compression_stats().ratio}
 
 
-def no_error_feedback(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    model = sharded_model(mesh)
-    handle = compress_reduce_scatter(model, CONFIG.model_copy(update={"error_feedback": False}), policy=SMALL)
-    averages = backward(model, gradients(rank.rank, 0, all_shapes()))
-    return {"averages": averages, "residuals": handle.state_dict()["residuals"]}
-
-
-def not_finite(rank: Rank, mesh: DeviceMesh, config: ThcConfig = CONFIG) -> dict[str, Any]:
-    """One rank's loss overflows: all skip the step, and residuals stay; then the scale is halved, and so are they."""
+def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """One rank's loss overflows: all skip the step; then the scale is halved."""
     model = sharded_model(mesh)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    handle = compress_reduce_scatter(model, config, policy=SMALL, grad_scaler=scaler)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
     def step(wanted: dict[str, Tensor]) -> None:
@@ -201,25 +184,17 @@ def not_finite(rank: Rank, mesh: DeviceMesh, config: ThcConfig = CONFIG) -> dict
 
     own = gradients(rank.rank, 0, all_shapes())
     step(own)
-    before, residuals = parameters(), handle.state_dict()["residuals"]
+    before = parameters()
     step({name: g * (math.inf if rank.rank == 1 else 1.0) for name, g in own.items()})
-    after, kept = parameters(), handle.state_dict()["residuals"]
-    scale = scaler.get_scale()
+    after, scale = parameters(), scaler.get_scale()
     step(own)
+    last = parameters()
     return {
         "unchanged": all(torch.equal(before[name], after[name]) for name in before),
-        "residuals_unchanged": all(torch.equal(residuals[name], kept[name]) for name in residuals),
         "scale": scale,
         "loss_scale": handle.state_dict()["loss_scale"],
-        "kept_in": {str(residual.dtype) for residual in kept.values()},
-        "finite": all(bool(p.isfinite().all()) for p in parameters().values()),
+        "trained": all(bool(p.isfinite().all()) and not torch.equal(p, after[name]) for name, p in last.items()),
     }
-
-
-def not_finite_bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """The same with such residuals, and what they are kept in."""
-    config = CONFIG.model_copy(update={"error_feedback": True, "residual_dtype": "bfloat16"})
-    return not_finite(rank, mesh, config)
 
 
 def refusals(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
@@ -382,6 +357,14 @@ def different_parameters(rank: Rank, mesh: DeviceMesh) -> str:
     return _error_of_backward(model, {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"})
 
 
+def different_dtypes(rank: Rank, mesh: DeviceMesh) -> str:
+    """Rank 1 reduces in float16."""
+    reduce_dtype = torch.float16 if rank.rank == 1 else torch.float32
+    model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduce_dtype))
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    return _error_of_backward(model, gradients(rank.rank, 0, all_shapes()))
+
+
 class Branches(nn.Module):
     """Each rank takes one of two modules of the same size."""
 
@@ -424,7 +407,7 @@ def _error_of_backward(model: nn.Module, wanted: Any) -> str:
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
-    modules_in_one_group, no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing,
-    pipeline, names, float64, different_parameters, different_modules,
+    modules_in_one_group, not_finite, refusals, closing, checkpointing,
+    pipeline, names, float64, different_parameters, different_dtypes, different_modules,
     branches_of_a_module, excluded, near_the_largest, training,
 ]  # fmt: skip

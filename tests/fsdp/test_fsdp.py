@@ -1,4 +1,4 @@
-"""FSDP2 with compressed gradients, on real ranks: against uncompressed ones and against Compressor in one process."""
+"""FSDP2 with compressed gradients, on real ranks: against uncompressed ones and against the oracle in one process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 from known_gradients import all_shapes, gradients
-from quantizer_error import expected_nmse, nmse_limit
 from ranks import run_ranks
 from reduce_scatter_oracle import ReduceScatterOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
 
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+#: Of 5-bit codes, one way, is 0.0025.
+NMSE = 0.005
 #: In the order in which they are reduced.
 GROUPS = {
     "fsdp (root)": ["head"],
@@ -43,16 +44,13 @@ def nmse(average: Tensor, wanted: Tensor) -> float:
     return float((average - wanted).square().sum() / wanted.square().sum())
 
 
-def assert_close(
-    averages: dict[str, Tensor], wanted: dict[str, Tensor], ranks: int, config: ThcConfig = CONFIG
-) -> None:
-    """Compressed parameters within the quantizer's error, and not equal; the others but for rounding."""
+def assert_close(averages: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Compressed parameters within the error of codes, and not equal; the others but for rounding."""
     for name, average in averages.items():
         if name in BYPASSED:
             torch.testing.assert_close(average, wanted[name])
         else:
-            limit = nmse_limit(config, ranks, average.numel())
-            assert 0 < nmse(average, wanted[name]) < limit, name
+            assert 0 < nmse(average, wanted[name]) < NMSE, name
 
 
 def assert_exact(averages: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -70,7 +68,7 @@ def values(report: object) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("case", "dtype"), [("three_steps", torch.float32), ("bfloat16", torch.bfloat16)])
-def test_averages_and_residuals_are_those_of_one_process(reports: Reports, case: str, dtype: torch.dtype) -> None:
+def test_averages_are_those_of_one_process(reports: Reports, case: str, dtype: torch.dtype) -> None:
     ranks = len(reports)
     oracles = [ReduceScatterOracle(key, names, BYPASSED & set(names), ranks, CONFIG) for key, names in GROUPS.items()]
     for step in range(3):
@@ -83,16 +81,11 @@ def test_averages_and_residuals_are_those_of_one_process(reports: Reports, case:
             assert all(torch.equal(averages[name], average.float()) for name, average in wanted.items())
             exact = {name: average for name, average in mean(own).items() if name in BYPASSED}
             torch.testing.assert_close({name: averages[name] for name in exact}, exact, rtol=1e-2, atol=1e-2)
-    for rank, report in enumerate(reports):
-        residuals = report[case]["residuals"]
-        wanted = {name: residual for oracle in oracles for name, residual in oracle.residuals[rank].items()}
-        assert residuals.keys() == wanted.keys()
-        assert all(torch.equal(residuals[name], residual) for name, residual in wanted.items())
 
 
 def test_all_ranks_have_the_same_parameters_and_averages(reports: Reports) -> None:
     for case in ("three_steps", "float16", "accumulation", "unused", "closing"):
-        parts = [{k: v for k, v in report[case].items() if k != "residuals"} for report in reports]
+        parts = [report[case] for report in reports]
         assert all(torch.equal(a, b) for part in parts for a, b in zip(values(part), values(parts[0]), strict=True))
 
 
@@ -100,20 +93,19 @@ def test_float16_gradients(reports: Reports) -> None:
     for step, averages in enumerate(reports[0]["float16"]["averages"]):
         wanted = mean(own_gradients(reports, step))
         for name, average in averages.items():
-            # The residual of the step before comes on top of the error of this one.
-            assert nmse(average, wanted[name]) < 2 * nmse_limit(CONFIG, len(reports), average.numel())
+            assert nmse(average, wanted[name]) < NMSE, name
 
 
 def test_accumulated_gradients_are_compressed_together(reports: Reports) -> None:
     first, second = mean(own_gradients(reports, 0)), mean(own_gradients(reports, 1))
     wanted = {name: first[name] + second[name] for name in first}
-    assert_close(reports[0]["accumulation"]["averages"], wanted, len(reports))
+    assert_close(reports[0]["accumulation"]["averages"], wanted)
     assert reports[0]["accumulation"]["steps"] == 1
 
 
 def test_resharding_after_forward_changes_nothing(reports: Reports) -> None:
     never, always, partly = reports[0]["resharding"]["averages"]
-    assert_close(never, mean(own_gradients(reports)), len(reports))
+    assert_close(never, mean(own_gradients(reports)))
     for averages in (always, partly):
         assert all(torch.equal(average, never[name]) for name, average in averages.items() if name not in BYPASSED)
 
@@ -121,46 +113,38 @@ def test_resharding_after_forward_changes_nothing(reports: Reports) -> None:
 def test_unused_parameters(reports: Reports) -> None:
     wanted, result = mean(own_gradients(reports)), reports[0]["unused"]
     assert result["group"].keys() == {"first.weight", "first.bias", "head"}
-    assert_close(result["group"], wanted, len(reports))
+    assert_close(result["group"], wanted)
     rest = {name: result["part"][name] for name in ("second.scale", "second.bias")}
     assert_exact(rest, {name: wanted[name] for name in rest})
     assert ["some parameters got no gradient" in line for line in result["warnings"]] == [True]
-    assert nmse(result["zeros"]["second.bias"], wanted["second.bias"]) < nmse_limit(CONFIG, len(reports), 2048)
-    # Zeros are compressed with the rest of their group, so a little of the others' error is in them.
-    assert result["zeros"]["second.weight"].abs().max() < 1
+    assert nmse(result["zeros"]["second.bias"], wanted["second.bias"]) < NMSE
+    assert not result["zeros"]["second.weight"].any(), "no block has another tensor's error"
 
 
 def test_frozen_parameters_have_no_part_in_it(reports: Reports) -> None:
     wanted, result = mean(own_gradients(reports)), reports[0]["frozen"]
     assert "second.weight" not in result["averages"]
-    assert_close(result["averages"], wanted, len(reports))
-    assert "second.weight" not in result["before"]
-    # What the first step lost of second.bias is in the second one: over both, only the second's error is lost.
-    total = result["averages"]["second.bias"] + result["thawed"]["second.bias"]
-    assert nmse(total / 2, wanted["second.bias"]) < nmse_limit(CONFIG, len(reports), 2048) / 4
-    assert result["after"].keys() == {"first.weight", "second.weight", "second.bias", "head"}
+    assert_close(result["averages"], wanted)
+    assert "second.weight" in result["thawed"]
+    assert_close(result["thawed"], wanted)
 
 
 def test_gradient_divide_factor(reports: Reports) -> None:
     wanted = {name: len(reports) / 0.5 * average for name, average in mean(own_gradients(reports)).items()}
-    assert_close(reports[0]["divide_factor"]["scaled"], wanted, len(reports))
+    assert_close(reports[0]["divide_factor"]["scaled"], wanted)
 
 
 def test_modules_that_are_one_group(reports: Reports) -> None:
     result = reports[0]["modules_in_one_group"]
-    assert_close(result["averages"], mean(own_gradients(reports)), len(reports))
-    assert result["residuals"] == {"first.weight", "second.weight", "second.bias", "head"}
+    assert_close(result["averages"], mean(own_gradients(reports)))
 
 
 def test_shards_of_another_dimension(reports: Reports) -> None:
-    """What a rank's residual lacks is what the average has: in the parameter's own order."""
     results = [report["other_dimension"] for report in reports]
-    sent = [
-        gradients(rank, 0, {"0.weight": (40, 96)})["0.weight"] - result["residual"].view(40, 96)
-        for rank, result in enumerate(results)
-    ]
-    torch.testing.assert_close(results[0]["average"], torch.stack(sent).mean(dim=0), rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(result["residual"], result["again"]) for result in results)
+    own = [gradients(rank, 0, {"0.weight": (40, 96)})["0.weight"] for rank in range(len(results))]
+    wanted = torch.stack(own).mean(0)
+    assert 0 < nmse(results[0]["average"], wanted) < NMSE
+    assert all(result["same"] for result in results)
 
 
 def test_averages_near_the_largest_number_of_float16_stay_finite(two_ranks: Reports) -> None:
@@ -177,7 +161,7 @@ def test_policy_says_which_steps_are_compressed(reports: Reports) -> None:
     wanted, result = mean(own_gradients(reports)), reports[0]["policy"]
     warm_up, compressed, stopped = result["averages"]
     assert_exact(warm_up, wanted)
-    assert_close(compressed, wanted, len(reports))
+    assert_close(compressed, wanted)
     assert_exact(stopped, wanted)
     assert result["coordinates"] == sum(g.numel() for name, g in wanted.items() if name not in BYPASSED)
 
@@ -193,30 +177,17 @@ def test_excluded_parameters_travel_exactly(reports: Reports) -> None:
                 {n: g for n, g in wanted.items() if n not in compressed},
             )
             assert all(nmse(averages[name], wanted[name]) > 1e-4 for name in compressed)
-        assert result["residuals"] == {"second.bias", "head"}
         assert result["ratio"] < report["three_steps"]["ratio"]
     (line,) = reports[0]["excluded"]["lines"]
     assert "'nowhere' selects none of the 6 parameters" in line
 
 
-def test_without_error_feedback(reports: Reports) -> None:
-    config = CONFIG.model_copy(update={"error_feedback": False})
-    averages = reports[0]["no_error_feedback"]["averages"]
-    assert_close(averages, mean(own_gradients(reports)), len(reports), config=config)
-    assert reports[0]["no_error_feedback"]["residuals"] == {}
-
-
-@pytest.mark.parametrize(("case", "kept"), [("not_finite", "float32"), ("not_finite_bfloat16", "bfloat16")])
-def test_gradients_that_are_not_finite_reach_the_scaler_and_leave_residuals(
-    reports: Reports, case: str, kept: str
-) -> None:
+def test_gradients_that_are_not_finite_reach_the_scaler(reports: Reports) -> None:
     for report in reports:
-        result = report[case]
-        assert result["kept_in"] == {f"torch.{kept}"}
+        result = report["not_finite"]
         assert result["unchanged"]
-        assert result["residuals_unchanged"]
         assert result["scale"] == result["loss_scale"] == 2.0
-        assert result["finite"]
+        assert result["trained"]
 
 
 def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
@@ -230,7 +201,7 @@ def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
 
 def test_closing_restores_torchs_own_reduction(reports: Reports) -> None:
     wanted, result = mean(own_gradients(reports)), reports[0]["closing"]
-    assert_close(result["compressed"], wanted, len(reports))
+    assert_close(result["compressed"], wanted)
     assert_exact(result["exact"], wanted)
     assert all(torch.equal(again, result["compressed"][name]) for name, again in result["again"].items())
 
@@ -266,6 +237,7 @@ def test_ranks_that_reduce_different_gradients_learn_it_at_once(reports: Reports
     for report in reports:
         assert "ranks average different gradients. Next here is fsdp second" in report["different_parameters"]
         assert "set_reduce_scatter_unused_params" in report["different_parameters"]
+        assert "torch.float32 on rank 0, torch.float16 on rank 1" in report["different_dtypes"]
 
 
 def test_ranks_may_not_run_different_modules_but_use_different_parameters_of_one(reports: Reports) -> None:
@@ -292,16 +264,12 @@ def test_training_ends_with_the_same_loss(tmp_path: Path) -> None:
 
 
 def test_statistics(reports: Reports) -> None:
-    """4-bit codes to the n - 1 other ranks, fingerprints, norms and small parameters; 3 steps."""
+    """Messages to the n - 1 other ranks: 5-bit codes, headers, scales and small parameters; 3 steps."""
     ranks = len(reports)
     result = reports[0]["three_steps"]
-    columns = {"first": [13 * 50, 19 * 50], "second": [700 + 512, 1400 + 1024], "root": [33 * 11, 65 * 11]}
-    padded = sum(-(-group[ranks == 2] // 64) * 64 for group in columns.values()) + 64 * (ranks == 4)
-    codes = 3 * (ranks - 1) * padded // 2
-    assert codes < result["sent_bytes"] < 1.25 * codes
+    columns = {4: [10 * 50, 10, 700, 2, 512, 33 * 11], 2: [19 * 50, 19, 1400, 3, 1024, 65 * 11]}[ranks]
+    codes = 3 * (ranks - 1) * sum(-(-tensor // 64) * 64 for tensor in columns) * 5 // 8
+    assert codes < result["sent_bytes"] < 1.35 * codes
     assert result["steps"] == 3
-    elements = sum(torch.Size(shape).numel() for name, shape in all_shapes().items() if name not in BYPASSED)
-    expected = expected_nmse(CONFIG, ranks, one_worker=True)
-    assert expected / 2 < result["nmse"] < nmse_limit(CONFIG, ranks, elements, one_worker=True)
     sizes = {name: torch.Size(shape).numel() for name, shape in all_shapes().items()}
     assert result["sizes"] == sizes

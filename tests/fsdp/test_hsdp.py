@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 import torch
 from known_gradients import all_shapes, gradients
-from quantizer_error import nmse_limit
 from torch import Tensor
 
-from byteps_thc import ThcConfig
-
 BYPASSED = {"first.bias", "second.scale"}
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, down_bits=None)
+#: Of 5-bit codes, each way, is 0.005.
+NMSE = 0.009
 Reports = list[dict[str, Any]]
 
 
@@ -37,15 +35,16 @@ def shard_of(rank: int, full: Tensor) -> Tensor:
     return chunks[rank % 2].reshape(-1)
 
 
-@pytest.mark.parametrize("case", ["two_steps", "bfloat16", "network"])
-def test_averages_over_replicas(reports: Reports, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "limit"), [("two_steps", NMSE), ("bfloat16", NMSE), ("other_bits", 0.06), ("network", 0.05)]
+)
+def test_averages_over_replicas(reports: Reports, case: str, limit: float) -> None:
     averages = reports[0][case]["averages"]
     for name, average in (averages[0] if isinstance(averages, list) else averages).items():
         if name in BYPASSED:
             torch.testing.assert_close(average, means()[name], rtol=1e-2, atol=1e-2)
         else:
-            limit = nmse_limit(CONFIG, 2, average.numel(), packed_sums=True)
-            assert 0 < nmse(average, means()[name]) < limit
+            assert 0 < nmse(average, means()[name]) < limit, name
 
 
 def test_excluded_parameters_are_exact_over_replicas(reports: Reports) -> None:
@@ -56,26 +55,8 @@ def test_excluded_parameters_are_exact_over_replicas(reports: Reports) -> None:
             torch.testing.assert_close(average, means()[name])
 
 
-@pytest.mark.parametrize("case", ["two_steps", "requantized"])
-def test_what_is_not_in_the_average_is_in_the_residuals(reports: Reports, case: str) -> None:
-    """Per step: mean over replicas of (shard average + old residual - new residual) = average."""
-    for shard in range(2):
-        ranks = (shard, shard + 2)
-        old = {rank: {n: torch.zeros_like(r) for n, r in reports[rank][case]["residuals"][0].items()} for rank in ranks}
-        for step in range(2):
-            for name in ("first.weight", "second.weight", "second.bias", "head"):
-                sent = []
-                for rank in ranks:
-                    replica = [gradients(r, step, all_shapes())[name] for r in (rank - shard, rank - shard + 1)]
-                    new = reports[rank][case]["residuals"][step][name]
-                    sent.append(shard_of(rank, torch.stack(replica).mean(dim=0)) + old[rank][name] - new)
-                average = shard_of(shard, reports[shard][case]["averages"][step][name])
-                torch.testing.assert_close(torch.stack(sent).mean(dim=0), average, rtol=1e-4, atol=1e-5)
-            old = {rank: reports[rank][case]["residuals"][step] for rank in ranks}
-
-
 def test_replicas_are_bit_identical(reports: Reports) -> None:
-    for case in ("two_steps", "bfloat16", "requantized", "both_dimensions", "network"):
+    for case in ("two_steps", "bfloat16", "other_bits", "both_dimensions", "network"):
         for report in reports[1:]:
             ours, first = report[case]["averages"], reports[0][case]["averages"]
             for step, other in zip(*(a if isinstance(a, list) else [a] for a in (ours, first)), strict=True):
@@ -99,15 +80,14 @@ def test_resumed_runs_have_the_same_bits(reports: Reports) -> None:
 def test_statistics(reports: Reports) -> None:
     result = reports[0]["two_steps"]
     assert result["steps"] == 2
-    assert 5 < result["ratio"] < 11  # 4 bits up and 6 down, of 32, for 2 ranks: half of it stays here
+    assert 5 < result["ratio"] < 6.4  # 5 bits up and down, of 32 each way, and scales
 
 
 def test_both_dimensions_compressed(reports: Reports) -> None:
     """Each dimension, of 2 ranks, adds its error."""
     for name, average in reports[0]["both_dimensions"]["averages"].items():
         if name not in BYPASSED:
-            limits = [nmse_limit(CONFIG, 2, average.numel(), packed_sums=packed) for packed in (False, True)]
-            assert 0 < nmse(average, means()[name]) < sum(limits)
+            assert 0 < nmse(average, means()[name]) < 1.5 * NMSE, name
 
 
 def test_unused_parameters_and_close(reports: Reports) -> None:
@@ -119,11 +99,12 @@ def test_unused_parameters_and_close(reports: Reports) -> None:
     torch.testing.assert_close(closed["head"], replica)  # shards alone, no longer over replicas
 
 
-@pytest.mark.parametrize("case", ["not_finite", "not_finite_requantized"])
-def test_gradients_that_are_not_finite(reports: Reports, case: str) -> None:
+def test_gradients_that_are_not_finite(reports: Reports) -> None:
+    """They are on all ranks, and no other tensor's are."""
     for report in reports:
-        assert not any(report[case]["averages_finite"])
-        assert report[case]["residuals_unchanged"]
+        spoiled, later = report["not_finite"]["finite"]
+        assert [name for name, finite in spoiled.items() if not finite] == ["second.weight"]
+        assert all(later.values())
 
 
 def test_warning_where_nobody_synchronises(reports: Reports) -> None:

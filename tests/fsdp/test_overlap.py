@@ -36,7 +36,7 @@ def test_averages_that_come_later_have_the_same_bits(reports: Reports) -> None:
         for kind, runs in report["asynchronous"].items():
             assert runs[True]["hooks_saw_averages"], kind
             assert_same_bits(runs[False], runs[True], kind)
-            assert any(residual.any() for residual in runs[False]["state"].values()), kind
+            assert any(residual.any() for residual in runs[False]["state"].values()) == (kind == "baseline"), kind
             gradients = runs[False]["gradients"][0]
             assert all(gradient.any() for gradient in gradients.values() if gradient.numel()), kind
 
@@ -63,13 +63,6 @@ def test_no_thread_outlives_close(reports: Reports) -> None:
     for report in reports:
         threads = report["closed_threads"]
         assert threads["before"] == threads["after"] < threads["between"]
-
-
-def test_the_engine_on_the_device_has_the_same_bits(reports: Reports) -> None:
-    """Averages, parameters and residuals, also of a training with a GradScaler."""
-    for report in reports:
-        for kind, runs in report["on_device"].items():
-            assert_same_bits(runs[True], runs[False], kind)
 
 
 def test_kernels_on_the_device_are_refused_for_gradients_in_host_memory(reports: Reports) -> None:

@@ -24,7 +24,6 @@ from byteps_thc.keys import device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
-from byteps_thc.tables.known_error import known_errors
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96
@@ -51,16 +50,13 @@ class Case:
     value_bits: int = 8
     workers: int = 4
     chunk: int | None = None
-    sum_bits: int | None = None
-    known: bool = False  # subtract what is known of the rounding
     ends: tuple[int, ...] = ()  # of rotation blocks
 
-    def tiles(self, device: str, always: bool = False) -> TileTable | None:
-        """None: without ends, unless `always`."""
-        if not self.ends and not always:
+    def tiles(self, device: str) -> TileTable | None:
+        """None: without ends."""
+        if not self.ends:
             return None
-        padded = sum(reference.block_sizes(self.coordinates, self.block, self.ends))
-        return TileTable.of([self.coordinates], [self.ends], [padded], self.block, torch.device(device))
+        return TileTable.of(self.coordinates, self.ends, self.block, torch.device(device))
 
 
 #: (check, case), see check_cases()
@@ -119,10 +115,9 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     maxima = norms * np.float32(1.1)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
-    own = known_errors(table, case.workers).own if case.known else None
     keep = case.feedback and case.broken_block is None
     quantized = reference.quantize(
-        rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, own, case.ends
+        rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, ends=case.ends
     )
     carried = reference.inverse_rotate(quantized.error, n, d, KEY, case.ends) if keep else residual
     if keep and case.kept == "bf16":
@@ -148,7 +143,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     kernels.encode(
         g, r if case.feedback else None, ranges, codes, flags, clamped,
         rotation_block=d, table=on_device, key=key, keep_error=case.feedback,
-        known=None if own is None else torch.tensor(own, device=device), tiles=case.tiles(device),
+        tiles=case.tiles(device),
     )  # fmt: skip
     same("codes", codes, packed)
     same("residual", r, carried)
@@ -161,10 +156,7 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     padded = sum(sizes)
     threshold = float(np.float32(2.1538))
     dtype = np.uint8 if case.value_bits == 8 else np.uint16
-    top = case.granularity * case.workers
-    if case.sum_bits is not None:
-        top = min(top, (1 << case.sum_bits) - 1)
-    sums = rng.integers(0, top + 1, padded).astype(dtype)
+    sums = rng.integers(0, case.granularity * case.workers + 1, padded).astype(dtype)
     maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.nan
@@ -173,24 +165,18 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.chunk:
         contributions[rng.random(len(contributions)) < 0.2] = case.workers - 1
         contributions[-1] = 0
-    known = None
-    if case.known:
-        error = known_errors(LookupTable.solve(4, case.granularity, 1 / 32), case.workers).sum
-        known = reference.KnownSum(error, case.workers, FIRST.domain)
     shape = (n, chunk, d, case.granularity, threshold)
-    wanted = reference.decode(sums, contributions, maxima, *shape, KEY, known, case.ends)
+    wanted = reference.decode(sums, contributions, maxima, *shape, KEY, ends=case.ends)
     if case.floats == "fp16":
         wanted = reference.float16(wanted)
     elif case.floats == "bf16":
         wanted = to_bfloat16(wanted)
     key = key_of(device)
-    aggregate = torch.from_numpy(sums if case.sum_bits is None else reference.pack(sums, case.sum_bits))
     out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
     kernels.decode(
-        place(aggregate, device, case.offset), torch.from_numpy(contributions).to(device),
+        place(torch.from_numpy(sums), device, case.offset), torch.from_numpy(contributions).to(device),
         torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk, rotation_block=d,
-        granularity=case.granularity, threshold=threshold, key=key, value_bits=case.value_bits, sum_bits=case.sum_bits,
-        known=None if known is None else torch.tensor(known.error, device=device), workers=case.workers,
+        granularity=case.granularity, threshold=threshold, key=key,
         tiles=case.tiles(device),
     )  # fmt: skip
     same("average", out, wanted)
@@ -210,35 +196,6 @@ def check_lookup_sum(case: Case, device: str, rng: np.random.Generator) -> None:
     same("sums", sums, wanted.astype(np.uint8 if case.value_bits == 8 else np.uint16))
 
 
-def check_lookup_pack(case: Case, device: str, rng: np.random.Generator) -> None:
-    """sum_bits: of the stream."""
-    table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
-    codes = [rng.integers(0, 1 << case.bits, case.coordinates).astype(np.uint8) for _ in range(case.workers)]
-    for worker in codes:
-        worker[:9] = (1 << case.bits) - 1  # the largest sums
-    assert case.sum_bits is not None
-    sums = reference.lookup_sum(codes, table.values)
-    wanted = reference.pack(sums.astype(np.uint8 if case.value_bits == 8 else np.uint16), case.sum_bits)
-    received = torch.from_numpy(np.stack([reference.pack(worker, case.bits) for worker in codes])).to(device)
-    packed = torch.full((len(wanted),), 0xA5, dtype=torch.uint8, device=device)
-    on_device = DeviceTable.of(table, torch.device(device))
-    kernels.lookup_pack(received, packed, table=on_device, sum_bits=case.sum_bits, wide=case.value_bits == 16)
-    same("packed", packed, wanted)
-
-
-def check_packing(case: Case, device: str, rng: np.random.Generator) -> None:
-    bits = case.bits
-    dtype = np.uint8 if case.value_bits == 8 else np.uint16
-    numbers = rng.integers(0, 1 << bits, case.coordinates).astype(dtype)
-    wanted = reference.pack(numbers, bits)
-    packed = place(torch.full((len(wanted),), 0xA5, dtype=torch.uint8), device, case.offset)
-    kernels.pack(place(torch.from_numpy(numbers), device, case.offset), packed, bits=bits)
-    same("packed", packed, wanted)
-    back = place(torch.from_numpy(np.full(len(numbers), 0xA5, dtype)), device, case.offset)
-    kernels.unpack(packed, back, bits=bits)
-    same("unpacked", back, numbers)
-
-
 def small_cases() -> Iterator[tuple[Any, Case]]:
     base = Case(8192 + 4096 + 64 + 5)
     yield check_encode, Case(2 * 8192)
@@ -254,31 +211,27 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(70, block=64, bits=6, granularity=400)
     yield check_encode, Case(300, block=128, bits=7, granularity=200)
     yield check_encode, replace(base, kept="bf16", floats="fp16", offset=1)
-    yield check_encode, Case(8192, kept="bf16", known=True)
+    yield check_encode, Case(8192, kept="bf16")
     yield check_encode, Case(9000, kept="bf16", bits=8, granularity=300, broken_block=1)
     yield check_decode, Case(2 * 8192)
-    yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
+    yield check_decode, replace(base, floats="fp16", offset=1)
     yield check_decode, replace(base, floats="fp16", scale=1e7, broken_block=1)  # beyond what fp16 holds
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
     yield check_decode, replace(base, block=512, chunk=128, broken_block=3)
-    yield check_decode, Case(16384, block=16384, sum_bits=11, value_bits=16, workers=50)
+    yield check_decode, Case(16384, block=16384, value_bits=16, workers=50)
     yield check_decode, replace(base, value_bits=16, workers=1000, chunk=1024, granularity=63)
-    yield check_decode, Case(8192, value_bits=16, workers=1024, granularity=17, sum_bits=15)
-    yield check_encode, replace(base, known=True, workers=5, rounding=Rounding(1, 52_429))
-    yield check_encode, Case(8192, bits=8, granularity=300, known=True)
-    yield check_decode, Case(8192, known=True)
-    yield check_decode, replace(base, known=True, workers=3, chunk=1024, floats="fp16")
-    yield check_decode, replace(base, known=True, block=512, chunk=128, value_bits=16, workers=40, broken_block=3)
-    yield check_decode, Case(16384 + 100, block=16384, known=True, sum_bits=7)
+    yield check_decode, Case(8192, value_bits=16, workers=1024, granularity=17)
+    yield check_encode, replace(base, rounding=Rounding(1, 52_429))
+    yield check_decode, replace(base, workers=3, chunk=1024, floats="fp16")
     ended = Case(3 * 8192 + 700, ends=(1280, 1408, 1408 + 8192, 2 * 8192 + 128))
     yield check_encode, ended
-    yield check_encode, replace(ended, block=1024, bits=5, granularity=60, known=True, workers=5, feedback=True)
+    yield check_encode, replace(ended, block=1024, bits=5, granularity=60)
     yield check_encode, replace(ended, coordinates=8192, ends=(8064,), floats="bf16", feedback=False, offset=1)
     yield check_encode, replace(ended, block=16384, infinite=True, broken_block=0)
     yield check_decode, ended
     yield check_decode, replace(ended, block=512, floats="bf16", chunk=1024, value_bits=16, workers=40, broken_block=3)
-    yield check_decode, replace(ended, sum_bits=7, floats="fp16")
-    yield check_decode, replace(ended, known=True, workers=3, chunk=1024)
+    yield check_decode, replace(ended, floats="fp16")
+    yield check_decode, replace(ended, workers=3, chunk=1024)
     yield check_lookup_sum, Case(9000)
     yield check_lookup_sum, Case(512, workers=1024, value_bits=16, granularity=63)
     yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)
@@ -286,12 +239,6 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
     yield check_lookup_sum, Case(1024 + 72, bits=5, granularity=60)
     yield check_lookup_sum, Case(1024 + 72, bits=6, granularity=2000, offset=1, value_bits=16)
-    yield check_lookup_pack, Case(4096 + 192, sum_bits=7)
-    yield check_lookup_pack, Case(1024, workers=40, value_bits=16, sum_bits=11)
-    yield check_lookup_pack, Case(64, bits=5, granularity=60, workers=3, sum_bits=8)
-    yield check_lookup_pack, Case(4096 + 64, bits=6, granularity=400, workers=2, value_bits=16, sum_bits=10)
-    for bits in (1, 3, 7, 8, 12, 16):
-        yield check_packing, Case(5003, bits=bits, value_bits=8 if bits <= 8 else 16, offset=bits % 2)
 
 
 def large_cases() -> Iterator[tuple[Any, Case]]:
@@ -313,11 +260,6 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
     for scale in (1e-38, 1e-20, 1e20):
         yield check_encode, Case(20_000, scale=scale)
         yield check_decode, Case(20_000, scale=scale)
-    for bits in range(1, 17):
-        width = 8 if bits <= 8 else 16
-        yield check_packing, Case(100_003, bits=bits, value_bits=width, offset=bits % 3)
-        yield check_packing, Case(1 << 17, bits=bits, value_bits=16)
-        yield check_decode, Case(30_000, sum_bits=bits, value_bits=width, workers=60 if bits > 10 else 4)
     for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (5, 60), (6, 126), (7, 200), (8, 255)):
         for workers in (1, 4, 33):
             yield check_lookup_sum, Case(100_003, bits=bits, granularity=granularity, workers=workers, value_bits=16)

@@ -14,6 +14,7 @@ from compressor_bits import CONFIG, DEVICE, check
 from byteps_thc import ThcConfig
 from byteps_thc.block_plan import BlockPlan, RowSpan
 from byteps_thc.gpu import GpuCompressor
+from byteps_thc.gpu.kernels import lookup_sum
 
 ON_GPU = DEVICE == "cuda"
 ROWS, COLUMNS = (30_522, 96) if ON_GPU else (150, 96)
@@ -27,21 +28,21 @@ UNUSED = slice(ROWS // 3 * COLUMNS, ROWS // 3 * 2 * COLUMNS)
 def check_no_wait(config: ThcConfig, dtype: torch.dtype) -> None:
     """A round puts work on the stream alone, once its kernels are compiled."""
     gpu = GpuCompressor(config, workers=2, worker=0, device=DEVICE)
-    batch = gpu.batch([("embedding", slice(0, SIZE))], None, PLAN)
+    mine = gpu.partition("embedding", SIZE, None, PLAN)
     gradient, out = torch.randn(SIZE, device=DEVICE).to(dtype), torch.empty(SIZE, dtype=dtype, device=DEVICE)
     gradient[UNUSED] = 0
-    codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
-    sums = torch.empty(batch.padded, dtype=torch.uint8, device=DEVICE)
+    codes = torch.empty(mine.code_bytes, dtype=torch.uint8, device=DEVICE)
+    sums = torch.empty(mine.padded, dtype=torch.uint8, device=DEVICE)
     for number in range(2):
         if ON_GPU:
             torch.cuda.synchronize()
             torch.cuda.set_sync_debug_mode("error" if number else "default")
-        batch.begin(number)
-        batch.measure(gradient)
-        batch.max_norms.copy_(batch.norms)
-        batch.encode(gradient, codes)
-        gpu.lookup_sum(torch.stack([codes, codes]), sums)
-        batch.decode(sums, out)
+        mine.begin(number)
+        mine.measure(gradient)
+        mine.max_norms.copy_(mine.norms)
+        mine.encode(gradient, codes)
+        lookup_sum(torch.stack([codes, codes]), sums, table=gpu.table)
+        mine.decode(sums, out)
     if ON_GPU:
         torch.cuda.set_sync_debug_mode("default")
     assert not out[UNUSED].any()

@@ -12,15 +12,16 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
     printed = interpret("kernel_bits.py")
     assert "DIFFERENT" not in printed
     assert printed.count("same bits: ") >= 21
-    for check in ("check_encode", "check_decode", "check_lookup_sum", "check_lookup_pack", "check_packing"):
+    for check in ("check_encode", "check_decode", "check_lookup_sum"):
         assert check in printed
 
 
 @pytest.mark.timeout(600)
-def test_kernels_of_requantized_sums_have_the_bits_of_the_reference(interpret: Callable[..., str]) -> None:
-    printed = interpret("requantize_bits.py")
+def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
+    """Three launches for a bucket, two for rows; what travels exactly is in them."""
+    printed = interpret("nearest_bits.py")
     assert "DIFFERENT" not in printed
-    for check in ("check_requantize", "check_keep_loss", "check_decode"):
+    for check in ("check_round", "check_agreement", "check_refusals"):
         assert f"same bits: {check} " in printed
 
 
@@ -41,32 +42,26 @@ def test_operators_have_the_bits_of_those_on_the_cpu(interpret: Callable[..., st
 
 
 @pytest.mark.timeout(600)
-def test_the_host_makes_few_calls_whatever_pieces_and_rows_there_are(interpret: Callable[..., str]) -> None:
-    """Six launches and four collectives at most for a bucket, and as many for a group of 2 and of 64 ranks."""
-    assert interpret("host_calls.py").count(" launches, ") == 8
+def test_the_host_makes_few_calls_whatever_parameters_and_ranks_there_are(interpret: Callable[..., str]) -> None:
+    """Three launches and two collectives for a bucket, two and one for a group of FSDP2."""
+    printed = interpret("host_calls.py")
+    assert printed.count(": 3 launches, 2 collectives") == 3
+    assert printed.count(": 2 launches, 1 collectives") == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(interpret: Callable[..., str]) -> None:
-    """Two ranks; the device engine's own logic is in tests/pipeline, too."""
-    assert "same bits: 8 cases" in interpret("engine_bits.py")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_device_engine_requantizes_sums_as_the_engine_in_host_memory_does(
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
     interpret: Callable[..., str], ranks: int
 ) -> None:
-    assert "same bits: 2 cases" in interpret("engine_bits.py", "--requantized", f"{ranks}")
+    assert f"same bits: {ranks} ranks" in interpret("engine_bits.py", "--ranks", f"{ranks}")
 
 
 @pytest.mark.timeout(600)
 def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
     """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/pipeline."""
     printed = interpret("network_bits.py")
-    assert printed.count("ok: ") == 5
+    assert printed.count("ok: ") == 4
     assert "same bits with servers" in printed
 
 

@@ -20,7 +20,7 @@ from byteps_thc.tables.points import Points
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 DOWN_SIGN_DOMAIN = 0xFFFFFFFE
-_DOT_LANES = 16
+_MIN_BLOCK, _DOT_LANES = 16, 16
 _LEAST_NORM, _MOST_NORM = np.float32(2.0**-100), np.float32(2.0**100)
 
 
@@ -39,12 +39,19 @@ class Encoded(NamedTuple):
 
 
 def cut(coordinates: int, rotation_block: int, ends: Sequence[int] = ()) -> list[Block]:
-    """Cut at ends, then into full blocks and ever smaller powers of two, the last of each segment padded."""
+    """Cut at ends, then into full blocks and ever smaller powers of two, the last of each segment padded.
+
+    A row or tail of fewer than 64 coordinates has a block of 16, 32 or 64.
+    """
     blocks, offset = [], 0
     for start, end in itertools.pairwise([0, *ends, coordinates]):
         while start < end:
-            left = -(-(end - start) // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
-            size = min(rotation_block, 1 << (left.bit_length() - 1))
+            left = end - start
+            if left < MIN_ROTATION_BLOCK:
+                size = max(_MIN_BLOCK, 1 << (left - 1).bit_length())
+            else:
+                padded = -(-left // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
+                size = min(rotation_block, 1 << (padded.bit_length() - 1))
             stop = min(start + size, end)
             blocks.append(Block(slice(start, stop), slice(offset, offset + size)))
             start, offset = stop, offset + size

@@ -120,7 +120,7 @@ def reducer(_: Rank) -> None:
 def reducer_in_flight(_: Rank) -> None:
     """Somebody waits for the average, whose reducer nobody has."""
     weight = torch.full((5000,), 3.0)
-    work = ThcReducer(total_bits=16).all_reduce({"weight": weight}, async_op=True)
+    work = ThcReducer(bits=8).all_reduce({"weight": weight}, async_op=True)
     gc.collect()
     work.wait()
     torch.testing.assert_close(weight, torch.full((5000,), 3.0), rtol=0.1, atol=0.1)

@@ -1,8 +1,8 @@
 """A rank that averages buffers with an engine, in all the cases of the test.
 
 settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
-"network": NetworkConfig, or none for the collective engine; "device": its twin for devices, on CPU tensors; "kernels":
-of every rank, with a network, where "device" means CPU tensors, too; "faults": FaultConfig}]}.
+"network": NetworkConfig, or none for the collective engine; "kernels": of every rank, with a network, where "device"
+means CPU tensors, too; "faults": FaultConfig}]}.
 Reports for every case the averages of every step, and the residuals and statistics after the last one.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 from gradients import buffers_of, gradient_of
-from host_device_compressor import make_host_device_engine, take_cpu_for_device
+from host_device_compressor import take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig
@@ -35,8 +35,6 @@ def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
     if "kernels" in case:
         take_cpu_for_device()
         policy = policy.model_copy(update={"kernels": case["kernels"][group.rank()]})
-    if case.get("device"):
-        return make_host_device_engine(group, config, policy)
     return make_engine(group, config, policy, network_of(case))
 
 
@@ -58,10 +56,11 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     state = engine.state_dict()
     engine.close()
     return {
-        "device": case.get("device", False),
         "averages": averages,
-        "residuals": state["residuals"],
+        "residuals": state.get("residuals", {}),
         "sent_bytes": stats.sent_bytes,
+        "received_bytes": stats.received_bytes,
+        "ratio": stats.ratio,
         "nmse": stats.nmse,
         "residual_norm": stats.residual_norm,
         "retransmissions": stats.retransmissions,

@@ -1,7 +1,7 @@
 """Buckets of tensors of unlike scales: every tensor errs as much as it would alone, and ranks have the same bits.
 
 tests/compressor/test_block_ends.py has what they would err in blocks that mix them. The averages' bits are checked by
-the cases "tensors" of test_all_reduce.py, test_network.py and test_requantized.py.
+the cases "tensors" of test_collective.py and test_network.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from ranks import run_ranks
 from byteps_thc.tools.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("block_ends_rank.py")
+LAYER_NORM = ("norm.weight", "norm.bias")
 
 
 def test_front_ends(thc_ps: ParameterServer, tmp_path: Path) -> None:
     first, second = run_ranks(PROGRAM, 2, tmp_path, settings={"server": thc_ps.address})
     for name, report in first.items():
         assert bits(report["average"]) == bits(second[name]["average"]), name
-        assert len(report["errors"]) == (5 if name == "ThcReducer" else 3), name
-        assert max(report["errors"]) < 0.04, (name, report["errors"])
+        sizes, errors = ({tensor: own[i] for tensor, own in report["errors"].items()} for i in range(2))
+        assert len(errors) == (7 if name == "ThcReducer" else 6), name
+        assert max(sizes.values()) > 9000 * min(sizes.values()), (name, sizes)
+        if name == "ddp, thc-ps":  # blocks of 128 at the ends of tensors mix them
+            errors = {tensor: error for tensor, error in errors.items() if tensor not in LAYER_NORM}
+        else:
+            assert name == "ThcReducer" or set(LAYER_NORM) <= errors.keys()
+        assert max(errors.values()) < 0.04, (name, errors)

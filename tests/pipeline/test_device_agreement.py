@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
-from byteps_thc import ThcConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.transport.gloo import GlooCommunicator
 
 RANKS, SIZE = 2, 300
@@ -22,8 +22,7 @@ ONE, OTHER = (Contents("the buffer of 'a' to 'c'", lines) for lines in (("b firs
 def ask(store: Store, rank: int, asked: list[Contents]) -> InputError | None:
     """Ask about gradients, one in a round; return what is known then."""
     group = dist.ProcessGroupGloo(store, rank, RANKS, timedelta(seconds=60))
-    resolved = ThcConfig().resolve(RANKS)
-    agreement = DeviceAgreement(resolved, rank, torch.device("cpu"), GlooCommunicator(group, 60))
+    agreement = DeviceAgreement(Fingerprints(("settings",), rank), torch.device("cpu"), GlooCommunicator(group, 60))
     for round, contents in enumerate(asked):
         agreement.require_same(contents, SIZE, round)
     return agreement.wait()

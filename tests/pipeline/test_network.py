@@ -26,7 +26,6 @@ ON_DEVICE: list[dict[str, Any]] = [
     {"name": "16-bit sums", "thc": {"bits": 8}, "sizes": [[10_000]]},
     {"name": "tensors", "thc": {"bits": 4, "partition_bytes": 1 << 16}, "sizes": TENSORS} | EXACT_NOTHING,
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
-    {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "sizes": [[10_000, 12]]},
     {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
@@ -43,7 +42,6 @@ def test_averages_equal_the_simulation(thc_ps: ParameterServer, tmp_path: Path) 
         common | {"name": "reliable", "thc": {"partition_bytes": 1 << 16}, "network": {"job": 1}},
         common | {"name": "faults", "thc": {}, "network": {"job": 2}, "faults": {"drop": 0.02, "reorder": 0.02}},
         common | {"name": "16-bit sums", "thc": {"bits": 8}, "network": {"job": 3}},
-        common | {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "network": {"job": 4}},
         common | {"name": "tensors", "thc": {"bits": 4}, "network": {"job": 5}, "sizes": TENSORS} | EXACT_NOTHING,
     ]
     cases = [case | {"thc": FEEDBACK | case["thc"]} for case in cases]

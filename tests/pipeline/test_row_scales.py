@@ -18,8 +18,8 @@ PROGRAM = Path(__file__).with_name("row_scales_rank.py")
 WAYS = (
     "DDP",
     "DDP, tied",
-    "DDP, 2 bits, feedback",
-    "DDP, requantized, feedback",
+    "DDP, 2 bits",
+    "DDP, 4 up, 8 down",
     "DDP, thc-ps",
     "DDP, mesh",
     "FSDP2",
@@ -28,7 +28,13 @@ WAYS = (
     "ThcReducer",
 )
 #: NMSE of the average at most; the defaults have some 0.005 on normal gradients of four ranks.
-NMSE = {"DDP, 2 bits, feedback": 0.5, "DDP, thc-ps": 0.02, "FSDP2": 0.02, "FSDP2, other dimension": 0.02}
+NMSE = {
+    "DDP, 2 bits": 0.35,
+    "DDP, 4 up, 8 down": 0.013,
+    "DDP, thc-ps": 0.02,
+    "FSDP2": 0.013,
+    "FSDP2, other dimension": 0.013,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,7 @@ def test_zero_rows_stay_zero(reports: list[dict[str, Any]], way: str) -> None:
         assert not averages[0][zero].any()
         assert not averages[0][zero].signbit().any()
         filled, there = averages[0][~zero], wanted[~zero]
-        assert (filled - there).square().sum() < NMSE.get(way, 0.01) * there.square().sum()
+        assert (filled - there).square().sum() < NMSE.get(way, 0.007) * there.square().sum()
 
 
 def test_rare_rows_have_their_own_relative_error(reports: list[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.transport.nodes import WayTimes
 
-CONFIG = ThcConfig(rotation_block=1024, error_feedback=True)
+CONFIG = ThcConfig(rotation_block=1024)
 
 
 def tensors_of(rank: int, step: int) -> dict[str, Tensor]:
@@ -52,7 +52,7 @@ def averages(rank: Rank, **where: Any) -> dict[str, Any]:
             reducer.all_reduce(tensors)
         state, stats = reducer.state_dict(), reducer.compression_stats()
         sizes, said = reducer.parameter_sizes, repr(reducer)
-    kept = {name: state.get(name) for name in ("residuals", "scope", "workers")}
+    kept = {name: state.get(name) for name in ("scope", "workers")}
     kept |= {"said": said, "closed": repr(reducer), "sent": stats.sent_bytes, "sizes": dict(sizes or {})}
     averaged = {name: tensor.clone() for name, tensor in tensors.items()}
     return {"averages": averaged, "nmse": nmse(tensors, 1)} | kept

@@ -26,7 +26,7 @@ def test_all_ranks_have_the_same_averages_within_thcs_error(reports: Reports, ca
         for name, average in report[case]["averages"].items():
             assert torch.equal(average, reports[0][case]["averages"][name]), name
         for name, error in report[case]["nmse"].items():
-            assert error < (1e-9 if name == "small" else 0.02), name
+            assert error < (1e-9 if name == "small" else 0.007), name
 
 
 def test_found_nodes_and_a_mesh_are_the_same(reports: Reports) -> None:
@@ -36,9 +36,8 @@ def test_found_nodes_and_a_mesh_are_the_same(reports: Reports) -> None:
         assert report["flat"]["said"] == "ThcReducer(flat, 4 workers)"
         assert found["closed"] == "ThcReducer(2 nodes of 2 ranks, closed)"
         assert report["flat"]["closed"] == "ThcReducer(flat, 4 workers, closed)"
-        for kind in ("averages", "residuals"):
-            assert found[kind].keys() == mesh[kind].keys()
-            assert all(torch.equal(tensor, mesh[kind][name]) for name, tensor in found[kind].items())
+        assert found["averages"].keys() == mesh["averages"].keys()
+        assert all(torch.equal(tensor, mesh["averages"][name]) for name, tensor in found["averages"].items())
 
 
 def test_state_is_the_shards(reports: Reports) -> None:
@@ -46,7 +45,6 @@ def test_state_is_the_shards(reports: Reports) -> None:
         found, flat = report["found"], report["flat"]
         shards = {name: size // 2 + (size % 2) * (rank % 2 == 0) for name, size in SIZES.items()}
         assert found["sizes"] == shards | {"empty": 0}
-        assert {name: len(kept) for name, kept in found["residuals"].items()} == shards
         assert (found["scope"], found["workers"]) == (f"shard{rank % 2}of2", 2)
         assert (flat["scope"], flat["workers"]) == (None, 4)
         assert flat["sent"] > 1.9 * found["sent"]

@@ -53,7 +53,6 @@ def test_a_start_takes_four_exchanges(reports: Reports) -> None:
         "excluded",
         "grad_scaler",
         "resumed",
-        "moving_names",
         "baseline",
         "servers",
     ],
@@ -70,22 +69,21 @@ def test_averages_are_the_same_bits_on_all_ranks(reports: Reports, scenario: str
 def test_tensors_of_every_kind_are_averaged_in_place(reports: Reports) -> None:
     for report in of(reports, "averages"):
         for name, errors in report["errors"].items():
-            # Small ones travel exactly; the others have the quantization error, which error feedback keeps small.
-            limit = 1e-10 if name in ("small", "empty", "scalar") else 0.1
-            assert max(errors) < limit, name
-            assert min(errors) > 0 or limit < 0.1, name
+            # Small ones travel exactly; the others have the error of 5-bit codes.
+            exact = name in ("small", "empty", "scalar")
+            assert max(errors) < (1e-10 if exact else 0.008), name
+            assert min(errors) > 0 or exact, name
         assert report["untouched"]  # what lies between the columns of a tensor
-        assert max(report["lost"].values()) < 0.1  # of a variance of 1: of three steps, only the last one's
+        assert max(report["lost"].values()) < 0.01  # of a variance of 1, in three steps
         assert report["steps"] == 3
         assert report["ratio"] > 4
-        assert 0 < report["nmse"] < 0.5
         assert report["sizes"]["empty"] == 0
         assert report["sizes"]["parameter"] == 3000
 
 
 def test_averages_are_the_engines(reports: Reports) -> None:
     for report in of(reports, "equals_the_engine"):
-        assert report["equal"] == [True] * 6
+        assert report["equal"] == [True] * 4
 
 
 def test_calls_in_flight(reports: Reports) -> None:
@@ -95,7 +93,7 @@ def test_calls_in_flight(reports: Reports) -> None:
         assert report["waited"] == [True] * 4
         assert report["completed"] == [True] * 2
         assert report["result"]
-        assert max(report["errors"]) < 0.1
+        assert max(report["errors"]) < 0.008
         if rank:
             assert report["late"] == "DeadlineError: the average did not arrive within 0.05 s; it is still under way"
             assert report["early"] == [False, False]
@@ -117,7 +115,7 @@ def test_ranks_that_pass_different_tensors_get_an_error(reports: Reports) -> Non
         assert all(report["unchanged"])
         assert report["steps"] == 3  # what is refused is no step
         assert report["sizes"] == {"c": 3000, "d": 10}
-        assert report["error"] < 0.1
+        assert report["error"] < 0.008
 
 
 def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
@@ -172,12 +170,11 @@ def test_excluded_tensors_travel_exactly(reports: Reports) -> None:
 
 def test_what_is_not_finite_spoils_its_rotation_block(reports: Reports) -> None:
     for report in of(reports, "not_finite"):
-        assert report["finite"] == [4096, 4096 - 1024]
+        assert report["finite"] == [4096, 4096 - 512]
 
 
-def test_a_skipped_step_leaves_the_residuals_as_they_were(reports: Reports) -> None:
+def test_all_ranks_skip_a_step_of_the_scaler(reports: Reports) -> None:
     for rank, report in enumerate(of(reports, "grad_scaler")):
-        assert report["changed"] == [True, False, True]
         assert report["finite"] == [True, False, True]
         assert report["scales"] == [1024.0, 512.0]
         assert not rank or report["in flight"].startswith(
@@ -187,20 +184,9 @@ def test_a_skipped_step_leaves_the_residuals_as_they_were(reports: Reports) -> N
 
 def test_state_goes_on_bit_for_bit(reports: Reports) -> None:
     for report in of(reports, "resumed"):
-        assert report["names"] == ["one", "two"]
         assert report["by hand"]
         assert report["checkpoint"]
         assert report["by hand, known"] == report["checkpoint, known"] == ""
-        assert "one" in report["other size"]
-        assert "3001 elements, and 3000 in the checkpoint" in report["other size"]
-        assert "the residual of parameter 'one' has 3000 elements and its gradient 3001" in report["does not fit"]
-        assert report["ended"].startswith("TransportError: the reducer has ended: ")
-
-
-@pytest.mark.parametrize("sums", ["exact", "requantized"])
-def test_residuals_go_along_with_names(reports: Reports, sums: str) -> None:
-    for report in of(reports, "moving_names"):
-        assert report["lost"][sums] < 1e-4
 
 
 def test_baselines(reports: Reports) -> None:
@@ -214,7 +200,7 @@ def test_ranks_of_a_process_group(reports: Reports) -> None:
     assert [report["workers"] for report in (first, alone, third)] == [2, 1, 2]
     assert torch.equal(first["tensor"], third["tensor"])
     average = (first["before"] + third["before"]) / 2
-    assert (first["tensor"] - average).square().sum() < 0.1 * average.square().sum()
+    assert (first["tensor"] - average).square().sum() < 0.008 * average.square().sum()
     assert torch.equal(alone["tensor"], alone["before"])
 
 

@@ -85,7 +85,8 @@ def cuts(draw: st.DrawFn) -> tuple[int, int, tuple[int, ...]]:
     if size < 2 or draw(st.booleans()):
         return size, block, ()
     if draw(st.booleans()):
-        width = draw(st.integers(max(1, size // 100), size))
+        width = draw(st.integers(1, min(size, 100)) | st.integers(1, size))
+        size = min(size, 100 * width)
         return size, block, tuple(range(width, size, width))
     return size, block, tuple(sorted(draw(st.sets(st.integers(1, size - 1), max_size=5))))
 

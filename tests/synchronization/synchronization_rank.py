@@ -30,7 +30,7 @@ from byteps_thc.ddp import ThcState, compress
 from byteps_thc.pipeline import drift_warning
 
 # Lost packets are counted: there must be many.
-CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None, codes_per_packet=1024)
+CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, codes_per_packet=1024)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=40)
 
 
@@ -260,7 +260,8 @@ def warning(rank: Rank) -> dict[str, list[str]]:
         "ranks": None,
     }
     for name, network in networks.items():
-        with log_lines() as logged, ThcReducer(network, CONFIG, policy=POLICY) as handle:
+        config = ThcConfig() if network is None else CONFIG
+        with log_lines() as logged, ThcReducer(network, config, policy=POLICY) as handle:
             if name == "synchronised":
                 ParameterSynchronizer(nn.Linear(3, 3), compression=handle)
             for _ in range(5):
@@ -277,7 +278,7 @@ def warning(rank: Rank) -> dict[str, list[str]]:
 def reducer(rank: Rank) -> dict[str, Any]:
     torch.manual_seed(rank.rank)
     model = nn.Linear(9, 9)
-    with ThcReducer(None, CONFIG, policy=POLICY) as handle:
+    with ThcReducer(policy=POLICY) as handle:
         before = contents(model)
         synchronize_parameters(model, compression=handle)
         return {"before": before, "after": contents(model)}

@@ -27,8 +27,7 @@ MOST_REPEATED = 0.05
 #: Of packets whose way up or down loses one in two hundred: each loss is a repeat, of the sum for one worker, too.
 #: Four servers had 7 to 10 % on two busy cores.
 MOST_REPEATED_WITH_LOSS = 0.15
-
-#: Of the link, beside one TCP stream. The target is 0.3; one server had 0.17 to 0.29, four had more (docs/benchmarks.md).
+#: Of the link, beside one TCP stream. The target is 0.3; one server had 0.17 to 0.29 (docs/benchmarks.md).
 LEAST_SHARE = 0.15
 
 

@@ -1,4 +1,4 @@
-"""A session that is given bits of averages, which servers do not send, says so once."""
+"""Who is given bits of averages, and sends none, says so once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pytest
 
 from byteps_thc import Session, ThcConfig
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.warn_once import warn_once
 
 
-def test_a_session_says_once_that_down_bits_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_session_says_once_that_servers_send_sums(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
     with ParameterServer() as server, caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        for config in (ThcConfig(), ThcConfig(bits=5, down_bits=7)):
+        for config in (ThcConfig(), ThcConfig(down_bits=None), ThcConfig(bits=5, down_bits=7)):
             for _ in range(2):
                 Session([server.address], job=1, worker=0, workers=1, config=config).close()
     assert [record.message for record in caplog.records] == [

@@ -12,8 +12,8 @@ from byteps_thc import ThcConfig
 from byteps_thc.transport.link_bytes import link_bytes
 
 PLUGINS = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
-#: bytes of a coordinate by default: a code of 5 bits; of 6 and a scale of 16 bits for 256 of them
-CODE, SUM = 5 / 8, 6 / 8 + 2 / 256
+#: bytes of a coordinate by default: a code of 5 bits, and one of an average
+CODE, AVERAGE = 5 / 8, 5 / 8
 #: from, to, bytes per parameter
 Message = tuple[int, int, float]
 
@@ -48,7 +48,7 @@ def between_nodes(nodes: int, ranks: int) -> Iterator[Message]:
     """Each shard, a part of what there is, among the ranks that have it."""
     for shard in range(ranks):
         holders = [node * ranks + shard for node in range(nodes)]
-        for sender, receiver, size in (*to_all(holders, CODE), *ring(holders, 1, SUM)):
+        for sender, receiver, size in (*to_all(holders, CODE), *ring(holders, 1, AVERAGE)):
             yield sender, receiver, size / ranks
 
 
@@ -58,14 +58,11 @@ def test_messages_counted_one_by_one(nodes: list[int]) -> None:
     computed, direct = link_bytes(nodes), link_bytes(nodes, ring=False)
     assert computed.fp32 == pytest.approx(busiest(nodes, ring(ranks, 2, 4)))
     assert computed.bf16 == pytest.approx(busiest(nodes, ring(ranks, 2, 2)))
-    assert computed.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *ring(ranks, 1, SUM)])))
-    assert direct.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *to_all(ranks, SUM)])))
-    integers = link_bytes(nodes, collective="all_reduce")
-    assert integers.flat == pytest.approx(busiest(nodes, ring(ranks, 2, 1)))
+    assert computed.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *ring(ranks, 1, AVERAGE)])))
+    assert direct.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *to_all(ranks, AVERAGE)])))
     if len(set(nodes)) == 1:
         messages = between_nodes(len(nodes), nodes[0])
         assert computed.two_levels == direct.two_levels == pytest.approx(busiest(nodes, messages))
-        assert integers.two_levels == pytest.approx(busiest([1] * len(nodes), ring(range(len(nodes)), 2, 1)))
 
 
 def test_one_node_sends_nothing_to_others() -> None:
@@ -73,11 +70,10 @@ def test_one_node_sends_nothing_to_others() -> None:
     assert link_bytes([8]).fp32 == 0
 
 
-def test_exact_sums_take_the_bits_they_need() -> None:
-    """4 + 7 bits among 4 ranks, 4 + 6 among 2 nodes."""
-    exact = link_bytes([2, 2], ThcConfig(bits=4), ring=False)
-    assert exact.flat == pytest.approx((4 + 7) / 8)
-    assert exact.two_levels == pytest.approx((4 + 6) / 8 / 2)
+def test_bits_each_way() -> None:
+    sent = link_bytes([2, 2], ThcConfig(bits=4, down_bits=7), ring=False)
+    assert sent.flat == pytest.approx((4 + 7) / 8)
+    assert sent.two_levels == pytest.approx((4 + 7) / 8 / 2)
 
 
 def test_the_table_of_the_docs() -> None:

@@ -22,9 +22,9 @@ constexpr unsigned kQueueingRounds = 2;
 // After that the window grows by these parts a round: where no queue is to be seen, and where there is one.
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
-// It does not grow into a queue that is longer than the way and takes longer than so many bytes at the rate of delivery,
-// within these times: threads that share cores are late by milliseconds. What is stored in a server's receive memory
-// would go to a short queue at once when the next step begins.
+// It does not grow into a queue that is longer than the way and takes longer than so many bytes at the rate of
+// delivery, within these times: threads that share cores are late by milliseconds. What is stored in a server's receive
+// memory would go to a short queue at once when the next step begins.
 constexpr double kMayQueueBytes = 128 * 1024;
 constexpr Duration kMayQueueAtLeast{5'000};
 constexpr Duration kMayQueueAtMost{25'000};

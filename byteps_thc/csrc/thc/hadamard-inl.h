@@ -132,6 +132,17 @@ HWY_NOINLINE void tile_pass(const Load& load, std::size_t offset, float* scratch
   }
 }
 
+/// The first pass over a block of kCount vectors or fewer, but 16 coordinates at least.
+template <std::size_t kCount, class Load, class Measure>
+HWY_INLINE void small_pass(std::size_t size, const Load& load, float* scratch, Measure& measure) {
+  if constexpr (kCount * kLanes > 16) {
+    if (size < kCount * kLanes) {
+      return small_pass<kCount / 2>(size, load, scratch, measure);
+    }
+  }
+  tile_pass<kCount>(load, 0, scratch, measure);
+}
+
 /// Later pass over `size` coordinates from `start`: stages of distances half .. kRadix / 2 * half; results go to
 /// store(coordinate, vector).
 template <std::size_t kRadix, class Store>
@@ -207,12 +218,8 @@ HWY_INLINE std::size_t scratch_floats(std::size_t size) { return scratch_index(s
 /// so both may use the same memory.
 template <class Load, class Store, class Measure = const Unmeasured>
 HWY_INLINE void hadamard(std::size_t size, const Load& load, float* scratch, Store store, Measure&& measure = {}) {
-  if (size < kTile) {  // only with 16 lanes a tile is more than the smallest block
-    if (size == kMinRotationBlock) {
-      tile_pass<kMinRotationBlock / kLanes>(load, 0, scratch, measure);
-    } else {
-      tile_pass<std::max<std::size_t>(kTileVectors / 2, 1)>(load, 0, scratch, measure);
-    }
+  if (size < kTile) {
+    small_pass<kTileVectors / 2>(size, load, scratch, measure);
   }
   const std::size_t in_l1 = std::min(size, kL1Coordinates);
   const std::size_t in_l2 = std::min(size, kL2Coordinates);

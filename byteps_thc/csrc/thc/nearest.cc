@@ -37,6 +37,7 @@ using nearest_search::with_search;
 class BlockMemory {
  public:
   explicit BlockMemory(Blocks blocks) {
+    most_ = kGroup;  // the least that is rounded
     for (const RotationBlock& block : blocks) {
       most_ = std::max<std::size_t>(most_, block.size);
     }
@@ -134,14 +135,28 @@ HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inv
   return dot.total();
 }
 
+/// rotated: of a whole group, if the block is smaller.
 template <unsigned kBits>
-HWY_NOINLINE float round_block(const float* rotated, std::size_t size, float inverse, const NearestPoints& points,
-                               const float* next, std::uint8_t* packed) {
+HWY_NOINLINE float round_block(float* rotated, std::size_t block_size, float inverse, const NearestPoints& points,
+                               const float* next, std::uint8_t* block_packed) {
+  std::uint8_t packed_group[kGroup];
+  std::uint8_t* packed = block_packed;
+  std::size_t size = block_size;
+  if (block_size < kGroup) {  // rounds zeros, too, which add nothing to the dot product
+    for (std::size_t i = block_size; i < kGroup; i += kLanes) {
+      StoreToScratch{rotated}(i, hn::Zero(DF()));
+    }
+    packed = packed_group;
+    size = kGroup;
+  }
   float dot = 0;
   with_search<kBits>(points, [&](const auto& search) HWY_ATTR {
     with_store(size, kBits, packed,
                [&](const auto& store) HWY_ATTR { dot = round_vectors(rotated, size, inverse, search, next, store); });
   });
+  if (block_size < kGroup) {
+    std::memcpy(block_packed, packed_group, code_bytes(block_size, kBits));
+  }
   return dot;
 }
 

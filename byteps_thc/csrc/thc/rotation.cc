@@ -64,9 +64,7 @@ struct StoreRotated {
 struct LoadScaled {
   const float* x;
   float scale;
-  HWY_INLINE VF operator()(std::size_t i) const {
-    return hn::Mul(hn::LoadU(DF(), x + i), hn::Set(DF(), scale));
-  }
+  HWY_INLINE VF operator()(std::size_t i) const { return hn::Mul(hn::LoadU(DF(), x + i), hn::Set(DF(), scale)); }
 };
 
 /// Stores vectors of a block as bfloat16, with their signs flipped.

@@ -23,7 +23,9 @@ RotationBlocks::RotationBlocks(std::size_t coordinates, std::size_t rotation_blo
   const auto add_segment = [&](std::size_t end) {
     while (begin < end) {
       const std::size_t left = end - begin;
-      const std::size_t size = std::min(checked.rotation_block(), std::bit_floor(round_up(left)));
+      const std::size_t size = left < kMinRotationBlock
+                                   ? std::max(kMinRowBlock, std::bit_ceil(left))
+                                   : std::min(checked.rotation_block(), std::bit_floor(round_up(left)));
       const std::size_t used = std::min(size, left);
       blocks_.push_back({begin, padded_, static_cast<std::uint32_t>(size), static_cast<std::uint32_t>(used)});
       begin += used;

@@ -8,18 +8,21 @@
 
 namespace thc {
 
+/// The smallest block: rows of embeddings are often narrower than kMinRotationBlock, the least that a switch takes.
+inline constexpr std::size_t kMinRowBlock = 16;
+
 /// A rotation block. Coordinates are packed; codes, and random signs, count the padding in front of them, too.
 struct RotationBlock {
   std::uint64_t coordinate;  // the first one, in the gradient
-  std::uint64_t offset;      // of its first code, a multiple of kMinRotationBlock
+  std::uint64_t offset;      // of its first code, a multiple of kMinRowBlock
   std::uint32_t size;        // codes, a power of two
   std::uint32_t used;        // coordinates; the others are padding, zero
   bool operator==(const RotationBlock&) const = default;
 };
 
 /// Cuts a gradient at `ends`, and each segment into blocks as BlockLayout does: full blocks, then ever smaller powers
-/// of two down to kMinRotationBlock, the last of which is padded with zeros. Example: 300 coordinates that end at 100
-/// and 250 -> sizes 128 (100 used), 128, 64 (22 used), 64 (50 used).
+/// of two, the last of which is padded with zeros. What is left below kMinRotationBlock is in a block of 16, 32 or 64.
+/// Example: 300 coordinates that end at 100 and 250 -> sizes 128 (100 used), 128, 32 (22 used), 64 (50 used).
 class RotationBlocks {
  public:
   /// Throws ConfigurationError unless rotation_block is a power of two in [kMinRotationBlock, kMaxRotationBlock], and

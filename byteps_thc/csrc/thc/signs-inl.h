@@ -26,7 +26,7 @@ class SignWindow {
       : stream_(key, domain), first_(key.first) {}
 
   /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
-  /// multiples of 64.
+  /// multiples of 16.
   HWY_INLINE const std::uint8_t* bits(std::size_t offset, std::size_t size) {
     offset += first_;
     if (offset < begin_ || offset + size > end_) {

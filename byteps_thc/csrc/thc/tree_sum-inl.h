@@ -40,14 +40,14 @@ class TreeSum {
     for (std::size_t part = 0; part < kDotParts; ++part) {
       carried[part] = sum[part];
     }
-    std::size_t level = 0;
-    for (; (added_ >> level & 1) != 0; ++level) {
+    last_ = static_cast<std::size_t>(std::countr_one(added_));
+    for (std::size_t level = 0; level < last_; ++level) {
       for (std::size_t part = 0; part < kDotParts; ++part) {
         carried[part] = hn::Add(pending_[level][part], carried[part]);
       }
     }
     for (std::size_t part = 0; part < kDotParts; ++part) {
-      pending_[level][part] = carried[part];
+      pending_[last_][part] = carried[part];
     }
     ++added_;
   }
@@ -56,7 +56,7 @@ class TreeSum {
   HWY_INLINE float total() const {
     DotLanes lanes;
     for (std::size_t part = 0; part < kDotParts; ++part) {
-      hn::StoreU(pending_[std::countr_zero(added_)][part], DF(), lanes.data() + part * kLanes);
+      hn::StoreU(pending_[last_][part], DF(), lanes.data() + part * kLanes);
     }
     return dot_of(lanes);
   }
@@ -65,6 +65,7 @@ class TreeSum {
   static constexpr std::size_t kLevels = std::countr_zero(kMaxRotationBlock / kDotLanes) + 1;
 
   std::size_t added_ = 0;
+  std::size_t last_ = 0;  // the entry that has been written last
   VF pending_[kLevels][kDotParts];  // entry k: the sum of 2^k, where bit k of added_ is set
 };
 

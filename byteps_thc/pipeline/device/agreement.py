@@ -1,66 +1,26 @@
 """Do all ranks average the same gradient? Asked as in host memory (fingerprint.py), answered on the device.
 
-Nobody waits for the answer, so codes are sent in any case. From the first gradient on that is not the same everywhere,
-all ranks get NaN as maximum of the norms: averages are NaN and residuals stay. The host learns of it later.
+Nobody waits for the answer. From the first gradient on that is not the same everywhere, averages are NaN on all ranks.
+The host learns of it later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.config import ResolvedConfig
-from byteps_thc.device_message import HEADER_WORDS, OWN_WORDS, Message
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, Questions
-from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Agreement, Fingerprints, Known, NormMessage
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
 from byteps_thc.transport.communicator import Communicator, ExactSum, Waitable
 
+#: Words of a header: number of the gradient, its round in 31 bits, and two words of its fingerprint, which travel.
+_HEADER_WORDS, _OWN_WORDS = 4, 2
 _OUTCOME = "Compressed averages are NaN from there on"
-
-
-class JoinedRow(Protocol):
-    """See rows.DeviceRow: a row whose kernels write and read what travels."""
-
-    norms: Tensor
-
-    def join(self, message: DeviceMessage) -> None:
-        """Put the header of this message, and norms, to its words, and take them from there, from now on."""
-
-
-class DeviceMessage(NormMessage):
-    """int32[words] on the device. number: of the piece in its DeviceAgreement. rows: at most one, of all norms; none:
-    nothing is compressed.
-    """
-
-    def __init__(self, agreement: DeviceAgreement, identity: Known, number: int, rows: Sequence[JoinedRow]) -> None:
-        self._agreement, self._identity, self._number = agreement, identity, number
-        blocks = sum(row.norms.numel() for row in rows)
-        words = torch.zeros(HEADER_WORDS + blocks, dtype=torch.int32, device=agreement.device)
-        self.memory = Message(words, agreement.state, agreement.differ)
-        self.sent = words[OWN_WORDS:]
-        #: what the first words are in this round
-        self.header = (number, 0, 0, 0)
-        for row in rows:
-            row.join(self)
-
-    @override
-    def begin(self, round: int) -> None:
-        self.header = (self._number, round & LARGEST_WORD, *self._agreement.words(self._identity, round))
-
-    @override
-    def write(self) -> None:
-        """Do nothing: the rows have written all."""
-
-    @override
-    def take(self, received: Tensor) -> None:
-        """Do nothing: the rows take NaN unless all ranks agree, then and before."""
-        assert received is self.sent
 
 
 @dataclass(frozen=True)
@@ -75,23 +35,23 @@ class _SpoiledSum(Waitable):
         self.values.masked_fill_(self.differ, torch.nan)
 
 
-class DeviceAgreement(Agreement, Questions):
-    """What the pieces of an engine have found: the header of the last one, or of the first that was not the same.
+class DeviceAgreement(Questions):
+    """What an engine knows of all its gradients, in device memory.
 
-    resolved, worker: see Fingerprints. communicator: of tensors on the device.
+    state: int32[4], the header of the last gradient, or of the first one that was not the same on all ranks: number,
+    round in 31 bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks
+    have the same. differ: bool[], whether there was such a gradient. The kernels of compressed gradients
+    (gpu/nearest_decode.py) write both. fingerprints: of the engine. communicator: of tensors on the device.
     """
 
-    def __init__(self, resolved: ResolvedConfig, worker: int, device: torch.device, communicator: Communicator) -> None:
-        self.device = device
-        self._communicator = communicator
-        self._fingerprints = Fingerprints(resolved.identity, worker)
+    def __init__(self, fingerprints: Fingerprints, device: torch.device, communicator: Communicator) -> None:
+        self._communicator, self._fingerprints = communicator, fingerprints
         self._pieces: list[Known] = []
-        self._questions: dict[tuple[Contents, int], DeviceMessage] = {}
-        #: see Message
+        self._questions: dict[tuple[Contents, int], tuple[int, Tensor]] = {}
         self.state = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self.differ = torch.zeros((), dtype=torch.bool, device=device)
         self._copy = (
-            torch.empty(HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
+            torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
             if device.type == "cuda"
             else None
         )
@@ -101,31 +61,31 @@ class DeviceAgreement(Agreement, Questions):
     def use_loss_scale(self, scale: float) -> None:
         self._fingerprints.use_loss_scale(scale)
 
-    def words(self, identity: Known, round: int) -> tuple[int, int]:
-        """See Fingerprints."""
-        return self._fingerprints.words(identity, round)
+    def number(self, names: Sequence[str], columns: int, label: str, layout: str) -> int:
+        """Return the number of a piece; arguments as those of Fingerprints.of()."""
+        known = self._fingerprints.of(names, columns, label, layout)
+        if known not in self._pieces:
+            self._pieces.append(known)
+        return self._pieces.index(known)
 
-    @override
-    def message(
-        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[Any]
-    ) -> DeviceMessage:
-        identity = self._fingerprints.of(names, columns, label, layout)
-        if identity not in self._pieces:
-            self._pieces.append(identity)
-        return DeviceMessage(self, identity, self._pieces.index(identity), rows)
+    def header(self, number: int, round: int) -> tuple[int, int, int, int]:
+        """Return the header of a piece in a round, see `state`."""
+        return (number, round & LARGEST_WORD, *self._fingerprints.words(self._pieces[number], round))
 
     @override
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
         """See Questions; nobody waits, look() and wait() tell."""
         key = (contents, size)
-        message = self._questions.get(key)
-        if message is None:
+        if key not in self._questions:
             name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"
-            message = self._questions[key] = self.message([name], size, label, contents.layout, ())
-        message.begin(round)
-        message.memory.write(message.header)
-        self._communicator.max_(message.sent).wait()
-        message.memory.take(self.state[:0].view(torch.float32))
+            words = torch.zeros(_HEADER_WORDS, dtype=torch.int32, device=self.state.device)
+            self._questions[key] = self.number([name], size, label, contents.layout), words
+        number, words = self._questions[key]
+        for word, value in zip(words.unbind(), self.header(number, round), strict=True):
+            word.fill_(value)  # as numbers: a copy from host memory would wait
+        self._communicator.max_(words[_OWN_WORDS:]).wait()
+        torch.where(self.differ, self.state, words, out=self.state)
+        torch.ne(self.state[_OWN_WORDS:].sum(dtype=torch.int64), LARGEST_WORD, out=self.differ)
 
     def spoiled(self, exact: ExactSum) -> ExactSum:
         """Return sums that are NaN unless all ranks agree when they are waited for."""

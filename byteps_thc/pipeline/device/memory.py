@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from typing_extensions import override
 
 from byteps_thc.arrays import Residual, ResidualDtype, residual_of_tensor, residual_tensor, residual_torch_dtype
 from byteps_thc.pipeline.memory import Memory
-from byteps_thc.pipeline.rollback import Rollback
 
 
 class DeviceMemory(Memory[Tensor]):
@@ -52,33 +50,3 @@ class DeviceMemory(Memory[Tensor]):
     @override
     def from_host(self, array: Residual) -> Tensor:
         return residual_tensor(array).to(self._device, self._dtype)
-
-
-class DeviceRollback(Rollback[Tensor]):
-    """Whether the step is lost is known to the device alone, so apply() selects there, in a pass over what is saved."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(DeviceMemory(device))
-        self._lost = torch.zeros(1, dtype=torch.bool, device=device)
-
-    @override
-    def begin(self) -> None:
-        super().begin()
-        self._lost.zero_()
-
-    @override
-    def request(self) -> None:
-        self._lost.fill_(True)
-
-    @override
-    def request_unless(self, fine: Any) -> None:
-        """As request(), where fine, a tensor of one element, is zero; nobody waits for it."""
-        if self.active:
-            self._lost.logical_or_(fine == 0)
-
-    @override
-    def apply(self) -> None:
-        for key in self._saved:
-            residual, copy = self._copies[key]
-            torch.where(self._lost, copy, residual, out=residual)
-        # A lost step stays lost until begin(): what it saves later, in new buckets, comes back then.

@@ -27,22 +27,23 @@ from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 if TYPE_CHECKING:  # it needs Triton
-    from byteps_thc.gpu import DeviceBatch, GpuCompressor
+    from byteps_thc.gpu import DevicePartition, GpuCompressor
 
 
 class StagedPartition:
-    """See compressor.Partition. norms: float32[B], codes: uint8; of the caller, in host memory. batch: there."""
+    """See compressor.Partition. norms: float32[B], codes: uint8; of the caller, in host memory. there: on the
+    device."""
 
-    def __init__(self, name: str, batch: DeviceBatch, norms: F32, codes: U8) -> None:
-        self.name, self.batch = name, batch
-        self.coordinates: int = batch.sizes[0]
-        self.residual: Tensor | None = batch.residual
+    def __init__(self, name: str, there: DevicePartition, norms: F32, codes: U8) -> None:
+        self.name, self.there = name, there
+        self.coordinates: int = there.coordinates
+        self.residual: Tensor | None = there.residual
         self.norms, self.codes = norms, codes
         self.max_norms: F32 = np.zeros_like(norms)
         self.gradient: Tensor | None = None  # from measure() to encode()
         self.clamped = 0
         self.residual_kept = False
-        device = batch.norms.device
+        device = there.norms.device
         #: what travels beside codes and sums, pinned: norms, later their maxima; clamped coordinates; energy
         self.pinned_norms = torch.from_numpy(pinned_zeros(device)(len(norms), np.float32))
         self.pinned_clamped = torch.from_numpy(pinned_zeros(device)(1, np.int64))
@@ -82,8 +83,8 @@ class StagedCompressor:
         codes: U8,
     ) -> StagedPartition:
         """Return a new partition. residual: [coordinates], on the device."""
-        batch = self._compressor.batch([(name, slice(0, coordinates))], residual, plan)
-        return StagedPartition(name, batch, norms, codes)
+        there = self._compressor.partition(name, coordinates, residual, plan)
+        return StagedPartition(name, there, norms, codes)
 
     def measure(
         self,
@@ -94,11 +95,11 @@ class StagedCompressor:
         bfloat16: bool = False,  # noqa: ARG002  # tensors say it themselves
     ) -> F32:
         """Begin a round; waits for the gradient, and for its norms."""
-        batch = partition.batch
+        there = partition.there
         partition.gradient = gradient
-        batch.begin(round)
-        batch.measure(gradient)
-        partition.pinned_norms.copy_(batch.norms, non_blocking=True)
+        there.begin(round)
+        there.measure(gradient)
+        partition.pinned_norms.copy_(there.norms, non_blocking=True)
         self._stream.wait()
         partition.norms[:] = partition.pinned_norms.numpy()
         self._recorder.add_copies(to_host_bytes=partition.norms.nbytes)
@@ -106,17 +107,17 @@ class StagedCompressor:
 
     def encode(self, partition: StagedPartition, max_norms: F32) -> U8:
         """Write codes and residual; waits for the codes."""
-        batch = partition.batch
+        there = partition.there
         partition.max_norms[:] = max_norms
         partition.pinned_norms.numpy()[:] = max_norms  # whose last copy, of measure(), is over
-        batch.max_norms.copy_(partition.pinned_norms, non_blocking=True)
+        there.max_norms.copy_(partition.pinned_norms, non_blocking=True)
         codes = torch.empty(len(partition.codes), dtype=torch.uint8, device=self._device)
         assert partition.gradient is not None, "encode() follows measure()"
-        batch.encode(partition.gradient, codes)
+        there.encode(partition.gradient, codes)
         partition.gradient = None
         torch.from_numpy(partition.codes).copy_(codes, non_blocking=True)
-        partition.pinned_clamped.copy_(batch.clamped, non_blocking=True)
-        partition.pinned_energy.copy_(batch.energy, non_blocking=True)
+        partition.pinned_clamped.copy_(there.clamped, non_blocking=True)
+        partition.pinned_energy.copy_(there.energy, non_blocking=True)
         self._stream.wait()
         partition.clamped = int(partition.pinned_clamped[0])
         # As the kernel has decided it (gpu/encode.py).
@@ -140,7 +141,7 @@ class StagedCompressor:
     ) -> None:
         """Put the average on its way to `out`, on the device; waits for nothing."""
         complete = bool((contributions == self.workers).all())
-        partition.batch.decode(
+        partition.there.decode(
             self._upload(aggregate),
             out,
             contributions=None if complete else self._upload(contributions),

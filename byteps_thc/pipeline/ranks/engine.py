@@ -1,22 +1,25 @@
-"""The engine among ranks that decode each other's codes, put together."""
+"""The engines among ranks that decode each other's codes, put together: in host memory, and on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.pipeline.agreement import Questions
+from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.ranks.codec import RankCodec
+from byteps_thc.pipeline.ranks.device_piece import DeviceRankScheme, DeviceTools
 from byteps_thc.pipeline.ranks.figures import RankFigures
 from byteps_thc.pipeline.ranks.piece import RankScheme, RankTools
-from byteps_thc.pipeline.staging import make_staging
+from byteps_thc.pipeline.staging import Staging, make_device_staging, make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.rank_settings import RankSettings
@@ -70,5 +73,44 @@ def rank_engine(
         asks_first=sharded,
         alone=settings.ranks == 1,
         clock=clock,
+        leave=leave,
+    )
+
+
+def device_rank_engine(
+    settings: RankSettings,
+    rank: int,
+    policy: CompressionPolicy,
+    communicator: Communicator,
+    device: torch.device,
+    *,
+    sharded: bool,
+    compress_alone: bool = False,
+    leave: Callable[[], None] | None = None,
+) -> FlatEngine:
+    """Return an engine that puts everything on a stream of its own: no call waits for the device.
+
+    communicator: of tensors on the device, for nobody else. Deadlines are the communicator's own: with NCCL its
+    watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. compress_alone: compress
+    also with one rank, which has nothing to average: for tests and measurements. leave: see FlatEngine.
+    """
+    recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
+    stream = SideStream(device)
+    agreement = DeviceAgreement(Fingerprints(settings.identity, rank), device, communicator)
+    messages = RankMessages(communicator, communicator, recorder, settings.ranks, device)
+
+    def staging(gradient: Tensor) -> Staging | None:
+        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
+
+    return FlatEngine(
+        settings.config,
+        policy,
+        Place(device, stream, in_stream=True, staging=staging),
+        EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder),
+        DeviceRankScheme(DeviceTools(settings, rank, messages, agreement, recorder)),
+        figures=RankFigures(recorder),
+        exact=agreement.spoiled(communicator.sum_),
+        questions=agreement,
+        alone=settings.ranks == 1 and not compress_alone and not sharded,
         leave=leave,
     )

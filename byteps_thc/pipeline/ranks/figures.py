@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from typing_extensions import override
 
 from byteps_thc.pipeline.figures import Figures
@@ -19,10 +16,6 @@ class RankFigures(Figures):
 
     @override
     def start_step(self) -> None:
-        pass
-
-    @override
-    def encoded(self, rows: Sequence[Any]) -> None:
         pass
 
     @override

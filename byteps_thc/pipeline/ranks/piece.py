@@ -21,16 +21,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.arrays import F32, gradient_view
-from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, Fingerprints
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
 from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
+from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
 from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.rank_messages import RankMessages
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class RankPiece(Piece):
     def __init__(self, tools: RankTools, host: HostPlan, round: int) -> None:
         self._tools, self._host, self._plan, self._round = tools, host, host.plan, round
         self._own = host.plan.shards[tools.codec.rank]
+        self._headers: Waitable
         self._work: Waitable
         self._sent: Tensor
         self._arrived: Tensor  # codes, later averages
@@ -85,7 +88,7 @@ class RankPiece(Piece):
             messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._host.known, round)
             _take_exact(self._host, gradient, messages)
             tools.codec.encode(plan.shards, [gradient_view(row) for row in gradient], messages, round)
-        self._work = tools.messages.all_to_all(self._arrived, self._sent)
+        self._headers, self._work = tools.messages.all_to_all_apart(self._arrived, self._sent, HEADER_BYTES)
         tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
 
     @override
@@ -96,10 +99,11 @@ class RankPiece(Piece):
     def sum(self, then: Callable[[], object] | None = None) -> None:
         """See Piece. InputError, on all ranks, unless all average the same."""
         tools, plan = self._tools, self._plan
+        self._headers.wait()
+        received = Messages.of(self._arrived.numpy(), plan.up)
+        self._require_same(received)  # before the rest is waited for, which another gradient's may not come
         self._work.wait()
         tools.messages.give_back(self._sent)
-        received = Messages.of(self._arrived.numpy(), plan.up)
-        self._require_same(received)
         if plan.sharded:
             return
         averages = tools.messages.take(plan.down.size_bytes)
@@ -196,4 +200,5 @@ def _index(spans: Spans) -> Tensor | None:
 
 
 def _size(cut: slice) -> int:
-    return cut.stop - cut.start
+    size: int = cut.stop - cut.start
+    return size

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byteps_thc import _core
 from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.piece import identity_of
+from byteps_thc.pipeline.piece import Extent, identity_of
 from byteps_thc.pipeline.ranks.shards import MessageLayout, Shard, blocks_of, cut_blocks, row_shards, share_out
 from byteps_thc.rank_settings import RankSettings
 
@@ -65,8 +65,14 @@ def _plan(layout: Layout, settings: RankSettings, span: slice, blocks: _core.Rot
         up if settings.down_bits is None else MessageLayout.of(shards, settings.down_bits),
         exact,
         [[*_within(layout.cleared, slice(start + span.start, start + span.stop))] for start in starts],
-        identity_of(extent, [extent.name(row, span) for row in range(extent.rows)], span, joint=whole),
+        identity_of(_with_dtype(layout), [extent.name(row, span) for row in range(extent.rows)], span, whole=whole),
     )
+
+
+def _with_dtype(layout: Layout) -> Extent:
+    """Return the extent of a gradient, another one for each type."""
+    extent, dtype = layout.extent, str(layout.dtype).removeprefix("torch.")
+    return replace(extent, label=f"{extent.label} of {dtype}", layout=f"{extent.layout} {dtype}")
 
 
 def _within(spans: Iterable[tuple[int, int]], window: slice) -> Iterator[tuple[int, int]]:

@@ -146,4 +146,5 @@ def _nearest(offsets: npt.NDArray[np.int64], parts: int) -> npt.NDArray[np.int64
     targets = np.arange(parts + 1) * (offsets[-1] / parts)
     cuts = np.searchsorted(offsets, targets - 0.5)
     is_nearer = (cuts > 0) & (targets - offsets[cuts - 1] < offsets[cuts] - targets)
-    return np.where(is_nearer, cuts - 1, cuts)
+    nearest: npt.NDArray[np.int64] = np.where(is_nearer, cuts - 1, cuts)
+    return nearest

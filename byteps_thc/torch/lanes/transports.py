@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteps_thc.block_plan import BlockPlan
-from byteps_thc.pipeline.fingerprint import norm_words
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.servers import ServersTransport
-from byteps_thc.transport.transport import Transport
+from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
 
 
 def open_transports(
@@ -53,7 +52,7 @@ def _over_byteps_servers(
 
     def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:
         norms, padded = compressor.sizes(coordinates, plan)
-        return PartitionShape(name, norm_words(1, norms), padded, priority=-lane.number)
+        return PartitionShape(name, FINGERPRINT_WORDS + norms, padded, priority=-lane.number)
 
     transport = BytepsTransport(
         compressor.resolved,

@@ -63,12 +63,12 @@ PARTS = (
              f"tests/gpu/kernel_bits.py --part {part}/{_KERNEL_PROCESSES}", _BITS_LIMIT_S, beside=True)
         for part in range(_KERNEL_PROCESSES)
     ),
-    Part("bits of requantized sums", "tests/gpu/requantize_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of ranks that decode", "tests/gpu/nearest_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of rows with scales", "tests/gpu/rows_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of the operators", "tests/gpu/operator_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", _BITS_LIMIT_S, beside=True),
-    Part("the same with requantized sums", "tests/gpu/engine_bits.py --requantized 2", _BITS_LIMIT_S, beside=True),
+    Part("the same, 3 ranks", "tests/gpu/engine_bits.py --ranks 3", _BITS_LIMIT_S, beside=True),
     Part("graphs, and offsets beyond 2^31", "tests/gpu/on_device.py", _BITS_LIMIT_S, stand_in=None, beside=True),
     Part(
         "engines on NCCL, one rank", "tests/gpu/engines_on_device.py --only nccl", _BITS_LIMIT_S, stand_in=None,
@@ -90,8 +90,8 @@ PARTS = (
     Part("kernels, 96 registers", "tests/benchmarks/bench_gpu.py --registers 96", 40, table=True),
     Part("kernels, 80 registers", "tests/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part(
-        "what bounds encode (ncu)", "tests/benchmarks/bench_gpu.py --log-coordinates 24", 60, stand_in=None,
-        tool="ncu --clock-control none --set full -k regex:encode_kernel -c 2",
+        "what bounds encode, recode and decode (ncu)", "tests/benchmarks/bench_gpu.py --log-coordinates 24", 60,
+        stand_in=None, tool="ncu --clock-control none --set full --kernel-id ::regex:nearest:2",
     ),
     Part(
         "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 90, stand_in=None,

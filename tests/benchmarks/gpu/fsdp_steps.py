@@ -9,7 +9,6 @@ measured is the host's time and the kernels', not a network's.
 from __future__ import annotations
 
 import time
-from typing import Any
 from unittest import mock
 
 import torch
@@ -23,14 +22,15 @@ from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.ranks.engine import device_rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.pipeline.thc_engines import device_engine
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.communicator import Communicator, Waitable
 
-ROWS = (1, 8, 64)
+ROWS, FEW_ROWS = (1, 8, 64), (1, 2, 8)
 PRETENDED_RANKS = 8
 #: A block of the transformer.
-ELEMENTS, TINY_ELEMENTS = 7_087_872, 64 * 1000
+ELEMENTS, TINY_ELEMENTS = 7_087_872, 8 * 512
 ROUNDS = 10
 
 
@@ -64,21 +64,13 @@ class Alone(Communicator):
 
 
 def rows_engine(place: Place, ranks: int, config: ThcConfig) -> FlatEngine:
-    resolved = config.resolve_for_owners(ranks)
-    compressor: Any
-    if place.on_gpu:
-        from byteps_thc.gpu import GpuCompressor
-
-        compressor = GpuCompressor(resolved, workers=ranks, worker=0, device=place.device)
-    else:
-        from host_device_compressor import HostDeviceCompressor
-
-        compressor = HostDeviceCompressor(resolved, workers=ranks, worker=0)
-    return device_engine(compressor, CompressionPolicy(), Alone(), sharded=True)
+    settings = RankSettings.of(config, ranks, sharded=True)
+    return device_rank_engine(settings, 0, CompressionPolicy(), Alone(), place.device, sharded=True)
 
 
 def ms_of_groups(place: Place, ranks: int, elements: int) -> tuple[float, float]:
-    """Milliseconds of the host, and of all, for a group of so many elements and ranks: means of ROUNDS."""
+    """Milliseconds of the host, and of all, for a group of so many elements and ranks: means of ROUNDS, or of one."""
+    rounds = ROUNDS if place.on_gpu else 1
     engine = rows_engine(place, ranks, ThcConfig())
     columns = elements // ranks
     slices = tuple(ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(ranks))
@@ -90,18 +82,18 @@ def ms_of_groups(place: Place, ranks: int, elements: int) -> tuple[float, float]
         engine.start_step()
         engine.reduce_scatter("w", matrix, gradient, output).wait()
 
-    for _ in range(3):
+    for _ in range(3 if place.on_gpu else 1):
         reduce()
     place.synchronize()
     start, host_s = time.perf_counter(), 0.0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         begun = time.perf_counter()
         reduce()
         host_s += time.perf_counter() - begun
     place.synchronize()
     whole_s = time.perf_counter() - start
     engine.close()
-    return 1e3 * host_s / ROUNDS, 1e3 * whole_s / ROUNDS
+    return 1e3 * host_s / rounds, 1e3 * whole_s / rounds
 
 
 def ms_of_step(place: Place, *, compressed: bool) -> float:
@@ -121,8 +113,8 @@ def ms_of_step(place: Place, *, compressed: bool) -> float:
     inputs = inputs_of(place, size)
     with autocast(place):
         step = step_of(place, model, inputs, model)
-        steps = 10 if place.on_gpu else 1
-        step_ms = ms_of_steps(place, step, warm_up=3, steps=steps, synchronised=False)
+        steps, warm_up = (10, 3) if place.on_gpu else (1, 1)
+        step_ms = ms_of_steps(place, step, warm_up=warm_up, steps=steps, synchronised=False)
     if compression is not None:
         compressed_elements = compression.compression_stats().coordinates
         compression.close()
@@ -135,7 +127,7 @@ def main() -> None:
     table = Table(arguments.json, ["FSDP2, without a network", "ms", "ms of the host"])
     with place_of(arguments, PRETENDED_RANKS) as place:
         elements = ELEMENTS if place.on_gpu else TINY_ELEMENTS
-        for ranks in ROWS:
+        for ranks in ROWS if place.on_gpu else FEW_ROWS:
             host_ms, whole_ms = ms_of_groups(place, ranks, elements)
             table.add(f"a group of {elements // ranks * ranks} parameters, {ranks} ranks", whole_ms, host_ms)
         for compressed in (False, True):

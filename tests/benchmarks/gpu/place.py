@@ -1,7 +1,7 @@
 """Where a part of make bench-gpu measures, and what it writes down as soon as it has it.
 
-On a GPU with NCCL, one rank; or its stand-in, for tests: CPU tensors, gloo, the CPU's kernels behind the interface of
-the GPU's, tiny sizes. There the numbers mean nothing, but whatever is called is called.
+On a GPU with NCCL, one rank; or its stand-in, for tests: CPU tensors, gloo, Triton's interpreter, tiny sizes. There the
+numbers mean nothing, but whatever is called is called.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import torch.distributed.nn.functional  # before there is a group, which it woul
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc import ThcConfig
-from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.rank_settings import RankSettings
+from byteps_thc.transport.groups import Communicators
 
 _DEADLINE = timedelta(seconds=60)
 
@@ -63,15 +65,14 @@ class Place:
             torch.cuda.synchronize()
 
     def engine(self, config: ThcConfig | None = None, policy: CompressionPolicy | None = None) -> FlatEngine:
-        """The device engine of DDP, which compresses although nobody else is there."""
-        config, policy = config or ThcConfig(), policy or CompressionPolicy()
-        if self.on_gpu:
-            engine = collective_engine(self.group, config, policy, self.device, compress_alone=True)
-            assert engine.in_stream, "gradients are not compressed on the GPU"
-            return engine
-        from host_device_compressor import make_host_device_engine
-
-        return make_host_device_engine(self.group, config, policy, compress_alone=True)
+        """The device engine of DDP, which compresses although nobody else is there. In the interpreter on the CPU."""
+        policy = policy or CompressionPolicy()
+        communicators = Communicators(self.group, policy.deadline_s)
+        own = communicators.of_device() if self.on_gpu else communicators.of_host(1)[0]
+        return device_rank_engine(
+            RankSettings.of(config or ThcConfig(), 1), 0, policy, own, self.device, sharded=False, compress_alone=True,
+            leave=communicators.close,
+        )  # fmt: skip
 
     def mesh(self) -> DeviceMesh:
         """Of the group's ranks."""

@@ -32,7 +32,7 @@ class Size:
 
 
 #: 110,253,056 parameters, 8192 tokens; and a model that shows nothing but that it runs.
-LARGE, TINY = Size(768, 12, 32768, 16, 512), Size(32, 2, 64, 2, 8)
+LARGE, TINY = Size(768, 12, 32768, 16, 512), Size(32, 1, 64, 2, 8)
 
 
 def size_of(place: Place) -> Size:

@@ -1,41 +1,35 @@
-"""THC among ranks against other ways to average in as many bytes, on several kinds of gradients.
+"""THC against other ways to average in as many bytes, on several kinds of gradients.
 
-All work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard averages what it decodes,
-quantizes the average, and sends that to all. Nothing is kept from step to step.
+All but servers' work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard averages what it
+decodes, quantizes the average, and sends that to all. Nothing is kept from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
 from typing import Any, Protocol
 
+import nearest_rounds
 import numpy as np
 import torch
+from reference import Key
 
 from byteps_thc import ThcConfig
-from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import Rounding
-from gradient_study.quantizers import F64, Eden, Integers, Microscaling, Nvfp4, Quantizer
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.quantizers import F64, Integers, Microscaling, Nvfp4, Quantizer
+from gradient_study.servers_averager import ServersAverager
 
 COORDINATES = 1 << 16
 WORKERS = (2, 4, 8, 17, 32)
 #: Kinds of gradients; what they are: gradients().
 KINDS = ("normal", "normal, cosine .9", "lognormal, cosine .1", "lognormal, cosine .7", "copies")
 REPETITIONS = 2
-#: What THC may take; against an alternative the most that is in its bits, so that THC's scales (0.07 bits) may be more.
-TOTAL_BITS = range(8, 17)
-#: bits, down_bits and p that total_bits does not choose, as it knows nothing of how much gradients agree.
-IF_ALIKE: tuple[dict[str, Any], ...] = (
-    {"bits": 5, "down_bits": 7},
-    {"bits": 5, "down_bits": 7, "p": 1 / 1024},
-    {"bits": 4, "down_bits": 8, "p": 1 / 1024},
-    {"bits": 6, "down_bits": 8},
-)
+#: Bits up and down of ranks that decode, and of EDEN.
+PAIRS = ((3, 3), (4, 4), (4, 5), (5, 5), (5, 6), (6, 6), (7, 7), (8, 8))
+#: The same where averaging takes most of the way up's error, as ranks agree.
+IF_ALIKE = ((4, 8), (5, 7), (6, 8))
 #: Where the parts are measured one by one.
 ABLATION = (("normal", 4), ("normal", 8), ("normal", 17), ("normal, cosine .9", 8), ("copies", 8))
 #: Coordinates of neighbouring ones that share a scale of the lognormal kinds, as a tensor's do.
@@ -62,13 +56,16 @@ def gradients(kind: str, workers: int, random: np.random.Generator, coordinates:
 
 
 class Scheme(Protocol):
-    """A way to average. bits_up, bits_down: of a coordinate, scales included."""
+    """A way to average. bits_up, bits_down: of a coordinate, scales included. unbiased: in both hops."""
 
     @property
     def bits_up(self) -> float: ...
 
     @property
     def bits_down(self) -> float: ...
+
+    @property
+    def unbiased(self) -> bool: ...
 
     def average(self, own: F64, random: np.random.Generator) -> F64:
         """Average float64[workers, coordinates]."""
@@ -77,7 +74,7 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True)
 class TwoHops:
-    """Any two quantizers. correlated: ranks round with shared numbers, shifted against each other, as THC's do.
+    """Any two quantizers. correlated: ranks round with shared numbers, shifted against each other, as THC's workers do.
 
     That is "Correlated quantization" (Suresh et al., ICML 2022), which permutes the shifts anew for each coordinate.
     """
@@ -110,14 +107,15 @@ class TwoHops:
 
 @dataclass(frozen=True)
 class Thc:
-    """What ranks do, by the package's kernels, in a first step."""
+    """What workers and servers do, by the package's kernels, in a first step."""
 
     config: ThcConfig
     workers: int
+    unbiased: bool = True
 
     @property
     def resolved(self) -> ResolvedConfig:
-        return self.config.resolve(self.workers, packed_sums=True)
+        return self.config.resolve(self.workers)
 
     @property
     def bits_up(self) -> float:
@@ -125,26 +123,42 @@ class Thc:
 
     @property
     def bits_down(self) -> float:
-        scales = 0.0 if self.resolved.down is None else 16 / SCALE_GROUP
-        return self.resolved.sum_bits + scales + 32 / self.config.rotation_block
+        return self.resolved.value_bits + 32 / self.config.rotation_block
 
     def average(self, own: F64, random: np.random.Generator) -> F64:
         seeded = self.config.model_copy(update={"seed": int(random.integers(1 << 32))})
-        averager = RanksAverager(seeded.resolve(self.workers, packed_sums=True), own.shape[1])
+        averager = ServersAverager(seeded.resolve(self.workers), own.shape[1])
         average: F64 = averager.average(torch.from_numpy(own).float()).double().numpy()
         return average
 
 
-def requantized(workers: int, **settings: Any) -> Thc:
-    """Return THC without error feedback; settings: total_bits, or bits and down_bits, and p."""
-    config = ThcConfig(error_feedback=False, rounding="stratified", **settings)
-    return Thc(config, workers)
+@dataclass(frozen=True)
+class Nearest:
+    """What ranks that decode do, by the package's kernels. eden: EDEN's in its place, with a rotation for each rank."""
+
+    up: int
+    down: int
+    eden: bool = False
+    unbiased: bool = True
+
+    @property
+    def bits_up(self) -> float:
+        return self.up + 32 / nearest_rounds.ROTATION_BLOCK
+
+    @property
+    def bits_down(self) -> float:
+        return self.down + 32 / nearest_rounds.ROTATION_BLOCK
+
+    def average(self, own: F64, random: np.random.Generator) -> F64:
+        how = nearest_rounds.eden_average if self.eden else nearest_rounds.average
+        key = Key(seed=int(random.integers(1 << 32)), tensor=1, round=0)
+        return how(list(own.astype(np.float32)), self.up, self.down, key).astype(np.float64)
 
 
-def alternatives() -> dict[str, TwoHops]:
+def alternatives() -> dict[str, Scheme]:
     """Return what THC is compared with, by name: up + down."""
     mxfp4, mxfp8 = Microscaling("e2m1"), Microscaling("e4m3")
-    found = {f"EDEN {up} + {down}": TwoHops(Eden(up), Eden(down)) for up, down in ((4, 4), (4, 8), (5, 6), (6, 6))}
+    found: dict[str, Scheme] = {f"EDEN {up} + {down}": Nearest(up, down, eden=True) for up, down in (*PAIRS, *IF_ALIKE)}
     qsgd = {bits: Integers(bits, 512, scale=np.float32) for bits in (4, 6, 8)}
     found["QSGD 4 + 8, largest of 512"] = TwoHops(qsgd[4], qsgd[8])
     found["QSGD 6 + 6, largest of 512"] = TwoHops(qsgd[6], qsgd[6])
@@ -179,57 +193,57 @@ def nmse(scheme: Scheme, kind: str, workers: int) -> float:
 
 @dataclass(frozen=True)
 class Errors:
-    """NMSE of one scheme. nmse: by kind, of as many ranks each as WORKERS says.
+    """NMSE of one scheme. pair: bits up and down that ranks that decode have against it, no more than it has.
 
-    total: of an alternative the total_bits that THC is given against it; of THC its own, None where others are given.
+    nmse: by kind, of as many workers each as WORKERS says.
     """
 
     what: str
     bits_up: float
     bits_down: float
     unbiased: bool
-    total: int | None
+    pair: tuple[int, int]
     nmse: dict[str, list[float]]
 
 
 def thc_errors() -> Iterator[Errors]:
-    """THC's: the pairs that total_bits chooses, and others that are better where gradients are alike."""
-    for total in TOTAL_BITS:
-        yield _errors(f"total_bits={total}", partial(requantized, total_bits=total), unbiased=True, total=total)
-    for settings in IF_ALIKE:
-        name = f"{settings['bits']} + {settings['down_bits']}" + (", p=1/1024" if "p" in settings else "")
-        yield _errors(name, partial(requantized, **settings), unbiased=True, total=None)
+    """THC's: ranks that decode, and workers with servers."""
+    for up, down in (*PAIRS, *IF_ALIKE):
+        yield _errors(f"ranks, {up} + {down}", Nearest(up, down), (up, down))
+    servers = [Thc(ThcConfig(bits=4), workers) for workers in WORKERS]
+    yield _errors("servers, 4 bits", servers[0], _pair(servers[0]), *servers[1:])
 
 
 def alternative_errors() -> Iterator[Errors]:
+    """Others'."""
     for name, scheme in alternatives().items():
-        total = int(scheme.bits_up + scheme.bits_down)
-        yield _errors(name, lambda _, same=scheme: same, unbiased=scheme.unbiased, total=min(total, TOTAL_BITS[-1]))
+        yield _errors(name, scheme, (scheme.up, scheme.down) if isinstance(scheme, Nearest) else _pair(scheme))
 
 
-def _errors(what: str, scheme: Callable[[int], Scheme], *, unbiased: bool, total: int | None) -> Errors:
-    """Measure a scheme, which is that of so many ranks, on all kinds."""
-    schemes = [scheme(workers) for workers in WORKERS]
-    found = {kind: [nmse(*each) for each in zip(schemes, repeat(kind), WORKERS)] for kind in KINDS}
-    return Errors(what, schemes[0].bits_up, schemes[0].bits_down, unbiased, total, found)
+def _pair(scheme: Scheme) -> tuple[int, int]:
+    """Return the most of PAIRS that is in a scheme's bits, but for scales."""
+    return max((pair for pair in PAIRS if sum(pair) <= scheme.bits_up + scheme.bits_down), key=sum)
 
 
-def ablation() -> Iterator[tuple[str, list[Thc]]]:
-    """From the paper to what ranks can do, one part after the other, each of ABLATION's workers."""
-    parts = {
-        "the paper: 4 bits, g = 30, p = 1/32": ThcConfig.paper(error_feedback=True),  # a first step has no residual
-        "+ average divided by 1 - p": ThcConfig.paper(error_feedback=False),
-        "+ table for the number of ranks": _exact_sums(rounding="independent"),
-        "+ stratified rounding": _exact_sums(rounding="stratified"),
-        "+ what is known of it subtracted": _exact_sums(rounding="stratified", subtract_rounding=True),
+def _errors(what: str, scheme: Scheme, pair: tuple[int, int], *others: Scheme) -> Errors:
+    """Measure a scheme on all kinds. others: those of more workers, where they are not the same."""
+    schemes = (scheme, *others) if others else (scheme,) * len(WORKERS)
+    found = {
+        kind: [nmse(each, kind, workers) for each, workers in zip(schemes, WORKERS, strict=True)] for kind in KINDS
     }
-    for what, config in parts.items():
+    return Errors(what, scheme.bits_up, scheme.bits_down, scheme.unbiased, pair, found)
+
+
+def ablation() -> Iterator[tuple[str, Sequence[Scheme]]]:
+    """From the paper to what ranks can do, one part after the other, each of ABLATION's workers."""
+    parts: dict[str, dict[str, Any]] = {
+        "+ average divided by 1 - p": {"granularity": 30, "p": 1 / 32, "rounding": "independent"},
+        "+ table for the number of workers": {"rounding": "independent"},
+        "+ stratified rounding": {},
+    }
+    configs = {"the paper: 4 bits, g = 30, p = 1/32": ThcConfig.paper()}  # a first step has no residual
+    configs |= {what: ThcConfig(bits=4, error_feedback=False, **settings) for what, settings in parts.items()}
+    for what, config in configs.items():
         yield what, [Thc(config, workers) for _, workers in ABLATION]
-    for total in (11, 12):
-        for what, settings in {"": {}, ", what is known subtracted": {"subtract_rounding": True}}.items():
-            schemes = [requantized(n, total_bits=total, **settings) for _, n in ABLATION]
-            yield f"stratified, sums requantized, {total} bits{what}", schemes
-
-
-def _exact_sums(**settings: Any) -> ThcConfig:
-    return ThcConfig(bits=4, down_bits=None, total_bits=None, error_feedback=False, **settings)
+    for up, down in ((4, 4), (5, 5), (6, 6)):
+        yield "ranks that decode", [Nearest(up, down)] * len(ABLATION)

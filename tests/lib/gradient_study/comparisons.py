@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import ThcConfig
 from byteps_thc.block_plan import block_ends
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.tables import LookupTable, solver
 from byteps_thc.tables.store import GRID_P
 from gradient_study.averaging import Averager, Scheme, Table, hadamard
 from gradient_study.models import Training
-from gradient_study.ranks_averager import RanksAverager
 
 #: Tables of 4 bits that byteps_thc 0.1 took for 4 workers, without and with error feedback.
 FORMER_TABLES = {False: LookupTable.solve(4, 40, 1 / 256), True: LookupTable.solve(4, 38, 1 / 64)}
@@ -80,13 +78,10 @@ def sampled(window: Window, block: int, blocks: int, length: int) -> Window:
     return Window(window.name, gradients, [slice(0, gradients[0].shape[1])])
 
 
-def normal_window(coordinates: int, length: int, workers: int, device: str, *, cosine: float = 0.0) -> Window:
-    """Standard normal vectors, independent or with that cosine between workers."""
+def normal_window(coordinates: int, length: int, workers: int, device: str) -> Window:
+    """Independent standard normal vectors."""
     random = torch.Generator(device).manual_seed(7)
     gradients = [torch.randn((workers, coordinates), generator=random, device=device) for _ in range(length)]
-    if cosine > 0:
-        common = [torch.randn(coordinates, generator=random, device=device) * cosine**0.5 for _ in range(length)]
-        gradients = [own * (1 - cosine) ** 0.5 + same for own, same in zip(gradients, common, strict=True)]
     return Window("normal", gradients, [slice(0, coordinates)])
 
 
@@ -109,23 +104,12 @@ def measure(scheme: Scheme, window: Window, *, by_tensor: bool = False, ends: bo
     coordinates = window.tensors[-1].stop
     where = block_ends((span.start, span.stop) for span in window.tensors) if ends else ()
     averager = Averager(scheme, window.tensors if by_tensor else [slice(0, coordinates)], ends=where, seed=seed)
-    return _errors(averager.average, window, scheme.error_feedback)
-
-
-def measure_ranks(config: ThcConfig, window: Window) -> Errors:
-    """Average all steps of the window as ranks do, by the package's kernels."""
-    resolved = config.resolve(len(window.gradients[0]), packed_sums=True)
-    return _errors(RanksAverager(resolved, window.tensors[-1].stop).average, window, resolved.error_feedback)
-
-
-def _errors(average: Callable[[Tensor], Tensor], window: Window, error_feedback: bool) -> Errors:
-    coordinates = window.tensors[-1].stop
     nmse, tensor_nmse = [], []
-    steps = window.gradients if error_feedback else window.gradients[WARM_UP_STEPS:]
+    steps = window.gradients if scheme.error_feedback else window.gradients[WARM_UP_STEPS:]
     for step, gradients in enumerate(steps):
         exact = gradients.mean(dim=0)
-        error, energy = (average(gradients) - exact).square(), exact.square()
-        if error_feedback and step < WARM_UP_STEPS:
+        error, energy = (averager.average(gradients) - exact).square(), exact.square()
+        if scheme.error_feedback and step < WARM_UP_STEPS:
             continue
         nmse.append(error.sum() / energy.sum())
         sums = [(error[span].sum(), energy[span].sum(), span.stop - span.start) for span in window.tensors]

@@ -1,0 +1,178 @@
+"""A piece whose codes servers or a switch add:
+
+    measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
+
+A piece is a partition of a gradient. A Transfer moves what is in brackets. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.block_plan import WHOLE, BlockPlan
+from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.pipeline.figures import PartitionFigures
+from byteps_thc.pipeline.fingerprint import Fingerprints, NormMessage
+from byteps_thc.pipeline.partitioning import even_spans
+from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, identity_of
+from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
+
+
+class PartitionCompressor(Protocol):
+    """See compressor.Compressor, which is one. Gradients and residuals are where the kernels work, all else is in host
+    memory.
+
+    Calls for different partitions may come from different threads, those for one partition in order. On a device
+    decode() may go on after the return; it is over, and its arrays may be written again, when the next encode() of the
+    partition returns.
+    """
+
+    @property
+    def config(self) -> ThcConfig:
+        """The settings."""
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """What they come to for that many workers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+
+    @property
+    def worker(self) -> int:
+        """This one's id."""
+
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition."""
+
+    def partition(
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Any, norms: F32, codes: U8
+    ) -> Any:
+        """Return a new partition. plan: of its blocks. norms, codes: to be written by measure() and encode()."""
+
+    def measure(self, partition: Any, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
+        """Begin a round; the norms are in host memory on return."""
+
+    def encode(self, partition: Any, max_norms: F32) -> U8:
+        """Write codes and residual; the codes are in host memory on return, and max_norms may be written again."""
+
+    def decode(
+        self,
+        partition: Any,
+        aggregate: U8 | U16,
+        contributions: U8 | U16,
+        out: Any,
+        *,
+        codes_per_chunk: int | None = None,
+        bfloat16: bool = False,
+    ) -> None:
+        """Write the average to `out`."""
+
+
+@dataclass(frozen=True)
+class ServerTools:
+    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU."""
+
+    compressor: PartitionCompressor
+    transport: Transport
+    fingerprints: Fingerprints
+    figures: PartitionFigures
+    clock: WorkClock
+    rollback: Rollback[Any]
+
+    @contextmanager
+    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
+        """Count the block as work, and its time as that figure."""
+        with self.clock.working():
+            start = perf_counter()
+            yield
+            self.figures.add_time(**{figure: (perf_counter() - start) * 1e3})
+
+
+class ServerPiece(Piece):
+    """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
+
+    def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Any | None) -> None:
+        compressor, coordinates, plan = tools.compressor, span.stop - span.start, extent.plan.within(span)
+        norms, padded = compressor.sizes(coordinates, plan)
+        name = extent.name(0, span)
+        self.span = span
+        self._tools = tools
+        self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
+        self._norms: F32 = np.zeros(norms, np.float32)
+        self._partition = compressor.partition(
+            name,
+            coordinates,
+            plan=plan,
+            residual=None if residual is None else residual[span],
+            norms=self._norms,
+            codes=self._transfer.codes,
+        )
+        known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
+        self._message = NormMessage(tools.fingerprints, known, norms)
+
+    def measure(self, gradient: Sequence[Any], round: int) -> None:
+        """See Piece. gradient: [row], as arrays.gradient_view takes it, or a tensor on the device of the kernels."""
+        [mine] = gradient
+        with self._tools.working("encode_ms"):
+            self._tools.compressor.measure(self._partition, mine, round=round, bfloat16=_is_bfloat16(mine))
+            self._message.write(round, self._norms)
+        self._transfer.send_norms(self._message.sent)
+
+    def encode(self) -> None:
+        """See Piece. Waits for the maximum norms."""
+        tools = self._tools
+        received = self._transfer.wait_norms()
+        if tools.rollback.active and self._partition.residual is not None:
+            tools.rollback.save(self._partition.residual)
+        with tools.working("encode_ms"):
+            max_norms = self._message.take(received)
+            tools.compressor.encode(self._partition, max_norms)
+        tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
+        self._transfer.send_codes()
+        tools.figures.encoded(self._partition)
+
+    def sum(self, then: Callable[[], object] | None = None) -> None:
+        """See Piece: the servers do it."""
+        if then is not None:
+            with self._tools.working("encode_ms"):
+                then()
+
+    def decode(self, out: Any) -> None:
+        """See Piece. Waits for the sums."""
+        tools = self._tools
+        self._transfer.wait_sums()
+        with tools.working("decode_ms"):
+            tools.compressor.decode(
+                self._partition,
+                *self._transfer.aggregate(),
+                out,
+                codes_per_chunk=tools.transport.codes_per_chunk,
+                bfloat16=_is_bfloat16(out),
+            )
+
+
+def server_pieces(tools: ServerTools, extent: Extent, residual: Any | None) -> list[PlacedPiece]:
+    """Return the pieces of gradients of one layout, for all rounds. residual: see ServerPiece."""
+    config = tools.compressor.config
+    spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block, tools.transport.servers)
+    return [
+        PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
+        for span in spans
+    ]
+
+
+def _is_bfloat16(view: Any) -> bool:
+    """gradient_view gives uint16 for bfloat16 tensors alone; a tensor says itself what it is."""
+    return isinstance(view, np.ndarray) and view.dtype == np.uint16
