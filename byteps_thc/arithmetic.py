@@ -29,7 +29,7 @@ _WORKERS = 2
 # threshold of p = 1/4 needs no logarithm, whose last bit differs between C libraries.
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
-# Given for the same reason. The blocks have 128, 132 padded to 192, and 40 padded to 64 coordinates.
+# Given for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
 _POINTS = (np.arange(8, dtype=np.float32) - 3.5) / 2
 _EDGES = (np.arange(7, dtype=np.float32) - 3) / 2
 _BLOCKS = _core.RotationBlocks(_COORDINATES, 256, np.array([128, 260], np.uint64))
