@@ -30,8 +30,8 @@ _WORKERS = 2
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
 # Given for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
-_POINTS = (np.arange(8, dtype=np.float32) - 3.5) / 2
-_EDGES = (np.arange(7, dtype=np.float32) - 3) / 2
+_POINTS = np.array([-1.75, -1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1.75], np.float32)
+_EDGES = np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], np.float32)
 _BLOCKS = _core.RotationBlocks(_COORDINATES, 256, np.array([128, 260], np.uint64))
 
 
@@ -82,7 +82,7 @@ def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashli
 def _average_among_ranks(digest: hashlib.blake2b) -> None:
     code_bytes = _core.code_bytes(_BLOCKS.padded, 3)
     codes, scales = np.zeros((_WORKERS + 1, code_bytes), np.uint8), np.zeros((_WORKERS + 1, len(_BLOCKS)), np.float32)
-    points = np.stack([_POINTS + np.float32(rank / 16) for rank in range(_WORKERS)])
+    points: F32 = np.stack([_POINTS + np.float32(rank / 16) for rank in range(_WORKERS)])
     key: dict[str, Any] = {"blocks": _BLOCKS, "seed": 1 << 40, "tensor": 5, "round": 3}
     for rank, own in enumerate(points):
         edges = _EDGES + np.float32(rank / 16)
@@ -100,5 +100,4 @@ def _average_among_ranks(digest: hashlib.blake2b) -> None:
 
 
 def _gradient() -> F32:
-    gradient: F32 = ((np.arange(_COORDINATES, dtype=np.float32) * 37) % 101 - 50) / 16
-    return gradient
+    return ((np.arange(_COORDINATES) * 37 % 101 - 50) / 16).astype(np.float32)
