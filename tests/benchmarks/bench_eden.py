@@ -5,7 +5,7 @@ drawn, or come from the GPT (1 M parameters) and the CNN (0.7 M) of bench_gradie
 a training on exact averages, one batch a rank, without the parameters that travel exactly. All rotation blocks end at
 tensors.
 
-    PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_eden.py [--json build/bench/eden.json]
+    PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_eden.py [--real] [--json build/bench/eden.json]
 """
 
 from __future__ import annotations
@@ -53,21 +53,24 @@ def cells(results: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def measured(repetitions: int, steps: int) -> Iterator[dict[str, Any]]:
-    """Print each as it comes."""
-    for gradients in itertools.chain(synthetic(max(RANKS), COORDINATES), real(max(RANKS), steps)):
-        result = result_of(gradients, repetitions)
-        print(" | ".join(cells([result])[1]), flush=True)
-        yield result
+def measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Print each as it comes. Real gradients have so many coordinates that a quarter of the repetitions is enough."""
+    drawn = () if args.real else synthetic(max(RANKS), COORDINATES)
+    for kinds, repetitions in ((drawn, args.repetitions), (real(max(RANKS), args.steps), args.repetitions // 4)):
+        for gradients in kinds:
+            result = result_of(gradients, repetitions)
+            print(" | ".join(cells([result])[1]), flush=True)
+            yield result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each average, with other signs")
+    parser.add_argument("--real", action="store_true", help="only real gradients")
     parser.add_argument("--steps", type=int, default=60, help="of training")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    results = list(measured(args.repetitions, args.steps))
+    results = list(measured(args))
     every = [one for result in results for one in result["errors"]]
     noise, tensor = (max(one[key] for one in every) for key in ("noise", "tensor"))
     missed = sum(not one["met"] for one in every)

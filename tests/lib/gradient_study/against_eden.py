@@ -78,7 +78,7 @@ def synthetic(ranks: int, coordinates: int) -> Iterator[Gradients]:
     @lru_cache(maxsize=CACHED)
     def drawn(kind: str, repetition: int) -> F32:
         random = np.random.default_rng([repetition, ranks])
-        own = random.standard_normal((ranks, coordinates))
+        own = np.asarray(random.standard_normal((ranks, coordinates)))
         if kind == "lognormal":
             own *= np.exp(random.standard_normal(coordinates))
         elif kind == "cosine .9":
