@@ -66,7 +66,7 @@ class Gradients:
     def _squares(self, ranks: int, bits: int, repetition: int, blocks: _core.RotationBlocks) -> list[list[float]]:
         """[own error, EDEN's, energy][tensor]."""
         gradients = list(self.draw(repetition)[:ranks])
-        exact, key = np.mean(gradients, axis=0, dtype=np.float64), Key(repetition, 1, 2)
+        exact, key = np.asarray(np.mean(gradients, axis=0, dtype=np.float64)), Key(repetition, 1, 2)
         own = rounds.average(gradients, bits, bits, key, blocks) - exact
         edens = rounds.eden_average(gradients, bits, bits, key, blocks) - exact
         return [[float(np.square(x[span]).sum()) for span in self.tensors] for x in (own, edens, exact)]
