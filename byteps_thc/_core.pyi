@@ -121,21 +121,19 @@ def encode(
     domain: int,
     phase: int,
     keep_error: bool,
-    known: F32 | None = None,
     ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> int:
     """codes[code_bytes(P, bits)] = gradient + residual, rotated, clamped to +-threshold * max_norms[block], quantized.
 
-    keep_error: residual[n] becomes what was lost, rotated back; else it is only read, and may be None. known: float32
-    [2, 16], KnownErrors.own: what decode() takes back is not kept. Returns the number of clamped coordinates. Blocks
-    with a zero max norm get the middle codes; blocks with a non-finite max norm get code 0 and a zero error (the caller
-    decides what to do with them).
+    keep_error: residual[n] becomes what was lost, rotated back; else it is only read, and may be None. Returns the
+    number of clamped coordinates. Blocks with a zero max norm get the middle codes; blocks with a non-finite max norm
+    get code 0 and a zero error (the caller decides what to do with them).
     """
 
 def decode(
     aggregate: U8 | U16,
-    contributions: U8 | U16 | None,
+    contributions: U8 | U16,
     max_norms: F32,
     out: Gradient,
     *,
@@ -147,20 +145,13 @@ def decode(
     seed: int,
     tensor: int,
     round: int,
-    scales: F32 | None = None,
-    known: F32 | None = None,
-    workers: int = 0,
-    domain: int = 0,
     ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> None:
     """out[n] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block], rotated back.
 
     Before it is rotated back: 0 where a chunk has no contributions, or the max norm is zero; NaN where the max norm is
-    not finite. scales: of requantized sums, in the place of contributions: float32, of every 256 of the P coordinates,
-    out = (aggregate * 2/g - 1) * threshold * max_norm[block] * scale[group], g being that of the table of those codes.
-    known: float32[2, 16], KnownErrors.sum, of rounding bits of `domain`: subtracted from the sums of chunks
-    with `workers` contributions.
+    not finite.
     """
 
 def encode_nearest(
@@ -230,69 +221,6 @@ def lookup_sum(
     pool: ThreadPool | None = None,
 ) -> None:
     """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
-
-def requantize(
-    sums: U8 | U16,
-    codes: U8,
-    scales: U16,
-    *,
-    first: int,
-    workers: int,
-    granularity: int,
-    values: U16,
-    bits: int,
-    seed: int,
-    tensor: int,
-    round: int,
-    known: F32 | None = None,
-    domain: int = 0,
-    pool: ThreadPool | None = None,
-) -> None:
-    """codes[code_bytes(len(sums), bits)] = sums, centered and quantized anew with the table `values`, without bias.
-
-    sums: of `workers` workers and a table of that granularity, a multiple of 64; first: the coordinate of the partition
-    that they begin with, a multiple of 256. scales: bfloat16 bits, of every 256 sums the largest |2 sum - granularity *
-    workers|, rounded up; the codes stand for points between -scale and scale. known: float32[2, 16], KnownErrors.sum,
-    of rounding bits of `domain`: subtracted from the sums first.
-    """
-
-def keep_loss(
-    sums: U8 | U16,
-    codes: U8,
-    scales: U16,
-    max_norms: F32,
-    residual: Residual,
-    *,
-    first: int,
-    workers: int,
-    granularity: int,
-    values: U16,
-    bits: int,
-    rotation_block: int,
-    threshold: float,
-    seed: int,
-    tensor: int,
-    round: int,
-    known: F32 | None = None,
-    domain: int = 0,
-    ends: U64 | None = None,
-    pool: ThreadPool | None = None,
-) -> None:
-    """residual[n] += `workers` times the average that sums stand for less that of codes and scales, rotated back.
-
-    sums .. bits, known, domain: of requantize(), which has written codes and scales; values up to 255. max_norms ..
-    round: of decode(). Where all of them lie: the n coordinates of the partition. Nothing is added in blocks whose max
-    norm is not finite.
-    """
-
-def pack(numbers: U8 | U16, packed: U8, *, bits: int, pool: ThreadPool | None = None) -> None:
-    """packed = numbers as a bit stream, most significant bit first; zeros fill the last byte.
-
-    bits: of each number; 1 .. 8 for uint8, 1 .. 16 for uint16.
-    """
-
-def unpack(packed: U8, numbers: U8 | U16, *, bits: int, pool: ThreadPool | None = None) -> None:
-    """Inverse of pack."""
 
 def instruction_sets() -> list[str]:
     """Instruction sets compiled in and supported here, best first."""

@@ -25,8 +25,6 @@ from typing import Literal, NamedTuple
 
 RoundingMode = Literal["stratified", "independent"]
 
-#: of the rank that requantizes sums; its coordinates are others than those of other ranks
-REQUANTIZE_DOMAIN = 0xFFFFFFFF
 #: of the signs of averages, where ranks decode each other's codes; kDownSignDomain of philox.h
 DOWN_SIGN_DOMAIN = 0xFFFFFFFE
 _FIRST_DOMAIN = 1  # 0 is that of the signs

@@ -243,6 +243,15 @@ def accuracy_section() -> list[str]:
     return [*lines, ""]
 
 
+def eden_section() -> list[str]:
+    """Ranks that decode each other's codes, against EDEN."""
+    result = result_of("bench_eden.py", "eden")
+    lines = ["### Error over EDEN's", "", f"`PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_eden.py`", ""]
+    heading, *rows = result["cells"]
+    lines += [table_line(heading), "| --- | ---: | ---: |" + " --- |" * (len(heading) - 3)]
+    return [*lines, *map(table_line, rows), "", result["summary"], ""]
+
+
 def table_line(cells: list[str]) -> str:
     """One line of a table."""
     return f"| {' | '.join(cells)} |"
@@ -347,6 +356,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "ddp_loss": ddp_loss_section,
     "synchronization": synchronization_section,
     "gradients": gradients_section,
+    "eden": eden_section,
     "accuracy": accuracy_section,
     "feedback": feedback_section,
     "embeddings": embeddings_section,

@@ -107,21 +107,22 @@ class NearestBatch:
     ) -> None:
         """Note where values that travel exactly are, in words of messages and in the gradient."""
         device = self._state.device
-        columns = torch.tensor([column for start, stop in exact for column in range(start, stop)], dtype=torch.int64)
-        index = (torch.arange(rows).unsqueeze(1) * self._columns + columns).view(-1)
+        within = [column for start, stop in exact for column in range(start, stop)]
+        columns = torch.tensor(within, dtype=torch.int64, device="cpu")
+        index = (torch.arange(rows, device="cpu").unsqueeze(1) * self._columns + columns).view(-1)
         counts = [shard.exact.stop - shard.exact.start for shard in shards]
 
         def places(layout: Layout) -> Tensor:
             each = [
-                torch.arange(count) + (owner * layout.size_bytes + layout.exact_at) // 4
+                torch.arange(count, device="cpu") + (owner * layout.size_bytes + layout.exact_at) // 4
                 for owner, count in enumerate(counts)
             ]
             return torch.cat(each)
 
-        order = torch.cat([torch.arange(shard.exact.start, shard.exact.stop) for shard in shards])
+        order = torch.cat([torch.arange(shard.exact.start, shard.exact.stop, device="cpu") for shard in shards])
         self._exact_index = index[order].to(device)
         self._exact_sent = places(self._up).to(device)
-        self._exact_own = (torch.arange(counts[rank]) + self._up.exact_at // 4).to(device)
+        self._exact_own = (torch.arange(counts[rank], device="cpu") + self._up.exact_at // 4).to(device)
         if stays:
             self._exact_decoded, self._exact_out = self._exact_own, columns.to(device)
         else:

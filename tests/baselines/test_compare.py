@@ -28,7 +28,7 @@ SCHEMES = {
     "fp16": Fp16(),
     "bf16": Bf16(),
     "THC": ThcConfig(),
-    "Uniform THC": ThcConfig.uniform(),
+    "THC 4+8": ThcConfig(bits=4, down_bits=8),
     "TopK 10%": TopK(ratio=0.1),
     "TopK 1%": TopK(ratio=0.01),
     "DGC 10%": Dgc(ratio=0.1),
@@ -57,8 +57,8 @@ def test_bits_per_coordinate_that_a_worker_sends_up(rows: dict[str, Comparison])
         "fp32": 32,
         "fp16": 16,
         "bf16": 16,
-        "THC": 5 + 32 / 8192,
-        "Uniform THC": 4 + 32 / 8192,
+        "THC": 5 + 32 / 1024 + 4 * 128 / SIZE,
+        "THC 4+8": 4 + 32 / 1024 + 4 * 128 / SIZE,
         "TopK 10%": 6.4,
         "TopK 1%": 0.64,
         "DGC 10%": 6.4,
@@ -70,11 +70,12 @@ def test_bits_per_coordinate_that_a_worker_sends_up(rows: dict[str, Comparison])
 
 
 def test_bits_per_coordinate_that_a_rank_sends(rows: dict[str, Comparison]) -> None:
-    """Rings and THC send (n - 1) / n of the volume; an all-gather, and THC's norms, n - 1 times the payload."""
+    """Rings and THC send (n - 1) / n of the volume; an all-gather n - 1 times the payload."""
     expected = {
         "fp32": 2 * 32 * 3 / 4,
         "bf16": 2 * 16 * 3 / 4,
-        "THC": (5 + 6 + 16 / 256) * 3 / 4 + 3 * 32 / 8192,  # a scale for 256 requantized sums
+        "THC": 2 * (5 + 32 / 1024 + 4 * 128 / SIZE) * 3 / 4,  # with scales and headers
+        "THC 4+8": (4 + 8 + 2 * (32 / 1024 + 4 * 128 / SIZE)) * 3 / 4,
         "TopK 1%": 3 * 0.64,
         "TernGrad": 3 * 2,
         "QSGD 4": 3 * (4 + 32 / 512),
@@ -85,7 +86,7 @@ def test_bits_per_coordinate_that_a_rank_sends(rows: dict[str, Comparison]) -> N
 
 def test_errors_are_in_the_papers_order(rows: dict[str, Comparison]) -> None:
     """Section 2 and figure 2: TernGrad far above TopK 10%, and THC far below both."""
-    order = ["fp32", "fp16", "bf16", "THC", "Uniform THC", "TopK 10%", "TernGrad"]
+    order = ["fp32", "fp16", "bf16", "THC", "THC 4+8", "TopK 10%", "TernGrad"]
     nmse = [rows[name].nmse for name in order]
     assert nmse == sorted(nmse)
     assert rows["TernGrad"].nmse > 5 * rows["TopK 10%"].nmse

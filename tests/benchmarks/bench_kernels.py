@@ -4,6 +4,8 @@ Codes have four bits unless a row says otherwise; those of five and six bits are
 
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
 partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
+Gradients, averages, copies and codes of ranks have huge pages, where Linux has any left: with pages of 4 KiB in
+fragmented memory, page walks add a tenth to encoding and decoding beyond the cache, and to memcpy.
 
     python tests/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import mmap
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +31,7 @@ from byteps_thc.tables.points import Points, lloyd_max, staggered
 COORDINATES = 1 << 20
 BLOCK = 8192
 STREAM_PARTITIONS = 64
+HUGE_PAGE = 2 << 20
 LARGE = 25 << 20
 TABLE = LookupTable.paper()
 #: Tables of more bits, and how many times as long as with four bits encoding may take.
@@ -42,18 +46,29 @@ NEAREST_DECODE = 1.1
 NEAREST_RANKS = 4
 
 
+def with_huge_pages(values: np.ndarray) -> np.ndarray:
+    """Copy to memory of huge pages."""
+    memory = mmap.mmap(-1, values.nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)
+    begin = -array.ctypes.data % HUGE_PAGE
+    copy = array[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[:] = values
+    return copy
+
+
 class Buffers:
     """One partition's arrays, and the threads that work on them."""
 
     def __init__(self, rng: np.random.Generator, coordinates: int = COORDINATES) -> None:
         self.pool: _core.ThreadPool | None = None
-        self.gradient = rng.standard_normal(coordinates, np.float32)
-        self.copy = np.zeros_like(self.gradient)
-        self.residual = np.zeros(coordinates, np.float32)
+        self.gradient = with_huge_pages(rng.standard_normal(coordinates, np.float32))
+        self.copy = with_huge_pages(np.zeros(coordinates, np.float32))
+        self.residual = with_huge_pages(np.zeros(coordinates, np.float32))
         self.half_residual = np.zeros(coordinates, np.uint16)
         self.norms = np.zeros(coordinates // BLOCK, np.float32)
         self.aggregate = np.zeros(coordinates, np.uint8)
-        self.average = np.zeros(coordinates, np.float32)
+        self.average = with_huge_pages(np.zeros(coordinates, np.float32))
         self.contributions = np.ones(coordinates // 1024, np.uint8)
         self.use(TABLE)
 
@@ -113,7 +128,7 @@ class NearestBuffers:
         self.gradient, self.average = gradient, average
         self.points: Points = lloyd_max(bits)
         self.blocks = _core.RotationBlocks(gradient.size, BLOCK)
-        self.codes = np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8)
+        self.codes = with_huge_pages(np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8))
         self.scales = np.zeros((1, len(self.blocks)), np.float32)
         self.shard = self.blocks.part(0, len(self.blocks) // NEAREST_RANKS)
         self.down = np.zeros_like(self.codes[0]), np.zeros_like(self.scales[0])

@@ -119,12 +119,19 @@ EARLIER_CONFIG = {
     **{"rotation_block": 256, "partition_bytes": 4 << 20, "error_feedback": True, "seed": 0, "rounding": "stratified"},
     **{"subtract_rounding": False, "adaptive_clamp": False, "codes_per_packet": "auto"},
 }
-#: States that somebody else has saved, for one without residuals.
-OF_OTHERS: dict[str, Callable[[State], Any]] = {
-    "earlier version": lambda state: sealed(state | {"config": EARLIER_CONFIG, "residuals": {"w": torch.zeros(5)}}),
-    "earlier settings": lambda state: sealed(state | {"config": EARLIER_CONFIG}),
-    "other bits": lambda state: sealed(state | {"config": state["config"] | {"bits": 3}}),
-}
+
+
+def of_others(sizes: dict[str, int]) -> dict[str, Callable[[State], Any]]:
+    """States that somebody else has saved, for one without residuals. sizes: of the parameters."""
+    residuals = {name: torch.ones(size) for name, size in sizes.items()}
+    return {
+        "earlier version": lambda state: sealed(state | {"config": EARLIER_CONFIG, "residuals": residuals}),
+        "earlier version without residuals": lambda state: sealed(state | {"config": EARLIER_CONFIG, "residuals": {}}),
+        "earlier settings": lambda state: sealed(state | {"config": EARLIER_CONFIG}),
+        "other bits": lambda state: sealed(state | {"config": state["config"] | {"bits": 3}}),
+    }
+
+
 DAMAGES: dict[str, Callable[[State], Any]] = {
     "empty": lambda _: {},
     "none": lambda _: None,
@@ -163,7 +170,8 @@ def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str
     step()
     before = handle.state_dict()
     report: dict[str, Any] = {}
-    for name, damage in (DAMAGES | (OF_RESIDUALS if "residuals" in saved else OF_OTHERS)).items():
+    others = OF_RESIDUALS if "residuals" in saved else of_others(dict(handle.parameter_sizes or {}))
+    for name, damage in (DAMAGES | others).items():
         try:
             handle.load_state_dict(damage(saved))
             error = ""

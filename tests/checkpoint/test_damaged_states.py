@@ -28,7 +28,8 @@ WORDS = {
     "loss scale nan": "loss_scale is nan",
     "unknown name": "'stranger', which is unknown here",
     "earlier version": "it has residuals, and nothing is kept here",
-    "earlier settings": "its config has down_bits 6, here 5; granularity 'auto', here missing; p 'auto', here missing",
+    "earlier version without residuals": "it has residuals, and nothing is kept here",
+    "earlier settings": "granularity 'auto', here missing; p 'auto', here missing; uniform_table False, here missing",
     "other bits": "its config has bits 3, here 5: use the same settings",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import types
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import _core_test as core
 import numpy as np
@@ -12,21 +13,23 @@ import pytest
 
 from byteps_thc import Compressor, ConfigurationError, ThcConfig, _comm, _core
 from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
+from byteps_thc.arrays import everybody
 from byteps_thc.block_plan import BlockPlan, RowSpan
 from byteps_thc.built import check_arithmetic
-from byteps_thc.compressor import received_by_all
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.fingerprint import Fingerprints
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.points import POINT_BITS, lloyd_max
 from byteps_thc.transport.byteps.comparison import require_same_arithmetic
 from byteps_thc.transport.handshake import require_equal, with_arithmetic
 from byteps_thc.wire.layout import ARITHMETIC
 
 #: The number of the arithmetic, and digests of codes and averages. Whoever changes a digest bumps the number, too.
 GOLDEN = {
-    "arithmetic": 1,
-    "small": "5f3d4954fa12a7ccf52d2c5b7a277fd0",
-    "large": "7fd779d7a6ccb6932f52b709d3bb4849",
+    "arithmetic": 2,
+    "small": "b2b80fe9e54c24f1e8ff310545b3ed21",
+    "large": "b5a08ce3130e4d6e3840c0706f1bfcb3",
 }
 
 
@@ -41,8 +44,7 @@ def large_digest() -> str:
         table = LookupTable(bits, granularity, p=0.25, values=values[bits], cost=0.0)
         rounding = "independent" if bits == 2 else "stratified"
         config = ThcConfig(rotation_block=block, error_feedback=True, seed=bits, rounding=rounding)
-        down = LookupTable(6, 63, p=0.25, values=tuple(range(64)), cost=0.0) if block == 256 else None
-        resolved = ResolvedConfig(config, 3, table, value_bits=16, down=down)
+        resolved = ResolvedConfig(config, 3, table, value_bits=16)
         compressor = Compressor(resolved, workers=3, worker=2, threads=1)
         plan = BlockPlan((128, 4096), (RowSpan(5000, 8000, 50),) if block == 8192 else ())
         partition = compressor.partition("golden", 9000, plan=plan)
@@ -54,10 +56,33 @@ def large_digest() -> str:
             for worker in range(3):
                 _core.lookup_sum(codes, table.array, sums, bits=bits, add=worker > 0)
             average = np.zeros(9000, np.float32)
-            compressor.decode(partition, *received_by_all(compressor, partition, sums), average)
+            compressor.decode(partition, sums, everybody(3), average)
             for bits_of in (codes, average):
                 digest.update(bits_of.tobytes())
+    for bits in POINT_BITS:
+        digest.update(averages_among_ranks(bits, random))
     return digest.hexdigest()
+
+
+def averages_among_ranks(bits: int, random: np.random.Generator) -> bytes:
+    """Messages of a rank and of an owner, and averages. Points are committed: others would depend on a C library."""
+    up, down = lloyd_max(bits), lloyd_max(9 - bits)
+    blocks = _core.RotationBlocks(9000, 64 << bits, np.array([100, 4096, 4100], np.uint64))
+    dtype = np.float16 if bits % 2 else np.float32
+    codes = np.zeros((3, core.code_bytes(blocks.padded, bits)), np.uint8)
+    scales = np.zeros((3, len(blocks)), np.float32)
+    own, own_scales = np.zeros((1, core.code_bytes(blocks.padded, down.bits)), np.uint8), np.zeros_like(scales[:1])
+    average = np.zeros(9000, dtype)
+    key: dict[str, Any] = {"blocks": blocks, "seed": bits, "tensor": 7, "round": bits}
+    for rank in range(3):
+        gradient = random.integers(-500, 500, 9000).astype(dtype) / 8
+        core.encode_nearest(gradient, codes[rank], scales[rank], edges=up.edges, points=up.points, **key)
+    points = np.stack([up.points] * 3)
+    core.recode_nearest(
+        codes, scales, own[0], own_scales[0], points=points, down_edges=down.edges, down_points=down.points, **key
+    )
+    core.decode_nearest(own, own_scales, average, points=down.points[np.newaxis], down=True, **key)
+    return b"".join(bits_of.tobytes() for bits_of in (codes, scales, own, own_scales, average))
 
 
 @pytest.fixture(params=core.instruction_sets())
@@ -124,7 +149,7 @@ def test_processes_of_byteps_are_named() -> None:
 
 
 def test_fingerprints_of_another_version_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved = ThcConfig().resolve(workers=2)
-    known = Fingerprints(resolved, 0).of(["weight"], 1000, "weight")
-    monkeypatch.setattr("byteps_thc.pipeline.fingerprint.arithmetic_version", lambda: 2 << DIGEST_BITS)
-    assert Fingerprints(resolved, 0).of(["weight"], 1000, "weight").hash != known.hash
+    identity = RankSettings.of(ThcConfig(), 2).identity
+    known = Fingerprints(identity, 0).of(["weight"], 1000, "weight")
+    monkeypatch.setattr("byteps_thc.pipeline.fingerprint.arithmetic_version", lambda: 3 << DIGEST_BITS)
+    assert Fingerprints(identity, 0).of(["weight"], 1000, "weight").hash != known.hash

@@ -28,24 +28,11 @@ def test_default_is_the_automatic_choice(workers):
 
 
 @pytest.mark.parametrize(
-    ("bits", "granularity", "workers", "sum_bits"),
-    [(4, 15, 1, 4), (4, 15, 4, 6), (4, 17, 4, 7), (4, 15, 17, 8), (4, 15, 18, 9), (1, 1, 2, 2), (4, 300, 64, 15)],
-)
-def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, workers, sum_bits):
-    assert ThcConfig(bits=bits, granularity=granularity).resolve(workers).sum_bits == sum_bits
-
-
-@pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
-        ({"down_bits": 3}, r"down_bits: .*'auto'"),
-        ({"total_bits": 7}, "total_bits: .*greater than or equal to 8"),
-        ({"total_bits": 17}, "total_bits: .*less than or equal to 16"),
-        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave them and uniform_table out"),
-        ({"total_bits": 11, "down_bits": 6}, "total_bits=11 chooses bits and down_bits"),
-        ({"total_bits": 11, "down_bits": None}, "total_bits=11 chooses bits and down_bits"),
-        ({"total_bits": 11, "uniform_table": True}, "total_bits=11 chooses bits and down_bits"),
+        ({"down_bits": 9}, "down_bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"total_bits": 11}, "total_bits: ThcConfig has no such setting"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
@@ -107,7 +94,6 @@ def test_config_is_frozen_and_round_trips():
     for each in (
         config,
         ThcConfig(),
-        ThcConfig(total_bits=11),
         ThcConfig(bits=5, down_bits=6),
         ThcConfig(error_feedback=True),
     ):
@@ -119,16 +105,14 @@ def test_config_is_frozen_and_round_trips():
 def test_error_feedback_is_off_unless_asked_for():
     """As trainings say, with all bits (docs/benchmarks.md); the paper's setting has it."""
     for bits in range(1, 9):
-        for packed_sums in (True, False):
-            resolved = {
-                setting: ThcConfig(bits=bits, error_feedback=setting).resolve(4, packed_sums=packed_sums)
-                for setting in ("auto", True, False)
-            }
-            assert [each.error_feedback for each in resolved.values()] == [False, True, False]
-            assert [each.settings["error_feedback"] for each in resolved.values()] == [False, True, False]
-            assert resolved["auto"].table == resolved[False].table
-            # Workers that have it would decode another average than those that do not: they are refused.
-            assert resolved["auto"].shared_hash == resolved[False].shared_hash != resolved[True].shared_hash
+        resolved = {
+            setting: ThcConfig(bits=bits, error_feedback=setting).resolve(4) for setting in ("auto", True, False)
+        }
+        assert [each.error_feedback for each in resolved.values()] == [False, True, False]
+        assert [each.settings["error_feedback"] for each in resolved.values()] == [False, True, False]
+        assert resolved["auto"].table == resolved[False].table
+        # Workers that have it would decode another average than those that do not: they are refused.
+        assert resolved["auto"].shared_hash == resolved[False].shared_hash != resolved[True].shared_hash
     assert ThcConfig().error_feedback == "auto"
     assert ThcConfig.paper().resolve(4).error_feedback
     assert not ThcConfig.paper(error_feedback="auto").resolve(4).error_feedback
@@ -159,12 +143,14 @@ def test_keywords_win_and_one_line_says_what_of_the_variable_was_not_used(monkey
 
 
 def test_what_cannot_be_beside_keywords_is_not_used(monkeypatch, caplog):
-    monkeypatch.setenv("THC_CONFIG", "total_bits=11,seed=8")
+    monkeypatch.setenv("THC_CONFIG", "granularity=30,seed=8")
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        assert ThcConfig.from_environment().total_bits == 11
+        assert ThcConfig.from_environment().granularity == 30
         assert not caplog.messages
-        assert ThcConfig.from_environment(bits=4) == ThcConfig(bits=4, seed=8)
-    assert caplog.messages == ["THC_CONFIG: not used: total_bits=11; the program gives bits=4, which goes first"]
+        assert ThcConfig.from_environment(uniform_table=True) == ThcConfig(uniform_table=True, seed=8)
+    assert caplog.messages == [
+        "THC_CONFIG: not used: granularity=30; the program gives uniform_table=True, which goes first"
+    ]
     with pytest.raises(ConfigurationError, match=r"^p: ") as raised:
         ThcConfig.from_environment(p=2)
     assert "THC_CONFIG" not in str(raised.value)
@@ -199,9 +185,9 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
         ("bits=4,bits=3", "bits is there twice"),
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),
-        ("totalbits=11", r"totalbits: there is no such setting, did you mean total_bits or .*\?$"),
+        ("downbits=5", r"downbits: there is no such setting, did you mean down_bits or .*\?$"),
         ("absent.toml", "No such file"),
-        ("total_bits=11,bits=4", r"or total_bits \(THC_CONFIG says total_bits, bits\)"),
+        ("granularity=30,uniform_table=1", r"not 30 \(THC_CONFIG says granularity, uniform_table\)"),
     ],
 )
 def test_mistakes_in_the_environment_are_named(monkeypatch, text, reason):

@@ -23,10 +23,8 @@ def relative(error, of):
     return float(np.sqrt(np.dot(error, error) / np.dot(of, of)))
 
 
-@pytest.mark.parametrize("subtract_rounding", [False, True])
-def test_what_is_kept_is_the_float32_error_rounded_to_nearest_even(workers_of, subtract_rounding):
-    settings = {"subtract_rounding": subtract_rounding}
-    workers = [workers_of(config(kind, **settings), 2) for kind in KINDS]
+def test_what_is_kept_is_the_float32_error_rounded_to_nearest_even(workers_of):
+    workers = [workers_of(config(kind), 2) for kind in KINDS]
     wide, half = (of_kind.encode([normal(0), normal(1)])[1].residual for of_kind in workers)
     assert half.dtype == np.uint16
     np.testing.assert_array_equal(half, rounded(wide, "bfloat16"))

@@ -7,7 +7,6 @@
 #include "csrc/naive/twins.h"
 #include "thc/lookup_sum.h"
 #include "thc/quantization.h"
-#include "thc/requantize.h"
 #include "thc/rotation.h"
 
 namespace thc::testing {
@@ -71,66 +70,6 @@ TEST_P(Decode, EqualsNaive) {
           }
         }
       }
-    }
-  }
-}
-
-TEST_P(Decode, EqualsNaiveForRequantizedSums) {
-  for (const std::size_t size : kSizes) {
-    for (const std::size_t block : {64UL, 256UL, 1024UL, 8192UL}) {
-      SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
-      const BlockLayout layout(size, block);
-      RandomAggregate aggregate(layout, 8, 64, size % 3, Loss::kNone);
-      const std::vector<float> scales = random_norms(scale_groups(layout.padded()));
-      aggregate.view.contributions = {};
-      aggregate.view.scales = scales.data();
-      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-        Misaligned<float> out(size, 1);
-        kernels.decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
-        return bits_of(out.values());
-      });
-    }
-  }
-}
-
-TEST_P(Decode, EqualsNaiveWhereErrorsAreKnown) {
-  const KnownError known = uneven_known_error();
-  for (const std::size_t size : {65UL, 1000UL, 21000UL}) {
-    for (const std::size_t block : {64UL, 1024UL, 8192UL}) {
-      for (const unsigned value_bits : {8U, 16U}) {
-        for (const Loss loss : {Loss::kNone, Loss::kSome}) {
-          SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
-          const BlockLayout layout(size, block);
-          RandomAggregate aggregate(layout, value_bits, 192, size % 3, loss);
-          aggregate.view.known = &known;
-          aggregate.view.workers = 3;
-          aggregate.view.domain = 1;
-          expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-            Misaligned<float> out(size, 1);
-            kernels.decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
-            return bits_of(out.values());
-          });
-        }
-      }
-    }
-  }
-}
-
-/// A chunk that a worker is missing from has the average that it has without.
-TEST_P(Decode, OnlySumsOfAllWorkersHaveKnownErrors) {
-  use_instruction_set(GetParam());
-  const KnownError known = uneven_known_error();
-  const BlockLayout layout(1024, 64);
-  for (const unsigned workers : {2U, 3U}) {
-    RandomAggregate aggregate(layout, 8, 64, 0);  // chunk i has i % 5 contributions
-    std::vector<float> plain(layout.coordinates());
-    std::vector<float> corrected(layout.coordinates());
-    decode(aggregate.view, layout, kKey, {plain.data(), FloatFormat::kFp32});
-    aggregate.view.known = &known;
-    aggregate.view.workers = workers;
-    decode(aggregate.view, layout, kKey, {corrected.data(), FloatFormat::kFp32});
-    for (std::size_t j = 0; j < plain.size(); ++j) {
-      ASSERT_EQ(plain[j] != corrected[j], j / 64 % 5 == workers) << "coordinate " << j;
     }
   }
 }

@@ -13,7 +13,6 @@
 
 #include "csrc/use_instruction_set.h"
 #include "thc/block_layout.h"
-#include "thc/known_error.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
 
@@ -105,16 +104,6 @@ inline LookupTable uneven_table(unsigned bits, unsigned stretch = 1) {
     values[i] = static_cast<std::uint16_t>(values[i - 1] + (1 + i % 3) * stretch);
   }
   return {bits, values};
-}
-
-/// Another line on each piece.
-inline KnownError uneven_known_error() {
-  KnownError known{};
-  for (std::size_t i = 0; i < KnownError::kPieces; ++i) {
-    known.offset[i] = 0.3F * static_cast<float>(i) - 2.0F;
-    known.slope[i] = 1e-5F * static_cast<float>(i) - 4e-5F;
-  }
-  return known;
 }
 
 /// Test parameter: an instruction set; the best one is selected again afterwards.

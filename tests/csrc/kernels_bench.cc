@@ -71,24 +71,15 @@ struct Partition {
     rotate_gradient();
     quantize_rotated(keep_error);
   }
-  void encode_less_known() {
-    rotate_gradient();
-    QuantizeOptions options{kThreshold, kKey, {1, 0x8000}, true};
-    options.known = &known;
-    quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
-  }
   template <typename Sum>
   void add_up(Accumulate mode, std::vector<Sum>& to) {
     lookup_sum(codes.data(), layout.padded(), table, mode, to.data());
   }
   void unpack_codes() { unpack(codes.data(), layout.padded(), table.bits(), unpacked.data()); }
   void pack_codes() { pack(unpacked.data(), layout.padded(), table.bits(), codes.data()); }
-  void decode_sums(bool subtract) {
-    Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
-                        table.granularity(), kThreshold, norms.data()};
-    aggregate.known = subtract ? &known : nullptr;
-    aggregate.workers = 1;
-    aggregate.domain = 1;
+  void decode_sums() {
+    const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
+                              table.granularity(), kThreshold, norms.data()};
     decode(aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
   }
 
@@ -103,7 +94,6 @@ struct Partition {
   std::vector<std::uint16_t> wide_sums;
   std::vector<std::uint8_t> contributions;
   std::vector<float> average;
-  KnownError known{};
 };
 
 void bench_memcpy(benchmark::State& state) {
@@ -146,12 +136,10 @@ void add_codes(Partition& partition, const std::string& set) {
   add("quantize_keep_error" + table, set, [&] { partition.quantize_rotated(true); });
   add("encode" + table, set, [&] { partition.encode(false); });
   add("encode_keep_error" + table, set, [&] { partition.encode(true); });
-  add("encode_less_known_error" + table, set, [&] { partition.encode_less_known(); });
-  add("decode" + table, set, [&] { partition.decode_sums(false); });
-  add("decode_less_known_error" + table, set, [&] { partition.decode_sums(true); });
+  add("decode" + table, set, [&] { partition.decode_sums(); });
   add("decode_codes" + table, set, [&] {
     partition.add_up(Accumulate::kWrite, partition.sums);
-    partition.decode_sums(false);
+    partition.decode_sums();
   });
   add("lookup_sum_8" + table, set, [&] { partition.add_up(Accumulate::kAdd, partition.sums); });
   add("lookup_sum_16" + table, set, [&] { partition.add_up(Accumulate::kAdd, partition.wide_sums); });

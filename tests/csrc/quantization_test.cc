@@ -21,12 +21,11 @@ using Quantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint32_
 
 Quantized run_quantize(const Kernels& kernels, const std::vector<float>& x, const std::vector<float>& max_norms,
                        const BlockLayout& layout, const LookupTable& table, bool keep_error,
-                       std::size_t misalignment = 0, const KnownError* known = nullptr) {
+                       std::size_t misalignment = 0) {
   Misaligned<float> rotated(x, misalignment);
   Misaligned<float> norms(max_norms, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(layout.padded(), table.bits()), misalignment);
-  QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
-  options.known = known;
+  const QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
   const std::size_t clamped = kernels.quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
   return {codes.values(), bits_of(rotated.values()), clamped};
 }
@@ -46,22 +45,6 @@ TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
           return run_quantize(kernels, x, norms, layout, table, size % 2 == 0, size % 5);
         });
       }
-    }
-  }
-}
-
-TEST_P(Quantization, EqualsNaiveWhereErrorsAreKnown) {
-  const KnownError known = uneven_known_error();
-  for (const unsigned bits : {2U, 4U, 8U}) {
-    for (const LookupTable& table : {identity_table(bits), uneven_table(bits, 40)}) {
-      const BlockLayout layout(1000, 256);
-      const std::vector<float> x = normal_floats(layout.padded());
-      const std::vector<float> norms(layout.blocks(), 0.9F);
-      expect_same<Quantized>(
-          [&](const Kernels& kernels) { return run_quantize(kernels, x, norms, layout, table, true, 1, &known); });
-      EXPECT_EQ(std::get<0>(run_quantize(kVector, x, norms, layout, table, true, 1, &known)),
-                std::get<0>(run_quantize(kVector, x, norms, layout, table, true, 1)))
-          << "other codes";
     }
   }
 }

@@ -24,11 +24,6 @@ struct Results {
   std::size_t clamped;
   std::vector<std::uint8_t> sums;
   std::vector<std::uint32_t> average;
-  std::vector<std::uint8_t> packed;
-  std::vector<std::uint8_t> unpacked;
-  std::vector<std::uint8_t> requantized;
-  std::vector<std::uint16_t> scales;
-  std::vector<std::uint32_t> of_requantized;
   bool operator==(const Results&) const = default;
 };
 
@@ -43,8 +38,6 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
   std::vector<std::uint8_t> sums(layout.padded(), 1);
   const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
   std::vector<float> average(kCoordinates);
-  std::vector<std::uint8_t> packed(code_bytes(layout.padded(), kBits));
-  std::vector<std::uint8_t> unpacked(layout.padded());
   std::vector<std::uint16_t> halves(kCoordinates);
   from_fp32(residual.data(), kCoordinates, {halves.data(), FloatFormat::kBf16});
   threaded::block_norms(pool, floats, {halves.data(), FloatFormat::kBf16}, layout, norms.data());
@@ -57,19 +50,7 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};
   threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
-  threaded::pack(pool, sums.data(), sums.size(), kBits, packed.data());
-  threaded::unpack(pool, packed.data(), unpacked.size(), kBits, unpacked.data());
-  std::vector<std::uint8_t> requantized(code_bytes(layout.padded(), kBits));
-  std::vector<std::uint16_t> scales(scale_groups(layout.padded()));
-  std::vector<float> of_requantized(kCoordinates);
-  threaded::requantize(pool, {sums.data(), 8, sums.size(), 255}, table, kKey, requantized.data(), scales.data());
-  Aggregate values{sums.data(), 8, {}, 64, table.granularity(), kThreshold, norms.data()};
-  const std::vector<float> ratios(scales.begin(), scales.end());
-  values.scales = ratios.data();
-  threaded::decode(pool, values, layout, kKey, {of_requantized.data(), FloatFormat::kFp32});
-  return {bits_of(norms), bits_of(residual),      halves, codes,    clamped,
-          sums,           bits_of(average),       packed, unpacked, requantized,
-          scales,         bits_of(of_requantized)};
+  return {bits_of(norms), bits_of(residual), halves, codes, clamped, sums, bits_of(average)};
 }
 
 TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {

@@ -75,12 +75,6 @@ def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
         else:
             # 4-bit codes by servers, of 5 bits each way among ranks; shards are small.
             assert 0 < nmse(averages[0][name], wanted) < (0.05 if case == "network" else 0.008)
-    sums, wanted_sums = (
-        {name: torch.stack([step[name].float() for step in steps]).sum(dim=0) for name in SHAPES}
-        for steps in (averages, [exact(step) for step in range(3)])
-    )
-    for name in SHAPES.keys() - BYPASSED:  # errors of steps have no bias
-        assert nmse(sums[name], wanted_sums[name]) < nmse(averages[0][name], exact(0)[name])
 
 
 def test_averages_near_the_largest_number_of_float16_stay_finite(reports: Reports) -> None:

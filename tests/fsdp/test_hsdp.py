@@ -80,7 +80,7 @@ def test_resumed_runs_have_the_same_bits(reports: Reports) -> None:
 def test_statistics(reports: Reports) -> None:
     result = reports[0]["two_steps"]
     assert result["steps"] == 2
-    assert 5 < result["ratio"] < 6.4  # 5 bits up and down, of 32 each way, and scales
+    assert 4 < result["ratio"] < 6.4  # 5 bits of 32 each way; headers, scales and exact values of small shards
 
 
 def test_both_dimensions_compressed(reports: Reports) -> None:

@@ -16,7 +16,7 @@ MAX_INSTRUCTIONS = 80
 _CONTRACTED = """
 import re, sys
 import gpu_resources
-kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in ("encode", "decode")]
+kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in sys.argv[1:]]
 for kernel in kernels:
     ptx = gpu_resources.compile_kernel(kernel, "sm_90").asm["ptx"]
     assert "add.f32" in ptx or "add.rn.f32" in ptx
@@ -64,7 +64,16 @@ def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) 
 
 @pytest.mark.timeout(600)
 def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
-    assert run_python("-c", _CONTRACTED, PYTHONPATH=str(SCRIPT.parent)).splitlines() == ["encode 0", "decode 0"]
+    printed = run_python("-c", _CONTRACTED, "encode", "decode", PYTHONPATH=str(SCRIPT.parent))
+    assert printed.splitlines() == ["encode 0", "decode 0"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_arithmetic_of_ranks_that_decode_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
+    names = [f"nearest, {name}, all tiles" for name in ("encode", "recode", "decode")]
+    printed = run_python("-c", _CONTRACTED, *names, PYTHONPATH=str(SCRIPT.parent))
+    assert printed.splitlines() == [f"{name} 0" for name in names]
 
 
 @pytest.mark.slow

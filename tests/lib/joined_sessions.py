@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import _core_test
 import numpy as np
 import numpy.typing as npt
 from pushed_codes import push_codes
@@ -56,7 +57,7 @@ def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: i
     total = np.zeros(count, np.int64)
     for packed in codes:
         unpacked = np.empty(count, np.uint8)
-        _core.unpack(packed, unpacked, bits=config.code_bits)
+        _core_test.unpack(packed, unpacked, bits=config.code_bits)
         total += values[unpacked]
     return total
 

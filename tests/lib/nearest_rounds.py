@@ -82,9 +82,20 @@ def recode(
     return Sent(out.codes[0], out.scales[0])
 
 
-def average(gradients: Sequence[F32], up_bits: int, down_bits: int | None, key: Key) -> F32:
-    """Return the average after a round; down_bits: None where owners keep it (one hop)."""
-    blocks = _core.RotationBlocks(len(gradients[0]), ROTATION_BLOCK)
+def blocks_of(coordinates: int, tensors: Sequence[slice] = ()) -> _core.RotationBlocks:
+    """Return rotation blocks that end at tensors. tensors: one after the other; none: the gradient is one."""
+    ends = np.array([span.start for span in tensors if 0 < span.start < coordinates], np.uint64)
+    return _core.RotationBlocks(coordinates, ROTATION_BLOCK, ends)
+
+
+def average(
+    gradients: Sequence[F32], up_bits: int, down_bits: int | None, key: Key, blocks: _core.RotationBlocks | None = None
+) -> F32:
+    """Return the average after a round.
+
+    down_bits: None where owners keep it (one hop). blocks: of the gradient (default: those of one tensor).
+    """
+    blocks = blocks or blocks_of(len(gradients[0]))
     points = [staggered(up_bits, rank, len(gradients)) for rank in range(len(gradients))]
     sent = [encode(gradient, blocks, own, key) for gradient, own in zip(gradients, points, strict=True)]
     if down_bits is None:
@@ -93,13 +104,15 @@ def average(gradients: Sequence[F32], up_bits: int, down_bits: int | None, key: 
     return decode([recode(sent, points, blocks, key, down)], [down], blocks, key, down=True)
 
 
-def eden_average(gradients: Sequence[F32], up_bits: int, down_bits: int | None, key: Key) -> F32:
-    """Return EDEN's: a rotation for each rank, and one for the average."""
-    blocks = _core.RotationBlocks(len(gradients[0]), ROTATION_BLOCK)
+def eden_average(
+    gradients: Sequence[F32], up_bits: int, down_bits: int | None, key: Key, blocks: _core.RotationBlocks | None = None
+) -> F32:
+    """Return EDEN's: a rotation for each rank, and one for the average. down_bits, blocks: as of average()."""
+    cut = blocks or blocks_of(len(gradients[0]))
 
     def alone(x: F32, bits: int, rank: int) -> F32:
         own, points = Key(key.seed, key.tensor + 1 + rank, key.round), lloyd_max(bits)
-        return decode([encode(x, blocks, points, own)], [points], blocks, own)
+        return decode([encode(x, cut, points, own)], [points], cut, own)
 
     mean = np.mean([alone(gradient, up_bits, rank) for rank, gradient in enumerate(gradients)], axis=0)
     return mean if down_bits is None else alone(mean.astype(np.float32), down_bits, len(gradients))

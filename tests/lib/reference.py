@@ -6,8 +6,7 @@ are those of _core.pyi, with results returned instead of written. Meant to be re
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
 
-and among ranks that requantize sums: lookup_sum -> requantize -> pack -> lookup (of one) -> decode_requantized; what
-the owner of sums adds to its residual is requantizing_loss.
+Ranks that decode each other's codes are in nearest_reference.py.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
+from byteps_thc.rounding import Rounding
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 F32 = npt.NDArray[np.float32]
@@ -31,7 +30,6 @@ U32 = npt.NDArray[np.uint32]
 _SIGN_DOMAIN, _SIGN_ROUNDS = 0, 10
 _ROUNDING_ROUNDS = 7
 _NORM_LANES = 16
-_SCALE_GROUP = 256
 _MAX_EXACT_BLOCK = 1 << 16  # 8-bit sums of so many coordinates add up to less than 2^24
 
 
@@ -98,24 +96,6 @@ def rounding_bits(count: int, key: Key, rounding: Rounding) -> U16:
     word = words[8 * (j // 64) + j % 16 // 2, j % 64 // 16]
     halves: U16 = (word >> (16 * (j % 2)).astype(np.uint32)).astype(np.uint16)
     return halves + np.uint16(rounding.phase)  # modulo 2^16
-
-
-def known_error(known: F32 | None, bits: U16) -> F32:
-    """What rounding with those bits is known to err by, in table steps: a line on each of 16 pieces; None: nothing."""
-    if known is None:
-        return np.zeros(len(bits), np.float32)
-    offset, slope = known[:, bits >> 12]
-    result: F32 = offset + slope * (bits.astype(np.float32) + np.float32(0.5))
-    return result
-
-
-@dataclass(frozen=True)
-class KnownSum:
-    """What is known of the sums of `workers` workers; error: KnownErrors.sum, domain: of their rounding bits."""
-
-    error: F32
-    workers: int
-    domain: int
 
 
 def hadamard(block: F32) -> F32:
@@ -185,25 +165,6 @@ def max_norms(norms: list[F32]) -> F32:
     return maxima.view(np.float32)
 
 
-def clamp_halvings(
-    average: F32, energy: float, clamped: int, halvings: int, p: float, energies: tuple[float, ...], rotation_block: int
-) -> int:
-    """How often p is halved after an average, by a worker with adaptive_clamp.
-
-    energy: of its gradient and residual. clamped: coordinates of its partition, with p halved so often until now.
-    energies: of the average in the worker's own, from which on the first, second, ... halving is wanted. To have
-    p 2^-wanted of the coordinates clamped takes wanted - done + halvings; rounded, and not more than are wanted.
-    """
-    x = np.zeros(-(-len(average) // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK, np.float32)
-    x[: len(average)] = average
-    agreeing = sum(float(norm(x[block])) ** 2 for block in _blocks(len(average), rotation_block))
-    wanted = sum(agreeing > least * energy for least in energies)
-    if not wanted or not clamped:
-        return 0
-    done = np.log2(p * len(average) / clamped)
-    return int(np.clip(np.floor(wanted - done + halvings + 0.5), 0, wanted))
-
-
 class ClampRange(NamedTuple):
     """A block is clamped to +-limit; table value t stands for t * step - limit; scale is g / (2 limit) or 0."""
 
@@ -241,20 +202,17 @@ def quantize(
     threshold: float,
     key: Key,
     rounding: Rounding,
-    known: F32 | None = None,
     ends: Sequence[int] = (),
 ) -> Quantized:
     """Clamp to +-threshold * max norm and round to one of the two nearest quantization values, unbiased (section 5.2).
 
     A coordinate x becomes u in [0, g]; between T[z] and T[z+1] it goes up with probability (u - T[z]) / gap.
-    known: of a worker's rounding bits (KnownErrors.own); the error is then that of what decode() makes of the code.
     """
     table = np.array(values[: values[-1] + 1], np.float32)  # codes above the granularity are not used
     half = table[-1] * np.float32(0.5)
     gap_inverse = np.float32(1) / np.diff(table)
     bits = rounding_bits(len(rotated), key, rounding)
     chance = (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
-    taken_back = known_error(known, bits)
     codes, error, clamped = np.zeros(len(rotated), np.uint8), np.zeros(len(rotated), np.float32), 0
     for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, values[-1])
@@ -265,7 +223,7 @@ def quantize(
         z = np.minimum(np.searchsorted(table, u, side="right") - 1, len(table) - 2)
         up = chance[block] < (u - table[z]) * gap_inverse[z]
         codes[block] = z + up
-        error[block] = x - ((table[codes[block]] - taken_back[block]) * clamp.step - clamp.limit)
+        error[block] = x - (table[codes[block]] * clamp.step - clamp.limit)
         clamped += int(np.count_nonzero(np.abs(x) > clamp.limit))
     return Quantized(codes, error, clamped)
 
@@ -276,11 +234,11 @@ def pack(numbers: U8 | U16, bits: int) -> U8:
     return np.packbits(stream.astype(np.uint8).reshape(-1))
 
 
-def unpack(packed: U8, bits: int, count: int) -> U8 | U16:
-    """Inverse of pack; uint8 for up to 8 bits, else uint16."""
+def unpack(packed: U8, bits: int, count: int) -> U8:
+    """Inverse of pack, of numbers of up to 8 bits."""
     stream = np.unpackbits(packed, count=count * bits).reshape(count, bits)
-    numbers = stream @ (1 << np.arange(bits - 1, -1, -1))
-    return numbers.astype(np.uint8) if bits <= 8 else numbers.astype(np.uint16)
+    numbers: U8 = (stream @ (1 << np.arange(bits - 1, -1, -1))).astype(np.uint8)
+    return numbers
 
 
 def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -290,114 +248,6 @@ def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64
     for worker in codes:
         total += table[worker]
     return total
-
-
-def scale_of(largest: float) -> np.float32:
-    """bfloat16 of a number, rounded up."""
-    bits = int(np.float32(largest).view(np.uint32)) + 0xFFFF
-    return np.uint32(bits >> 16 << 16).view(np.float32)
-
-
-def centered(
-    sums: npt.NDArray[np.integer], first: int, workers: int, granularity: int, key: Key, known: KnownSum | None = None
-) -> F32:
-    """What sums stand for: c = 2 (S - known error) - n g, of coordinates from `first` on."""
-    taken_back = np.zeros(len(sums), np.float32)
-    if known is not None:
-        bits = rounding_bits(first + len(sums), key, Rounding(known.domain, 0)) * np.uint16(known.workers)
-        taken_back = known_error(known.error, bits)[first:]
-    return np.float32(2) * (sums.astype(np.float32) - taken_back) - np.float32(workers * granularity)
-
-
-def requantize(
-    sums: npt.NDArray[np.integer],
-    first: int,
-    workers: int,
-    granularity: int,
-    values: tuple[int, ...],
-    key: Key,
-    known: KnownSum | None = None,
-) -> tuple[U8, F32]:
-    """(codes, scales of every group of 256) of the sums of a shard, coordinates from `first` on; unbiased.
-
-    A group of centered() is a block of quantize() with the limit of its largest magnitude, rounded up; the rounding
-    bits are those of the partition's coordinates in a domain of their own.
-    """
-    x = np.zeros(first + len(sums), np.float32)
-    x[first:] = centered(sums, first, workers, granularity, key, known)
-    starts = range(first, len(x), _SCALE_GROUP)
-    scales = np.array([scale_of(np.abs(x[start : start + _SCALE_GROUP]).max()) for start in starts], np.float32)
-    limits = [
-        scales[(block.start - first) // _SCALE_GROUP] if block.start >= first else np.float32(0)
-        for block in _blocks(len(x), _SCALE_GROUP)
-    ]
-    rounding = Rounding(REQUANTIZE_DOMAIN, 0)
-    quantized = quantize(x, np.array(limits, np.float32), len(x), _SCALE_GROUP, values, 1.0, key, rounding)
-    assert quantized.clamped == 0
-    return quantized.codes[first:], scales
-
-
-def requantizing_loss(
-    sums: npt.NDArray[np.integer],
-    first: int,
-    workers: int,
-    granularity: int,
-    requantized: tuple[U8, F32],
-    values: tuple[int, ...],
-    maxima: F32,
-    coordinates: int,
-    rotation_block: int,
-    threshold: float,
-    key: Key,
-    known: KnownSum | None = None,
-    ends: Sequence[int] = (),
-) -> F32:
-    """What the owner of sums adds to its residual: `workers` times what the average lacks of their share in it.
-
-    sums, first, workers, granularity, values, known: of requantize(); requantized: its result. 0 outside the shard, and
-    where the max norm is not finite.
-    """
-    codes, scales = requantized
-    exact = centered(sums, first, workers, granularity, key, known)
-    limit = scales[np.arange(len(sums)) // _SCALE_GROUP]
-    value = np.array(values, np.float32)[codes]
-    lost = np.zeros(sum(block_sizes(coordinates, rotation_block, ends)), np.float32)
-    shard = slice(first, first + len(sums))
-    lost[shard] = exact - (value * (np.float32(2) * limit / np.float32(values[-1])) - limit)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
-        clamp = ClampRange.of(max_norm, threshold, granularity)
-        lost[block] = 0 if clamp is None else lost[block] * (clamp.limit / np.float32(granularity))
-    return inverse_rotate(lost, coordinates, rotation_block, key, ends)
-
-
-def decode_requantized(
-    table_values: U8,
-    scales: F32,
-    maxima: F32,
-    coordinates: int,
-    rotation_block: int,
-    granularity: int,
-    threshold: float,
-    key: Key,
-    ends: Sequence[int] = (),
-) -> F32:
-    """Average of requantized sums. granularity: of their table. scales: of requantize(), divided by workers *
-    granularity of the sums: what of a block's limit is a group's.
-    """
-    mapped = np.zeros(len(table_values), np.float32)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
-        factor = np.float32(1 / (block.stop - block.start))
-        clamp = ClampRange.of(max_norm, threshold, granularity)
-        if clamp is None:
-            mapped[block] = np.nan
-            continue
-        limit = clamp.limit * scales[np.arange(block.start, block.stop) // _SCALE_GROUP]
-        slope = np.float32(2) * limit / np.float32(granularity) * factor
-        mapped[block] = table_values[block].astype(np.float32) * slope - limit * factor
-    out = np.zeros(len(table_values), np.float32)
-    for block in _blocks(coordinates, rotation_block, ends):
-        out[block] = hadamard(mapped[block])
-    return (out * signs(len(out), key))[:coordinates]
 
 
 def dequantize(
@@ -410,13 +260,12 @@ def dequantize(
     granularity: int,
     threshold: float,
     normalise: bool = False,
-    taken_back: F32 | None = None,
     ends: Sequence[int] = (),
 ) -> F32:
     """Average rotated gradient: (aggregate / contributions * 2/g - 1) * threshold * max norm.
 
     0 where a chunk has no contributions, NaN where the max norm is not finite. normalise: times 1/d, the factor of the
-    inverse rotation, a power of two and so exact. taken_back: what is known of the errors of the sums.
+    inverse rotation, a power of two and so exact.
     """
     rotated = np.zeros(len(aggregate), np.float32)
     for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
@@ -427,8 +276,7 @@ def dequantize(
         workers = contributions[np.arange(block.start, block.stop) // codes_per_chunk].astype(np.float32)
         factor = np.float32(1 / (block.stop - block.start)) if normalise else np.float32(1)
         slope = clamp.step / np.maximum(workers, np.float32(1)) * factor
-        sums = aggregate[block].astype(np.float32)
-        value = (sums if taken_back is None else sums - taken_back[block]) * slope - clamp.limit * factor
+        value = aggregate[block].astype(np.float32) * slope - clamp.limit * factor
         rotated[block] = np.where(workers > 0, value, np.float32(0))
     return rotated
 
@@ -451,30 +299,21 @@ def decode(
     granularity: int,
     threshold: float,
     key: Key,
-    known: KnownSum | None = None,
     ends: Sequence[int] = (),
 ) -> F32:
     """inverse_rotate(dequantize(...)), the factor 1/d moved to the first step: a power of two, and so exact.
 
     Blocks of 8-bit sums whose chunks all have the same contributions are transformed before they are mapped: t = H sums
     is then exact, rounding leaves t * slope, and H maps the constant limit to coordinate 0 alone.
-    Not those with sums of all workers whose error is known: that is subtracted first.
     """
     out = np.zeros(len(aggregate), np.float32)
     shape = (coordinates, codes_per_chunk, rotation_block, granularity, threshold)
-    all_workers = np.zeros(len(contributions), bool) if known is None else contributions == known.workers
-    taken_back = np.zeros(len(aggregate), np.float32)
-    if known is not None:
-        bits = rounding_bits(len(aggregate), key, Rounding(known.domain, 0)) * np.uint16(known.workers)
-        everywhere = all_workers[np.arange(len(aggregate)) // codes_per_chunk]
-        taken_back = np.where(everywhere, known_error(known.error, bits), taken_back)
-    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True, taken_back=taken_back, ends=ends)
+    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True, ends=ends)
     for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         size = block.stop - block.start
         clamp = ClampRange.of(max_norm, threshold, granularity)
         workers = np.unique(contributions[block.start // codes_per_chunk : (block.stop - 1) // codes_per_chunk + 1])
         exact = aggregate.dtype == np.uint8 and size <= _MAX_EXACT_BLOCK and len(workers) == 1 and workers[0] > 0
-        exact = exact and not (known is not None and workers[0] == known.workers)
         if clamp is None or not exact:
             out[block] = hadamard(mapped[block])
             continue

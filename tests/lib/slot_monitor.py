@@ -9,10 +9,10 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 
+import _core_test
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc import _core
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, MessageType
 
@@ -111,7 +111,7 @@ class SlotMonitor:
 
     def _codes(self, payload: bytes, count: int) -> npt.NDArray[np.uint8]:
         codes = np.empty(count, np.uint8)
-        _core.unpack(np.frombuffer(payload, np.uint8).copy(), codes, bits=self._bits)
+        _core_test.unpack(np.frombuffer(payload, np.uint8).copy(), codes, bits=self._bits)
         return codes
 
     def _check_straggler(self, header: Header) -> None:

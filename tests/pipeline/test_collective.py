@@ -163,7 +163,7 @@ def test_schedule(reports: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
-        # 10,000 coordinates: 19 blocks of 512, one of 256 and one of 64. The largest shard of 2 ranks has 10 or 11
+        # 10,000 coordinates: 19 blocks of 512, one of 256 and one of 16. The largest shard of 2 ranks has 10 or 11
         # blocks and 5120 codes, the largest of 5 up to 5 blocks and 2048 codes.
         ("4 bits", {2: (16 + 4 * 11 + 2560, 16 + 4 * 11 + 2560), 5: (16 + 4 * 5 + 1024, 16 + 4 * 5 + 1024)}),
         # And a block more, of zeros, for 12 values that travel exactly: all in the last shard.

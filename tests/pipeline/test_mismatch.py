@@ -93,7 +93,7 @@ def test_among_the_ranks(ranks: int, tmp_path: Path) -> None:
         assert re.search(rf"{own}.*another one {other} of float32 \(", report["order of sizes"]["error"])
         assert f"'w' of {'float16' if odd else 'float32'} (elements 0 to" in report["dtype"]["error"]
         # The odd rank has averaged the others' in its first step.
-        theirs = "another one 'w' of float32 (elements" if odd else "another one a gradient that is unknown here. Names,"
+        theirs = "another one 'w' of float32 (elements" if odd else "another one a gradient that is unknown here."
         assert theirs in report["dtype"]["error"]
         assert f"torch.bfloat16 on rank {ranks - 1}" in report["small dtype"]["error"]
 

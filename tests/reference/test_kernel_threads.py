@@ -12,7 +12,7 @@ from byteps_thc import LookupTable, _core
 from byteps_thc.errors import ConfigurationError
 
 SIZES = [0, 1, 63, 8191, 8192, 100_001, 1_000_003]
-#: kernels divide calls of half a million coordinates or more, or of a few millions: block_norms and pack at 2^20
+#: kernels divide calls of half a million coordinates or more, or of a few millions: block_norms at 2^20
 DIVIDED = 1_200_003
 KEY = {"seed": 2**63 + 5, "tensor": 3, "round": 2**31}
 TABLES = {bits: LookupTable.uniform(bits) for bits in (1, 2, 3, 5, 6, 7, 8)} | {4: LookupTable.paper()}
@@ -103,52 +103,6 @@ def test_lookup_sum(pools, size, bits, sums, add):
         aggregate = np.full(size, 7, sums)
         _core.lookup_sum(codes, TABLES[bits].array, aggregate, bits=bits, add=add, pool=pool)
         return [aggregate]
-
-    same_with_any_threads(kernel, pools)
-
-
-@pytest.mark.parametrize("bits", [4, 5, 8])
-@pytest.mark.parametrize("sums", [np.uint8, np.uint16])
-def test_requantize_and_decode(pools, bits, sums):
-    size, workers, table = DIVIDED // 64 * 64, 5, TABLES[bits]
-    exact = np.random.default_rng(bits).integers(0, 251, size, sums)
-    norms = np.ones(len(_core.block_sizes(size, 8192)), np.float32)
-    residual_norms = np.ones(len(_core.block_sizes(1024 + size, 8192)), np.float32)
-
-    def kernel(pool: _core.ThreadPool | None) -> Arrays:
-        codes, scales = np.zeros(_core.code_bytes(size, bits), np.uint8), np.zeros(-(-size // 256), np.uint16)
-        _core.requantize(
-            exact, codes, scales, first=1024, workers=workers, granularity=50, values=table.array, bits=bits, pool=pool,
-            **KEY,
-        )  # fmt: skip
-        residual = np.zeros(1024 + size - 37, np.float32)
-        _core.keep_loss(
-            exact, codes, scales, residual_norms, residual, first=1024, workers=workers, granularity=50,
-            values=table.array, bits=bits, rotation_block=8192, threshold=2.0, pool=pool, **KEY,
-        )  # fmt: skip
-        out = np.zeros(size, np.float32)
-        _core.decode(
-            exact, None, norms, out, coordinates=size, codes_per_chunk=64, rotation_block=8192, granularity=250,
-            threshold=2.0, scales=scales.astype(np.float32), pool=pool, **KEY,
-        )  # fmt: skip
-        return [codes, scales, residual, out]
-
-    same_with_any_threads(kernel, pools)
-
-
-@pytest.mark.parametrize("size", [*SIZES, DIVIDED])
-@pytest.mark.parametrize(
-    ("numbers", "bits"),
-    [(np.uint8, bits) for bits in range(1, 9)] + [(np.uint16, bits) for bits in (1, 3, 8, 9, 11, 16)],
-)
-def test_pack_and_unpack(pools, size, numbers, bits):
-    unpacked = np.random.default_rng(size).integers(0, 1 << bits, size, numbers)
-
-    def kernel(pool: _core.ThreadPool | None) -> Arrays:
-        packed, again = np.zeros(_core.code_bytes(size, bits), np.uint8), np.zeros(size, numbers)
-        _core.pack(unpacked, packed, bits=bits, pool=pool)
-        _core.unpack(packed, again, bits=bits, pool=pool)
-        return [packed, again]
 
     same_with_any_threads(kernel, pools)
 

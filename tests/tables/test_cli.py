@@ -1,14 +1,15 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc.config import ThcConfig
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
-from byteps_thc.tables.selection import best_table, expected_error
+from byteps_thc.tables.points import lloyd_max, staggered
+from byteps_thc.tables.selection import best_table
 from byteps_thc.tables.store import committed
 from byteps_thc.tools.cli import app as thc
 
@@ -28,30 +29,55 @@ def test_auto_equals_the_library():
     table = best_table(4, 12)
     assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
     assert "good for up to" in run("auto", "-n", "12")
-    packed = ThcConfig().resolve(4, packed_sums=True).table
-    assert json.loads(run("auto", "-n", "4", "--engine", "collective", "--json"))["values"] == list(packed.values)
-    for bits, chosen, rows in ((), "5 + 6", ("4 + 7", "5 + 6", "6 + 5", "7 + 4")), (
-        ("-b", "4"), "4 + 7", ("4 + 6", "4 + 7", "4 + 8")
-    ):  # fmt: skip
-        shown = run("auto", "-n", "4", "--engine", "collective", *bits)
-        assert [" ".join(line.split()[1:4]) for line in shown.splitlines() if "chosen" in line] == [chosen]
-        assert re.findall(r"\d \+ \d", shown) == list(rows)
     assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
 
 
+@pytest.mark.parametrize(("bits", "nmse"), [(3, 72.6e-3), (4, 19.3e-3), (5, 4.97e-3)])
+def test_auto_shows_the_error_of_averages_among_ranks(bits, nmse):
+    """Errors as simulated for four ranks with independent normal gradients."""
+    asked = ("auto", "-n", "4", "-b", str(bits), "--engine", "collective")
+    report = json.loads(run(*asked, "--json"))
+    assert report["nmse"] == pytest.approx(nmse, rel=0.04)
+    assert report["up"]["bits"] == report["down"]["bits"] == bits
+    np.testing.assert_allclose(report["up"]["points"], [staggered(bits, rank, 4).points for rank in range(4)])
+    np.testing.assert_allclose(report["down"]["points"], [lloyd_max(bits).points])
+    assert f"average of 4: {report['nmse']:.4e} (independent gradients); {2 * bits} bits both ways" in run(*asked)
+
+
+def test_bits_down_may_differ_from_bits_up():
+    errors = {
+        down: json.loads(run("auto", "-n", "4", "--engine", "collective", "--down-bits", str(down), "--json"))
+        for down in (4, 5, 8)
+    }
+    assert {down: (each["up"]["bits"], each["down"]["bits"]) for down, each in errors.items()} == {
+        4: (5, 4), 5: (5, 5), 8: (5, 8)
+    }  # fmt: skip
+    assert errors[4]["nmse"] > errors[5]["nmse"] > errors[8]["nmse"] > errors[8]["up"]["nmse"]
+
+
 @pytest.mark.parametrize("workers", [65, 256, 1024])
-def test_auto_shows_the_error_of_many_ranks(workers):
-    """Nobody but the ranks themselves sums for so many."""
-    table = ThcConfig(bits=4).resolve(workers, packed_sums=True).table
+def test_only_ranks_average_for_so_many(workers):
     shown = run("auto", "-n", str(workers), "-b", "4")
-    assert f"{table.average_cost(workers) + table.clamp_cost:.4e} (stratified rounding" in shown
-    assert f"criterion {expected_error(table, workers, False):.4e}; good for up to 1024 workers with 16-bit" in shown
+    assert f"average of {workers}: " in shown
     assert shown == run("auto", "-n", str(workers), "-b", "4", "--engine", "collective")
-    requantized = ThcConfig().resolve(workers, packed_sums=True)
-    assert f"criterion {requantized.expected_error():.4e}; good for up to 1024" in run("auto", "-n", str(workers))
     result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "network"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert "thc-ps sums for at most 64 workers" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--down-bits", "5"], "servers and switches send sums"),
+        (["--value-bits", "8", "--engine", "collective"], "value_bits: settings of servers and switches"),
+        (["--no-error-feedback", "--engine", "collective"], "error_feedback: settings of servers and switches"),
+        (["--rounding", "stratified", "--engine", "collective"], "rounding: settings of servers and switches"),
+    ],
+)
+def test_options_of_the_other_engine_are_refused(arguments, words):
+    result = CliRunner().invoke(app, ["auto", "-n", "4", *arguments], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert words in result.output
 
 
 def test_auto_says_what_8_bit_sums_cost_more_workers_than_have_all_levels():

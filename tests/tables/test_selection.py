@@ -38,34 +38,6 @@ def test_better_than_the_papers_setting_where_both_fit():
             assert expected_error(chosen, workers, error_feedback) <= expected_error(paper, workers, error_feedback)
 
 
-@pytest.mark.parametrize("error_feedback", [True, False])
-@pytest.mark.parametrize("bits", [2, 3, 4])
-@pytest.mark.parametrize("workers", [1, 2, 4, 8, 17, 18, 64, 256, 1024])
-def test_packed_sums_weigh_bytes_against_error(bits, workers, error_feedback):
-    """Of all tables, searched afresh, none buys its bytes better; 1 % of bytes is worth 2/3 % of error."""
-    value_bits = 8 if ((1 << bits) - 1) * workers < 256 else 16
-    chosen = best_table(bits, workers, value_bits, error_feedback, packed_sums=True)
-    largest = min(51, ((1 << value_bits) - 1) // workers)
-    solved = solve_grid([bits], range((1 << bits) - 1, largest + 1), fractions(error_feedback))
-
-    def price(table: LookupTable) -> float:
-        total = bits + (table.granularity * workers).bit_length()
-        return expected_error(table, workers, error_feedback) * total ** (2 / 3)
-
-    assert price(chosen) == pytest.approx(min(map(price, solved)), rel=1e-8)
-
-
-@pytest.mark.parametrize("error_feedback", [True, False])
-def test_packed_sums_of_two_bit_codes_are_uniform(error_feedback):
-    """Finer grids gain 1.5 % at most there, for a quarter of the bytes and more."""
-    for workers in (2, 4, 8, 16):
-        chosen, best = (
-            best_table(2, workers, error_feedback=error_feedback, packed_sums=packed) for packed in (True, False)
-        )
-        assert chosen.granularity == 3
-        assert expected_error(chosen, workers, error_feedback) < 1.02 * expected_error(best, workers, error_feedback)
-
-
 @pytest.mark.parametrize("bits", CODE_BITS)
 @pytest.mark.parametrize("workers", [1, 2, 4, 17, 64, 257, 1024])
 def test_chosen_tables_contract(bits, workers):
@@ -108,14 +80,6 @@ def test_the_chosen_tables_average_errs_least():
         stratified, independent = (best_table(4, workers, rounding=mode) for mode in ("stratified", "independent"))
         errors = [table.average_cost(workers) + table.clamp_cost for table in (stratified, independent)]
         assert errors[0] <= errors[1]
-
-
-def test_exact_sums_of_four_workers_have_seven_bits():
-    exact = ThcConfig(down_bits=None)
-    assert exact.resolve(4, packed_sums=True).sum_bits == 7
-    assert exact.resolve(4).sum_bits == ThcConfig().resolve(4).sum_bits == 8
-    assert ThcConfig(granularity=15).resolve(4, packed_sums=True).sum_bits == 6
-    assert exact.resolve(64, packed_sums=True).sum_bits == 11
 
 
 def test_given_parameters_are_kept():

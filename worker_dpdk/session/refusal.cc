@@ -20,7 +20,7 @@ std::string name_of(wire::ConfigField field) {
   }
   switch (field) {
     case wire::ConfigField::kSettings:
-      return "seed, p, rotation_block, partition_bytes, rounding, subtract_rounding or error_feedback";
+      return "seed, p, rotation_block, partition_bytes, rounding or error_feedback";
     case wire::ConfigField::kArithmetic:
       return "the version of byteps_thc's arithmetic";
     case wire::ConfigField::kTable:

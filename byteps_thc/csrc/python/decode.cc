@@ -7,9 +7,7 @@
 
 #include "python/layout_input.h"
 #include "python/register.h"
-#include "python/table_input.h"
 #include "thc/errors.h"
-#include "thc/requantize.h"
 #include "thc/threaded_kernels.h"
 
 namespace thc::python {
@@ -18,12 +16,11 @@ namespace {
 /// What an aggregator and the configuration say, unchecked.
 struct AggregateArguments {
   const py::array& aggregate;
-  const std::optional<py::array>& contributions;
+  const py::array& contributions;
   const py::array& max_norms;
   std::size_t codes_per_chunk;
   std::size_t granularity;
   float threshold;
-  const std::optional<py::array>& scales;
 };
 
 Contributions checked_contributions(const py::array& contributions, std::size_t chunks) {
@@ -56,14 +53,7 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
   } else {
     refuse("aggregate", "uint8 or uint16", describe(arguments.aggregate));
   }
-  if (arguments.scales.has_value() == arguments.contributions.has_value()) {
-    throw InputError("contributions, scales: expected one of them, got both or none");
-  }
-  if (arguments.scales) {
-    aggregate.scales = input<float>(*arguments.scales, "scales", scale_groups(layout.padded()));
-  } else {
-    aggregate.contributions = checked_contributions(*arguments.contributions, chunks);
-  }
+  aggregate.contributions = checked_contributions(arguments.contributions, chunks);
   aggregate.max_norms = input<float>(arguments.max_norms, "max_norms", layout.blocks());
   aggregate.codes_per_chunk = arguments.codes_per_chunk;
   aggregate.granularity = static_cast<std::uint16_t>(arguments.granularity);
@@ -71,18 +61,12 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
   return aggregate;
 }
 
-void decode_array(const py::array& aggregate, const std::optional<py::array>& contributions, const py::array& max_norms,
-                  py::array out, std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
+void decode_array(const py::array& aggregate, const py::array& contributions, const py::array& max_norms, py::array out,
+                  std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
-                  std::uint32_t round, const std::optional<py::array>& scales, const std::optional<py::array>& known,
-                  unsigned workers, std::uint32_t domain, const std::optional<py::array>& ends, ThreadPool* pool) {
+                  std::uint32_t round, const std::optional<py::array>& ends, ThreadPool* pool) {
   const BlockLayout layout = layout_input(coordinates, rotation_block, ends);
-  Aggregate in =
-      checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold, scales}, layout);
-  const std::optional<KnownError> known_error = known_input(known);
-  in.known = known_error ? &*known_error : nullptr;
-  in.workers = workers;
-  in.domain = domain;
+  const Aggregate in = checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
   threaded::decode(pool, in, layout, {seed, tensor, round}, average);
@@ -91,12 +75,11 @@ void decode_array(const py::array& aggregate, const std::optional<py::array>& co
 }  // namespace
 
 void register_decode(py::module_& module) {
-  module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions").none(true), py::arg("max_norms"),
+  module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions"), py::arg("max_norms"),
              py::arg("out"), py::kw_only(), py::arg("coordinates"), py::arg("codes_per_chunk"),
              py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"), py::arg("seed"),
-             py::arg("tensor"), py::arg("round"), py::arg("scales") = py::none(),
-             py::arg("known").none(true) = py::none(), py::arg("workers") = 0, py::arg("domain") = 0,
-             py::arg("ends").none(true) = py::none(), py::arg("pool") = py::none());
+             py::arg("tensor"), py::arg("round"), py::arg("ends").none(true) = py::none(),
+             py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -25,17 +25,14 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
                          std::uint32_t domain, std::uint16_t phase, bool keep_error,
-                         const std::optional<py::array>& known, const std::optional<py::array>& ends,
-                         ThreadPool* pool) {
+                         const std::optional<py::array>& ends, ThreadPool* pool) {
   const BlockLayout layout = layout_input(static_cast<std::size_t>(gradient.size()), rotation_block, ends);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
   if (keep_error && !residual) {
     throw InputError("residual: expected an array, because the error is to be kept, got None");
   }
-  const std::optional<KnownError> known_error = known_input(known);
-  QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
-  options.known = known_error ? &*known_error : nullptr;
+  const QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
   const Floats carried = residual ? residual_output(*residual, layout.coordinates()) : Floats{};
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
@@ -44,49 +41,17 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   return threaded::encode(pool, in, carried, norms, layout, table, options, packed);
 }
 
-template <class Number>
-void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits, ThreadPool* pool) {
-  const auto count = static_cast<std::size_t>(numbers.size());
-  const auto* in = input<Number>(numbers, "numbers", count);
-  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
-  const py::gil_scoped_release unlocked;
-  threaded::pack(pool, in, count, bits, out);
-}
-
-template <class Number>
-void unpack_numbers(const py::array& packed, py::array& numbers, unsigned bits, ThreadPool* pool) {
-  const auto count = static_cast<std::size_t>(numbers.size());
-  auto* out = output<Number>(numbers, "numbers", count);
-  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
-  const py::gil_scoped_release unlocked;
-  threaded::unpack(pool, in, count, bits, out);
-}
-
-void pack_array(const py::array& numbers, py::array packed, unsigned bits, ThreadPool* pool) {
-  holds<std::uint16_t>(numbers) ? pack_numbers<std::uint16_t>(numbers, packed, bits, pool)
-                                : pack_numbers<std::uint8_t>(numbers, packed, bits, pool);
-}
-
-void unpack_array(const py::array& packed, py::array numbers, unsigned bits, ThreadPool* pool) {
-  holds<std::uint16_t>(numbers) ? unpack_numbers<std::uint16_t>(packed, numbers, bits, pool)
-                                : unpack_numbers<std::uint8_t>(packed, numbers, bits, pool);
-}
-
 }  // namespace
 
 void register_quantization(py::module_& module) {
   module.def(
       "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_width(bits)); },
       py::arg("count"), py::arg("bits"));
-  module.def("pack", &pack_array, py::arg("numbers"), py::arg("packed"), py::kw_only(), py::arg("bits"),
-             py::arg("pool") = py::none());
-  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("numbers"), py::kw_only(), py::arg("bits"),
-             py::arg("pool") = py::none());
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
-             py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none(),
-             py::arg("ends").none(true) = py::none(), py::arg("pool") = py::none());
+             py::arg("phase"), py::arg("keep_error"), py::arg("ends").none(true) = py::none(),
+             py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

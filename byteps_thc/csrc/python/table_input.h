@@ -2,33 +2,22 @@
 #pragma once
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "python/arrays.h"
 #include "thc/errors.h"
-#include "thc/known_error.h"
 #include "thc/lookup_table.h"
 
 namespace thc::python {
 
-/// Width of a packed field: codes, or sums of table values on their way back. `most`: that of the unpacked numbers.
-inline unsigned checked_width(unsigned bits, std::size_t most = 16) {
-  if (bits < 1 || bits > most) {
-    throw ConfigurationError("bits must be in 1 .. " + std::to_string(most) + ", got " + std::to_string(bits));
+/// Width of packed numbers.
+inline unsigned checked_width(unsigned bits) {
+  constexpr unsigned kMost = 16;
+  if (bits < 1 || bits > kMost) {
+    throw ConfigurationError("bits must be in 1 .. " + std::to_string(kMost) + ", got " + std::to_string(bits));
   }
   return bits;
-}
-
-/// float32[2, 16] as Python makes it, or nothing.
-inline std::optional<KnownError> known_input(const std::optional<py::array>& known) {
-  if (!known) return std::nullopt;
-  KnownError copy{};
-  const auto* entries = input<float>(*known, "known", 2 * KnownError::kPieces);
-  std::memcpy(copy.offset.data(), entries, sizeof(copy.offset));
-  std::memcpy(copy.slope.data(), entries + KnownError::kPieces, sizeof(copy.slope));
-  return copy;
 }
 
 inline LookupTable table_input(const py::array& values, unsigned bits) {

@@ -9,7 +9,6 @@
 
 #include "thc/clamp_range.h"
 #include "thc/decode.h"
-#include "thc/requantize.h"
 
 namespace thc {
 
@@ -39,21 +38,10 @@ inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noe
   return ClampRange(max_norm, aggregate.threshold, aggregate.granularity);
 }
 
-/// Map of a group whose sums were requantized.
-inline AffineMap scaled_map(const ClampRange& range, float scale, std::uint16_t granularity, float factor) noexcept {
-  return affine_map(range.finite ? ClampRange(range.limit, scale, granularity) : range, 1, factor);
-}
-
 /// maps[size / kAffineGroup] of the coordinates offset .. offset + size - 1, all in one block.
 inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range, std::size_t offset, std::size_t size,
                              float factor, AffineMap* maps) noexcept {
   offset += aggregate.first;
-  if (aggregate.scales != nullptr) {
-    for (std::size_t j = offset; j < offset + size; j += kAffineGroup) {
-      *maps++ = scaled_map(range, aggregate.scales[j / kScaleGroup], aggregate.granularity, factor);
-    }
-    return;
-  }
   for (std::size_t j = offset; j < offset + size;) {
     const std::size_t chunk = j / aggregate.codes_per_chunk;
     const std::size_t end = std::min(offset + size, (chunk + 1) * aggregate.codes_per_chunk);
@@ -66,24 +54,19 @@ inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range
 /// Sums of 8 bits in blocks up to this size add up to less than 2^24: their transform is exact in fp32.
 inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 
-/// Whether sums with so many contributions have an error that is known in part.
-inline bool error_is_known(const Aggregate& aggregate, unsigned contributions) noexcept {
-  return aggregate.known != nullptr && contributions == aggregate.workers;
-}
-
 /// Whether decode transforms the sums of the block first and maps them after, see decode(): exact and cheaper, but only
 /// possible if all coordinates have the same map.
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
   offset += aggregate.first;
-  if (aggregate.scales != nullptr || aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
+  if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
   const std::size_t first = offset / aggregate.codes_per_chunk;
   const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;
   const unsigned workers = aggregate.contributions[first];
   for (std::size_t chunk = first + 1; chunk <= last; ++chunk) {
     if (aggregate.contributions[chunk] != workers) return false;
   }
-  return workers > 0 && !error_is_known(aggregate, workers);
+  return workers > 0;
 }
 
 }  // namespace thc

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/highway.h"
 #include "thc/pack.h"
@@ -53,8 +54,9 @@ inline constexpr GroupOrders kGroupOrders;
 /// then put in order.
 class GroupStore {
  public:
-  HWY_INLINE GroupStore(unsigned bits, std::uint8_t* packed)
+  HWY_INLINE GroupStore(std::size_t block_size, unsigned bits, std::uint8_t* packed)
       : packed_(packed),
+        whole_vectors_(static_cast<std::ptrdiff_t>(block_size / 8 * bits) - 64),
         bits_(bits),
         bytes_((std::uint64_t{1} << (8 * bits)) - 1),
         joins_pairs_(_mm512_set1_epi16(static_cast<short>(0x100 | 1 << bits))),
@@ -64,7 +66,7 @@ class GroupStore {
     big_endian_ = _mm512_loadu_si512(kGroupOrders.big_endian[bits]);
   }
 
-  /// codes: those of the block from coordinate i on.
+  /// codes: those of the block from coordinate i on; i ascends.
   HWY_INLINE void operator()(std::size_t i, const CodeWords& codes) const {
     const VI bytes = hn::Or(hn::Or3(codes.word[0], hn::ShiftLeft<8>(codes.word[1]), hn::ShiftLeft<16>(codes.word[2])),
                             hn::ShiftLeft<24>(codes.word[3]));
@@ -72,11 +74,18 @@ class GroupStore {
     const __m512i pairs = _mm512_maddubs_epi16(joins_pairs_, ones);
     const __m512i fours = _mm512_madd_epi16(pairs, joins_fours_);
     const __m512i eights = _mm512_or_si512(_mm512_sll_epi64(fours, joins_eights_), _mm512_srli_epi64(fours, 32));
-    _mm512_mask_storeu_epi8(packed_ + i / 8 * bits_, bytes_, _mm512_permutexvar_epi8(big_endian_, eights));
+    const __m512i ordered = _mm512_permutexvar_epi8(big_endian_, eights);
+    const std::size_t at = i / 8 * bits_;
+    if (static_cast<std::ptrdiff_t>(at) <= whole_vectors_) {
+      _mm512_storeu_si512(packed_ + at, ordered);  // faster than with a mask; the next group replaces what is too much
+    } else {
+      _mm512_mask_storeu_epi8(packed_ + at, bytes_, ordered);
+    }
   }
 
  private:
   std::uint8_t* packed_;
+  std::ptrdiff_t whole_vectors_;  // the last byte that one may be stored at
   unsigned bits_;
   __mmask64 bytes_;  // of the 64 codes
   __m512i joins_pairs_;
@@ -84,6 +93,92 @@ class GroupStore {
   __m128i joins_eights_;
   __m512i in_order_;
   __m512i big_endian_;
+};
+#endif
+
+#if HWY_TARGET == HWY_AVX2
+/// Byte permutations of GroupStore, the same for both blocks of 128 bits.
+struct GroupOrders {
+  std::uint8_t transposed[kGroup / 2] = {};     // bytes of four lanes: lane w gets bytes w
+  std::uint8_t big_endian[8][kGroup / 2] = {};  // by bits: of two times 8 joined codes
+
+  constexpr GroupOrders() {
+    for (std::size_t i = 0; i < kGroup / 2; ++i) {
+      transposed[i] = static_cast<std::uint8_t>(i % 4 * 4 + i % 16 / 4);
+    }
+    for (std::size_t bits = 1; bits < 8; ++bits) {
+      for (std::size_t i = 0; i < kGroup / 2; ++i) {
+        const std::size_t k = i % 16;  // bytes behind the codes are not used
+        big_endian[bits][i] = k < 2 * bits ? static_cast<std::uint8_t>(k / bits * 8 + bits - 1 - k % bits) : 0x80;
+      }
+    }
+  }
+};
+inline constexpr GroupOrders kGroupOrders;
+
+/// Packs codes of up to 7 bits in registers, 64 at a time: 8 neighbours of each word are joined, those of the words'
+/// first lanes wait for the others.
+class GroupStore {
+ public:
+  HWY_INLINE GroupStore(std::size_t block_size, unsigned bits, std::uint8_t* packed)
+      : packed_(packed),
+        whole_vectors_(static_cast<std::ptrdiff_t>(block_size / 8 * bits) - 16),
+        bits_(bits),
+        joins_pairs_(_mm256_set1_epi16(static_cast<short>(0x100 | 1 << bits))),
+        joins_fours_(_mm256_set1_epi32(0x10000 | 1 << (2 * bits))),
+        joins_eights_(_mm_cvtsi32_si128(static_cast<int>(4 * bits))) {
+    transposed_ = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kGroupOrders.transposed));
+    big_endian_ = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kGroupOrders.big_endian[bits]));
+  }
+
+  /// codes: those of the block from coordinate i on; i ascends.
+  HWY_INLINE void operator()(std::size_t i, const CodeWords& codes) const {
+    if (i % kGroup == 0) {
+      first_ = joined(codes);
+      return;
+    }
+    const __m256i last = joined(codes);
+    const __m256i even = _mm256_shuffle_epi8(_mm256_unpacklo_epi64(first_, last), big_endian_);  // words 0 and 2
+    const __m256i odd = _mm256_shuffle_epi8(_mm256_unpackhi_epi64(first_, last), big_endian_);
+    const std::size_t at = i / kGroup * 8 * bits_;
+    store(at, _mm256_castsi256_si128(even));
+    store(at + 2 * bits_, _mm256_castsi256_si128(odd));
+    store(at + 4 * bits_, _mm256_extracti128_si256(even, 1));
+    store(at + 6 * bits_, _mm256_extracti128_si256(odd, 1));
+  }
+
+ private:
+  /// 8 codes of word w in lane w of 64 bits.
+  HWY_INLINE __m256i joined(const CodeWords& codes) const {
+    const VI bytes = hn::Or(hn::Or(codes.word[0], hn::ShiftLeft<8>(codes.word[1])),
+                            hn::Or(hn::ShiftLeft<16>(codes.word[2]), hn::ShiftLeft<24>(codes.word[3])));
+    const __m256i across = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i ones = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(bytes.raw, transposed_), across);
+    const __m256i pairs = _mm256_maddubs_epi16(joins_pairs_, ones);
+    const __m256i fours = _mm256_madd_epi16(pairs, joins_fours_);
+    return _mm256_or_si256(_mm256_sll_epi64(fours, joins_eights_), _mm256_srli_epi64(fours, 32));
+  }
+
+  /// 16 codes; the next ones replace what is too much.
+  HWY_INLINE void store(std::size_t at, __m128i ordered) const {
+    if (static_cast<std::ptrdiff_t>(at) <= whole_vectors_) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(packed_ + at), ordered);
+    } else {
+      std::uint8_t bytes[16];
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), ordered);
+      std::memcpy(packed_ + at, bytes, 2 * bits_);
+    }
+  }
+
+  std::uint8_t* packed_;
+  std::ptrdiff_t whole_vectors_;  // the last byte that one may be stored at
+  unsigned bits_;
+  __m256i joins_pairs_;
+  __m256i joins_fours_;
+  __m128i joins_eights_;
+  __m256i transposed_;
+  __m256i big_endian_;
+  mutable __m256i first_;
 };
 #endif
 
@@ -163,9 +258,9 @@ HWY_INLINE void with_store(std::size_t block_size, unsigned bits, std::uint8_t* 
     work(NibbleStore(packed));
     return;
   }
-#if HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX2
   if (bits < 8) {
-    work(GroupStore(bits, packed));
+    work(GroupStore(block_size, bits, packed));
     return;
   }
 #endif

@@ -12,7 +12,6 @@
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
 #include "thc/integer_hadamard-inl.h"
-#include "thc/known_sums-inl.h"
 #include "thc/signs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,14 +24,11 @@ template <class Sum>
 struct LoadDequantized {
   const std::uint8_t* sums;  // bytes: lanes may be unaligned
   const AffineMap* maps;
-  HWY_INLINE VF operator()(std::size_t i) const { return mapped(i, sum(i)); }
-  HWY_INLINE VF sum(std::size_t i) const {
+  HWY_INLINE VF operator()(std::size_t i) const {
     const hn::RebindToSigned<DF> di;
     const hn::Rebind<Sum, DF> dsum;
     const auto sum = hn::LoadU(dsum, reinterpret_cast<const Sum*>(sums + i * sizeof(Sum)));
-    return hn::ConvertTo(DF(), hn::PromoteTo(di, sum));
-  }
-  HWY_INLINE VF mapped(std::size_t i, VF value) const {
+    const VF value = hn::ConvertTo(DF(), hn::PromoteTo(di, sum));
     const AffineMap& map = maps[i / kAffineGroup];
     return hn::Sub(hn::Mul(value, hn::Set(DF(), map.slope)), hn::Set(DF(), map.shift));
   }
@@ -76,39 +72,6 @@ HWY_INLINE void decode_exact_block(const std::uint8_t* sums, std::size_t size, c
   hadamard(size, load, scratch, StoreMapped{target, map.slope, limit, 0.0F});
 }
 
-/// Loads floats.
-struct LoadFloats {
-  const float* x;
-  HWY_INLINE VF operator()(std::size_t i) const { return hn::LoadU(DF(), x + i); }
-};
-
-/// A block's coordinates, with what is known of their errors taken back where the sums are those of all workers.
-template <class Sum>
-HWY_NOINLINE void subtract_known(const Aggregate& aggregate, const RandomKey& key, std::size_t offset, std::size_t size,
-                                 const LoadDequantized<Sum>& load, float* x) {
-  static_assert(KnownSums::kGroup == kAffineGroup);
-  KnownSums known(*aggregate.known, aggregate.workers, aggregate.domain, key, offset);
-  const auto store = [&](std::size_t i, VF error)
-                         HWY_ATTR { hn::StoreU(load.mapped(i, hn::Sub(load.sum(i), error)), DF(), x + i); };
-  std::size_t chunk_end = 0;
-  bool all = false;
-  for (std::size_t group = 0; group < size; group += kAffineGroup) {
-    if (group >= chunk_end) {
-      const std::size_t chunk = (aggregate.first + offset + group) / aggregate.codes_per_chunk;
-      chunk_end = (chunk + 1) * aggregate.codes_per_chunk - aggregate.first - offset;
-      all = error_is_known(aggregate, aggregate.contributions[chunk]);
-    }
-    if (all) {
-      known.next([&](std::size_t i, VF error) HWY_ATTR { store(group + i, error); });
-      continue;
-    }
-    for (std::size_t i = group; i < group + kAffineGroup; i += kLanes) {
-      store(i, hn::Zero(DF()));
-    }
-    known.skip();
-  }
-}
-
 template <class Sum>
 HWY_INLINE LoadDequantized<Sum> block_load(const Aggregate& aggregate, std::size_t offset, const AffineMap* maps) {
   return {static_cast<const std::uint8_t*>(aggregate.sums) + offset * sizeof(Sum), maps};
@@ -119,9 +82,8 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
   SignWindow signs(key);
   std::vector<AffineMap> maps(layout.rotation_block() / kAffineGroup);
   const std::size_t block_floats = scratch_floats(layout.rotation_block());
-  float* scratch = block_scratch(block_floats + (aggregate.known == nullptr ? 1 : 2) * layout.rotation_block());
+  float* scratch = block_scratch(block_floats + layout.rotation_block());
   float* staging = scratch + block_floats;  // of blocks that cannot be written to `out` directly
-  float* mapped = staging + layout.rotation_block();
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
@@ -133,10 +95,6 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
     auto load = block_load<Sum>(aggregate, offset, maps.data());
     if (decodes_exactly(aggregate, range, offset, size)) {
       decode_exact_block(load.sums, size, maps[0], range.limit, scratch, target);
-    } else if (aggregate.known != nullptr) {
-      subtract_known(aggregate, key, offset, size, load, mapped);
-      LoadFloats load_mapped{mapped};
-      hadamard(size, load_mapped, scratch, target);
     } else {
       hadamard(size, load, scratch, target);
     }

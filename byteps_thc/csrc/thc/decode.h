@@ -7,7 +7,6 @@
 
 #include "thc/block_layout.h"
 #include "thc/float_format.h"
-#include "thc/known_error.h"
 #include "thc/philox.h"
 
 namespace thc {
@@ -44,24 +43,13 @@ struct Aggregate {
   float threshold;         // of quantize
   const float* max_norms;  // layout.blocks()
   std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
-  // Requantized sums (requantize.h): table values of one code for each coordinate, and what a group's limit is times
-  // the block's. Null: sums of table values, with contributions.
-  const float* scales = nullptr;  // scale_groups(first + layout.padded())
-  // What stratified rounding is known to err by in the sum of all `workers`, by known_sum_bits(); null for nothing; not
-  // with scales.
-  const KnownError* known = nullptr;
-  unsigned workers = 0;
-  std::uint32_t domain = 0;  // of the rounding bits
 };
 
 /// out[layout.coordinates()] = average gradient: sum / contributions * step - limit, see ClampRange, and inverse_rotate
 /// of that, in one pass per block, the factor 1/d in the map. Before inverse_rotate, what a chunk without contributions
 /// stands for is 0, and a block whose max norm is not finite is NaN. Blocks of up to 2^16 8-bit sums whose chunks all
 /// have the same contributions are transformed as integers: t * slope with t = H sums exactly, less the limit at
-/// coordinate 0 alone, as H maps a constant to d * e0. With scales: sum * step - limit, with the limit of the block
-/// times the scale of the group. With aggregate.known the
-/// sums of chunks that all workers have contributed to are first less by what is known of their error, and their blocks
-/// are mapped before they are rotated.
+/// coordinate 0 alone, as H maps a constant to d * e0.
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
 }  // namespace thc

@@ -7,6 +7,7 @@
 #define THC_INTERVAL_LOOKUP_INL_H
 #endif
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -57,8 +58,13 @@ class Words {
   template <std::size_t kFirst, std::size_t kCount>
   HWY_INLINE V lookup(VI index) const {
     if constexpr (kCount == 1) {
+#if HWY_TARGET == HWY_AVX2
+      const auto words = hn::BitCast(DI(), vectors_[kFirst]);  // the instruction ignores the bits above
+      return hn::BitCast(D(), VI{_mm256_permutevar8x32_epi32(words.raw, index.raw)});
+#else
       const VI lane = kVectors == 1 ? index : hn::And(index, hn::Set(DI(), kLanes - 1));
       return hn::TableLookupLanes(vectors_[kFirst], hn::IndicesFromVec(D(), lane));
+#endif
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     } else if constexpr (kCount == 2) {
       const auto first = hn::BitCast(DI(), vectors_[kFirst]);
@@ -69,8 +75,15 @@ class Words {
       const V lower = lookup<kFirst, kCount / 2>(index);
       const V upper = lookup<kFirst + kCount / 2, kCount / 2>(index);
       constexpr std::int32_t kUpper = kCount / 2 * kLanes;
+#if HWY_TARGET == HWY_AVX2
+      const auto sign =
+          hn::BitCast(DF(), hn::ShiftLeft<31 - std::countr_zero(static_cast<std::uint32_t>(kUpper))>(index));
+      const VF below = hn::BitCast(DF(), lower);
+      return hn::BitCast(D(), VF{_mm256_blendv_ps(below.raw, hn::BitCast(DF(), upper).raw, sign.raw)});
+#else
       const VI below = kCount == kVectors ? index : hn::And(index, hn::Set(DI(), 2 * kUpper - 1));
       return hn::IfThenElse(hn::RebindMask(D(), hn::Gt(below, hn::Set(DI(), kUpper - 1))), upper, lower);
+#endif
     }
   }
 

@@ -90,10 +90,18 @@ HWY_INLINE float norm_of_block(const float* x, std::size_t size, float squares) 
   return exact.norm();
 }
 
-/// Brings kGroup floats into L2.
-HWY_INLINE void prefetch_group(const float* floats) {
-  constexpr std::size_t kLineFloats = 16;
-  for (std::size_t i = 0; i < kGroup; i += kLineFloats) {
+/// Brings bytes, at any address, into L2.
+HWY_INLINE void prefetch(const void* begin, std::size_t bytes) {
+  constexpr std::size_t kLineBytes = 64;
+  for (std::size_t i = 0; i < bytes; i += kLineBytes) {
+    __builtin_prefetch(static_cast<const std::uint8_t*>(begin) + i, 0, 2);
+  }
+}
+
+/// Starts the page walks of a block's floats, which then overlap: those of a stream come one after the other.
+HWY_INLINE void touch_pages(const float* floats, std::size_t size) {
+  constexpr std::size_t kPageFloats = 4096 / sizeof(float);
+  for (std::size_t i = 0; i < size; i += kPageFloats) {
     __builtin_prefetch(floats + i, 0, 2);
   }
 }
@@ -116,7 +124,7 @@ HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inv
   TreeSum dot;
   const VF factor = hn::Set(d, inverse);
   for (std::size_t group = 0; group < size; group += kGroup) {
-    prefetch_group(next + group);
+    prefetch(next + group, kGroup * sizeof(float));
     VF products[kDotParts];
 #pragma GCC unroll 4
     for (std::size_t part = 0; part < kDotParts; ++part) {
@@ -169,6 +177,8 @@ class BlockEncoder {
   /// scale.
   HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
                           std::uint8_t* packed) const {
+    prefetch(packed, code_bytes(size, points_.bits()));  // written after the rotation
+    touch_pages(next, size);
     SquareSum squares;
     hadamard(size, LoadBlock{x, signs}, memory_.scratch(), StoreToScratch{memory_.scratch()}, squares);
     const float norm = norm_of_block(x, size, squares.sum.total());
@@ -277,6 +287,7 @@ class BlockDecoder {
   HWY_INLINE LoadCodes<kEntries> load(const NearestCodes& rank, std::size_t b, std::size_t offset, std::size_t size,
                                       float* table, const float* out) const {
     thc::unpack(rank.codes + code_bytes(offset, bits_), size, bits_, memory_.bytes());
+    prefetch(rank.codes + code_bytes(offset + size, bits_), code_bytes(size, bits_));  // of the next block
     const float factor = factor_of(scale_at(rank, b), ranks_.size(), size);
     std::memcpy(table, rank.points, kEntries * sizeof(float));
     for (std::size_t i = 0; i < kEntries; ++i) {
@@ -326,6 +337,9 @@ HWY_ATTR void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits,
     const BlockKind kind = decoder.kind(b);
     const bool direct = kind == BlockKind::kFinite && block.used == block.size && to.format == FloatFormat::kFp32;
     float* average = direct ? static_cast<float*>(to.data) : memory.staging();
+    if (direct) {
+      touch_pages(average + block.size, block.size);  // of the next block
+    }
     if (kind == BlockKind::kFinite) {
       const StoreWithSigns store{average, signs.bits(block.offset, block.size)};
       decoder.rotate_back(b, block.offset - blocks[0].offset, block.size, store);

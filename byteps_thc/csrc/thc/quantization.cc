@@ -37,17 +37,14 @@ using interval_lookup::VI;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
 
-/// What becomes of the coordinates that are quantized.
-enum class Kept { kNothing, kError, kUnknownError };
-
 /// Quantizes coordinates of one block.
-template <class Lookup, Kept kKept>
+template <class Lookup, bool kKeepError>
 class BlockQuantizer {
  public:
-  HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range, const KnownError* known)
-      : lookup_(table), range_(range), known_(known), granularity_(table.granularity()) {}
+  HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range)
+      : lookup_(table), range_(range), granularity_(table.granularity()) {}
 
-  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKept says so. random: rounding bits, in
+  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError. random: rounding bits, in
   /// one half of every lane.
   template <bool kUpperHalf>
   HWY_INLINE VI quantize(float* at, hn::Vec<D64> random) {
@@ -56,15 +53,11 @@ class BlockQuantizer {
     const VF u = clamped_position(x);
     const typename Lookup::Found interval = lookup_.find(u);
     const VF fraction = hn::Mul(hn::Sub(u, interval.value), interval.inverse_gap);
-    const VF chance = uniform_from<kUpperHalf>(random);
-    const auto up = hn::Lt(chance, fraction);
+    const auto up = hn::Lt(uniform_from<kUpperHalf>(random), fraction);
     const VI next = hn::Add(interval.code, hn::Set(DI(), 1));
     const VI code = hn::IfThenElse(hn::RebindMask(DI(), up), next, interval.code);
-    if constexpr (kKept != Kept::kNothing) {
-      VF value = lookup_.value(interval, up, code);
-      if constexpr (kKept == Kept::kUnknownError) {
-        value = hn::Sub(value, known_.at(chance));
-      }
+    if constexpr (kKeepError) {
+      const VF value = lookup_.value(interval, up, code);
       const VF quantized = hn::Sub(hn::Mul(value, hn::Set(d, range_.step)), hn::Set(d, range_.limit));
       hn::StoreU(hn::Sub(x, quantized), d, at);
     }
@@ -96,14 +89,8 @@ class BlockQuantizer {
     return hn::Min(hn::Max(position(x), hn::Zero(d)), hn::Set(d, granularity_));
   }
 
-  /// Nothing where the error is kept whole.
-  struct NoLookup {
-    HWY_INLINE explicit NoLookup(const KnownError* /*known*/) {}
-  };
-
   Lookup lookup_;
   ClampRange range_;
-  std::conditional_t<kKept == Kept::kUnknownError, KnownErrorLookup, NoLookup> known_;
   float granularity_;
   std::size_t clamped_ = 0;
 };
@@ -159,11 +146,11 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   }
 }
 
-template <class Lookup, Kept kKept>
+template <class Lookup, bool kKeepError>
 HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
                                         const BlockPosition& block, const QuantizeOptions& options,
                                         std::uint8_t* codes) {
-  BlockQuantizer<Lookup, kKept> quantizer(intervals, range, options.known);
+  BlockQuantizer<Lookup, kKeepError> quantizer(intervals, range);
   with_store(block.size, bits, codes,
              [&](const auto& store) HWY_ATTR { quantize_vectors(quantizer, block, options, store); });
   return quantizer.clamped();
@@ -172,12 +159,8 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
 template <class Lookup>
 HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
                                       const BlockPosition& block, const QuantizeOptions& options, std::uint8_t* codes) {
-  if (!options.keep_error) {
-    return quantize_block<Lookup, Kept::kNothing>(intervals, bits, range, block, options, codes);
-  }
-  return options.known == nullptr
-             ? quantize_block<Lookup, Kept::kError>(intervals, bits, range, block, options, codes)
-             : quantize_block<Lookup, Kept::kUnknownError>(intervals, bits, range, block, options, codes);
+  return options.keep_error ? quantize_block<Lookup, true>(intervals, bits, range, block, options, codes)
+                            : quantize_block<Lookup, false>(intervals, bits, range, block, options, codes);
 }
 
 HWY_INLINE std::size_t quantize_with_best_lookup(const IntervalTable& intervals, const LookupTable& table,

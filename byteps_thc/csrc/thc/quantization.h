@@ -6,7 +6,6 @@
 
 #include "thc/block_layout.h"
 #include "thc/float_format.h"
-#include "thc/known_error.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
 
@@ -22,15 +21,12 @@ struct QuantizeOptions {
   // Computing leaves the memory idle that rotating waits for.
   const float* next_gradient = nullptr;
   ConstFloats next_residual = {};
-  // Of this worker's rounding bits; with it keep_error leaves out what decode() takes back. Null for nothing.
-  const KnownError* known = nullptr;
 };
 
 /// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].
 /// A coordinate between two table values is rounded up with the probability that keeps its expectation. Blocks with a
 /// zero max norm get the middle codes; with a non-finite one code 0 and no error. Where the max norm is finite, a NaN
-/// gets any code. With options.known the error that is kept is that of the code's value less the known error. Returns
-/// the number of coordinates that were clamped.
+/// gets any code. Returns the number of coordinates that were clamped.
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
 

@@ -1,4 +1,4 @@
-// Rounding bits in vectors of floats, and what is known of the error they make. No include guard: once per target.
+// Rounding bits in vectors of floats. No include guard: once per target.
 #if defined(THC_ROUNDING_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_ROUNDING_INL_H
 #undef THC_ROUNDING_INL_H
@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "thc/known_error.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -39,39 +38,6 @@ HWY_INLINE hn::Vec<hn::ScalableTag<float>> uniform_from(hn::Vec<hn::ScalableTag<
 #endif
   return hn::Sub(hn::BitCast(d, bits), hn::Set(d, 0x1p23F - 0.5F));
 }
-
-/// KnownError on vectors: in registers where they hold it, else by gathers.
-class KnownErrorLookup {
- public:
-  HWY_INLINE explicit KnownErrorLookup(const KnownError* known) : known_(*known) {}
-
-  /// uniform: r + 0.5 for 16 random bits r.
-  HWY_INLINE hn::Vec<hn::ScalableTag<float>> at(hn::Vec<hn::ScalableTag<float>> uniform) const {
-    const hn::ScalableTag<std::int32_t> di;
-    const auto piece = hn::ShiftRight<KnownError::kPieceShift>(hn::ConvertTo(di, uniform));
-    return hn::Add(entry(known_.offset.data(), piece), hn::Mul(entry(known_.slope.data(), piece), uniform));
-  }
-
- private:
-  template <class VI>
-  static HWY_INLINE hn::Vec<hn::ScalableTag<float>> entry(const float* entries, VI piece) {
-    const hn::ScalableTag<float> d;
-    [[maybe_unused]] const hn::ScalableTag<std::int32_t> di;
-    if constexpr (hn::MaxLanes(d) == KnownError::kPieces) {
-      return hn::TableLookupLanes(hn::LoadU(d, entries), hn::IndicesFromVec(d, piece));
-    } else if constexpr (2 * hn::MaxLanes(d) == KnownError::kPieces) {
-      const auto last = hn::Set(di, KnownError::kPieces / 2 - 1);
-      const auto lane = hn::IndicesFromVec(d, hn::And(piece, last));
-      const auto upper = hn::TableLookupLanes(hn::LoadU(d, entries + hn::MaxLanes(d)), lane);
-      const auto lower = hn::TableLookupLanes(hn::LoadU(d, entries), lane);
-      return hn::IfThenElse(hn::RebindMask(d, hn::Gt(piece, last)), upper, lower);
-    } else {
-      return hn::GatherIndex(d, entries, piece);
-    }
-  }
-
-  KnownError known_;
-};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace thc

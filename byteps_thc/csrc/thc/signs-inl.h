@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "hwy/highway.h"
@@ -73,6 +74,13 @@ HWY_INLINE hn::Vec<D> flip_signs(D d, hn::Vec<D> v, const std::uint8_t* bits, st
   // One masked instruction; Highway 1.0 has none and would make two.
   const auto mask = hn::LoadMaskBits(d, bits + i / 8);
   return hn::Vec<D>{_mm512_mask_xor_ps(v.raw, mask.raw, v.raw, sign_bit.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  // Every lane moves its bit up to the sign: half as many instructions as a mask. The three bytes behind are readable.
+  const hn::RebindToSigned<D> di;
+  std::int32_t word = 0;
+  std::memcpy(&word, bits + i / 8, sizeof(word));
+  const __m256i moved = _mm256_sllv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+  return hn::Xor(v, hn::And(hn::BitCast(d, hn::Vec<decltype(di)>{moved}), sign_bit));
 #else
   if constexpr (kVectorLanes >= 8) {
     return hn::Xor(v, hn::IfThenElseZero(hn::LoadMaskBits(d, bits + i / 8), sign_bit));

@@ -7,7 +7,6 @@
 
 #include "thc/bit_stream.h"
 #include "thc/encode.h"
-#include "thc/pack.h"
 #include "thc/rotation.h"
 
 namespace thc::threaded {
@@ -18,9 +17,7 @@ namespace {
 constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
-constexpr std::size_t kLeastToRequantize = std::size_t{1} << 17;
 constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
-constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
 constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
 
 /// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
@@ -119,31 +116,6 @@ void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& lay
   });
 }
 
-void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
-                std::uint8_t* codes, std::uint16_t* scales) {
-  for_each_range(pool, exact.count, kScaleGroup, kLeastToRequantize, [&](std::size_t first, std::size_t size) {
-    ExactSums here = exact;
-    here.sums = static_cast<const std::uint8_t*>(exact.sums) + first * exact.value_bits / 8;
-    here.count = size;
-    RandomKey part_key = key;
-    part_key.first += first;
-    thc::requantize(here, table, part_key, codes + code_bytes(first, table.bits()), scales + first / kScaleGroup);
-  });
-}
-
-void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
-               float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual) {
-  if (sums.exact.count == 0) return;
-  const std::size_t begin = layout.block_from(sums.first + 1) - 1;
-  const BlockLayout owned = layout.part(begin, layout.block_from(sums.first + sums.exact.count));
-  const std::size_t start = layout.offset(begin);
-  for_each_part(pool, owned, kLeastToRequantize, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
-    RandomKey part_key = key;
-    part_key.first += start + first;
-    thc::keep_loss(sums, table, max_norms + begin + block, threshold, part, part_key, residual + start + first);
-  });
-}
-
 void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
                     const NearestPoints& points, std::uint8_t* codes, float* scales) {
   for_each_blocks(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
@@ -176,25 +148,7 @@ void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, 
   });
 }
 
-template <class Number>
-void pack(ThreadPool* pool, const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
-  for_each_range(pool, count, kCodesUnit, kLeastToPack, [&](std::size_t first, std::size_t size) {
-    thc::pack(numbers + first, size, bits, packed + code_bytes(first, bits));
-  });
-}
-
-template <class Number>
-void unpack(ThreadPool* pool, const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) {
-  for_each_range(pool, count, kCodesUnit, kLeastToPack, [&](std::size_t first, std::size_t size) {
-    thc::unpack(packed + code_bytes(first, bits), size, bits, numbers + first);
-  });
-}
-
 template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint8_t*);
 template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint16_t*);
-template void pack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint8_t*);
-template void pack(ThreadPool*, const std::uint16_t*, std::size_t, unsigned, std::uint8_t*);
-template void unpack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint8_t*);
-template void unpack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint16_t*);
 
 }  // namespace thc::threaded

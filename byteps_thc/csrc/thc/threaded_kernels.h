@@ -8,13 +8,11 @@
 #include "thc/block_layout.h"
 #include "thc/decode.h"
 #include "thc/float_format.h"
-#include "thc/keep_loss.h"
 #include "thc/lookup_sum.h"
 #include "thc/lookup_table.h"
 #include "thc/nearest.h"
 #include "thc/philox.h"
 #include "thc/quantization.h"
-#include "thc/requantize.h"
 #include "thc/thread_pool.h"
 
 /// Each does the same, to the bit, as the kernel of that name, whatever the number of threads. `pool` may be null: all
@@ -27,10 +25,6 @@ std::size_t encode(ThreadPool* pool, ConstFloats gradient, Floats residual, cons
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes);
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
-void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
-                std::uint8_t* codes, std::uint16_t* scales);
-void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
-               float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual);
 void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
                     const NearestPoints& points, std::uint8_t* codes, float* scales);
 void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
@@ -38,13 +32,9 @@ void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsig
 void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
                     const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales);
 
-// Number, Sum: std::uint8_t or std::uint16_t.
+/// Sum: std::uint8_t or std::uint16_t.
 template <class Sum>
 void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                 Accumulate mode, Sum* aggregate);
-template <class Number>
-void pack(ThreadPool* pool, const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed);
-template <class Number>
-void unpack(ThreadPool* pool, const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers);
 
 }  // namespace thc::threaded

@@ -3,7 +3,8 @@
     measure: encode -> [codes travel] -> sum: decode, average, encode -> [averages travel] -> decode
 
 Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
-them see all fingerprints, and get the same error before the first average is written.
+them see all fingerprints, and get the same error before the first average is written. A fingerprint is a message of its
+own, sent at the same time: so it arrives also from a rank whose gradient has another size.
 """
 
 from __future__ import annotations

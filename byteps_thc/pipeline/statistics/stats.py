@@ -11,9 +11,7 @@ class CompressionStats:
     """Compression on one rank, since its engine began unless a field says otherwise.
 
     nmse is this rank's own quantization error. That of the average is smaller, because the errors of n ranks partly
-    cancel, and error feedback puts back in later steps what one step lost. Where sums are requantized the average errs
-    by that, too (docs/algorithm.md): with 4 bits down more than by all else. With error feedback that of this rank's
-    shard, times the number of ranks, is in residual_norm and nmse.
+    cancel, and error feedback puts back in later steps what one step lost.
     """
 
     steps: int = 0

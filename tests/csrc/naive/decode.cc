@@ -20,47 +20,27 @@ unsigned contributions_at(const Aggregate& aggregate, std::size_t j) {
   return aggregate.contributions[(aggregate.first + j) / aggregate.codes_per_chunk];
 }
 
-AffineMap map_at(const Aggregate& aggregate, const ClampRange& range, std::size_t j, float factor) {
-  if (aggregate.scales == nullptr) {
-    return affine_map(range, contributions_at(aggregate, j), factor);
-  }
-  if (!range.finite) {
-    return affine_map(range, 1, factor);
-  }
-  const float scale = aggregate.scales[(aggregate.first + j) / kScaleGroup];
-  return affine_map(ClampRange(range.limit * scale, 1.0F, aggregate.granularity), 1, factor);
-}
-
-/// What is known of the error of a sum.
-float known_at(const Aggregate& aggregate, const RandomKey& key, std::size_t j) {
-  if (aggregate.known == nullptr || !error_is_known(aggregate, contributions_at(aggregate, j))) {
-    return 0.0F;
-  }
-  return aggregate.known->at(known_sum_bits(rounding_bits(key, {aggregate.domain, 0}, j), aggregate.workers));
-}
-
 /// Dequantized block times `factor`.
-std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b, float factor,
-                                    const RandomKey& key) {
+std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b,
+                                    float factor) {
   const ClampRange range = block_range(aggregate, b);
   std::vector<float> block(layout.size(b));
   for (std::size_t k = 0; k < block.size(); ++k) {
     const std::size_t j = layout.offset(b) + k;
-    const AffineMap map = map_at(aggregate, range, j, factor);
-    block[k] = (sum_at(aggregate, j) - known_at(aggregate, key, j)) * map.slope - map.shift;
+    const AffineMap map = affine_map(range, contributions_at(aggregate, j), factor);
+    block[k] = sum_at(aggregate, j) * map.slope - map.shift;
   }
   return block;
 }
 
 /// Average of the block before its signs are restored.
-std::vector<float> inverse_hadamard(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b,
-                                    const RandomKey& key) {
+std::vector<float> inverse_hadamard(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b) {
   const ClampRange range = block_range(aggregate, b);
   const std::size_t offset = layout.offset(b);
   const std::size_t size = layout.size(b);
   const float factor = 1.0F / static_cast<float>(size);
   if (!decodes_exactly(aggregate, range, offset, size)) {
-    std::vector<float> block = dequantize_block(aggregate, layout, b, factor, key);
+    std::vector<float> block = dequantize_block(aggregate, layout, b, factor);
     hadamard(block.data(), size);
     return block;
   }
@@ -81,7 +61,7 @@ std::vector<float> inverse_hadamard(const Aggregate& aggregate, const BlockLayou
 
 void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated) {
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
-    const std::vector<float> block = dequantize_block(aggregate, layout, b, 1.0F, {});
+    const std::vector<float> block = dequantize_block(aggregate, layout, b, 1.0F);
     std::memcpy(rotated + layout.offset(b), block.data(), block.size() * sizeof(float));
   }
 }
@@ -89,7 +69,7 @@ void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* ro
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
-    std::vector<float> block = inverse_hadamard(aggregate, layout, b, key);
+    std::vector<float> block = inverse_hadamard(aggregate, layout, b);
     for (std::size_t k = 0; k < block.size(); ++k) {
       block[k] = sign_is_negative(key, offset + k) ? -block[k] : block[k];
     }

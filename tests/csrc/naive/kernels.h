@@ -6,19 +6,15 @@
 #include <span>
 
 #include "thc/decode.h"
-#include "thc/keep_loss.h"
 #include "thc/nearest.h"
 #include "thc/pack.h"
 #include "thc/quantization.h"
-#include "thc/requantize.h"
 #include "thc/rotation.h"
 
 namespace thc::naive {
 
-void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
+void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* codes) noexcept;
 
 void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms);
 void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
@@ -29,11 +25,6 @@ void hadamard(float* x, std::size_t size) noexcept;
 
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
-
-void requantize(const ExactSums& exact, const LookupTable& table, const RandomKey& key, std::uint8_t* codes,
-                std::uint16_t* scales);
-void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
-               const BlockLayout& layout, const RandomKey& key, Floats residual);
 
 void encode_nearest(ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop, const NearestPoints& points,
                     std::uint8_t* codes, float* scales);

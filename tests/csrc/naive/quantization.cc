@@ -47,8 +47,7 @@ std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& 
         const float u = clamp(x * range.scale + granularity * 0.5F, granularity);
         block_codes[j] = round_to_code(u, rounding_bits(options.key, options.rounding, j), table);
         clamped += std::fabs(x) > range.limit ? 1 : 0;
-        auto value = static_cast<float>(table.values()[block_codes[j]]);
-        value -= options.known == nullptr ? 0.0F : options.known->at(rounding_bits(options.key, options.rounding, j));
+        const auto value = static_cast<float>(table.values()[block_codes[j]]);
         error = x - (value * range.step - range.limit);
       }
       if (options.keep_error) {

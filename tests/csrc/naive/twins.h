@@ -37,14 +37,6 @@ struct Kernels {
     return naive ? thc::naive::quantize(arguments...) : thc::quantize(arguments...);
   }
   template <class... Arguments>
-  void requantize(const Arguments&... arguments) const {
-    naive ? thc::naive::requantize(arguments...) : thc::requantize(arguments...);
-  }
-  template <class... Arguments>
-  void keep_loss(const Arguments&... arguments) const {
-    naive ? thc::naive::keep_loss(arguments...) : thc::keep_loss(arguments...);
-  }
-  template <class... Arguments>
   void encode_nearest(const Arguments&... arguments) const {
     naive ? thc::naive::encode_nearest(arguments...) : thc::encode_nearest(arguments...);
   }

@@ -5,7 +5,8 @@
 // quantize(rotated, max_norms, codes, *, coordinates, rotation_block, values, bits, threshold, seed, tensor, round,
 // domain, phase, keep_error) -> clamped and inverse_rotate(rotated, out, *, rotation_block, seed, tensor, round) are
 // the stages of encode and decode, see thc/rotation.h and thc/quantization.h. rotated[padded_size(n)] is overwritten by
-// quantize with keep_error, and by inverse_rotate. max_norms_be(norms, maximum, *, add): thc/lookup_sum.h, on bytes.
+// quantize with keep_error, and by inverse_rotate. pack(codes, packed, *, bits), unpack(packed, codes, *, bits): codes
+// of a byte each to and from the packed stream. max_norms_be(norms, maximum, *, add): thc/lookup_sum.h, on bytes.
 // table_hash(bits, values): what HELLO carries. SlotPool, SlotReply, SlotOutcome: the aggregator's state machine
 // (thc/slot_pool.h), as thc-ps runs it. use_instruction_set(name): one of instruction_sets(); None: the best.
 #include <pybind11/pybind11.h>

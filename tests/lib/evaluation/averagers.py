@@ -7,6 +7,7 @@ averager.bytes_both_ways                           # of a worker and step: sent 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -23,9 +24,10 @@ from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import SCALE_GROUP
+from evaluation.nearest import Nearest, NearestAverager
 from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
-Scheme = ThcConfig | DenseConfig | CodecConfig | PowerSgd
+Scheme = ThcConfig | Nearest | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
 
 
@@ -121,6 +123,39 @@ class Baseline(Averager):
         return sent
 
 
+class SmallExactly(Averager):
+    """Averages small tensors in fp32, and the others, moved together, by an averager of their own.
+
+    bypass_elements: tensors with fewer elements are small, as in CompressionPolicy. Others as of make().
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        workers: int,
+        tensors: Sequence[slice],
+        shapes: Sequence[torch.Size],
+        bypass_elements: int,
+        *,
+        server: bool,
+    ) -> None:
+        large = [span.stop - span.start >= bypass_elements for span in tensors]
+        kept = list(itertools.compress(tensors, large))
+        self._large = torch.zeros(tensors[-1].stop, dtype=torch.bool)
+        for span in kept:
+            self._large[span] = True
+        ends = itertools.accumulate((span.stop - span.start for span in kept), initial=0)
+        moved = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
+        self._averager = make(scheme, workers, moved, shapes=list(itertools.compress(shapes, large)), server=server)
+        self.bytes_both_ways = self._averager.bytes_both_ways + 2.0 * 4 * int((~self._large).sum())
+
+    @override
+    def average(self, gradients: Tensor) -> Tensor:
+        average = gradients.mean(dim=0)
+        average[self._large] = self._averager.average(gradients[:, self._large])
+        return average
+
+
 def make(
     scheme: Scheme,
     workers: int,
@@ -128,12 +163,18 @@ def make(
     *,
     server: bool = False,
     shapes: Sequence[torch.Size] | None = None,
+    bypass_elements: int = 0,
 ) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. server: for THC alone. shapes: for PowerSGD alone,
-    which needs them; without them a tensor is one row, and travels whole.
+    """tensors: where each lies in a gradient, one after the other. server: for ThcConfig alone. shapes: for PowerSGD
+    alone, which needs them; without them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
     """
+    shapes = shapes or [torch.Size([1, span.stop - span.start]) for span in tensors]
+    if bypass_elements:
+        return SmallExactly(scheme, workers, tensors, shapes, bypass_elements, server=server)
     if isinstance(scheme, PowerSgd):
-        return PowerSgdAverager(scheme, shapes or [torch.Size([1, span.stop - span.start]) for span in tensors])
+        return PowerSgdAverager(scheme, shapes)
+    if isinstance(scheme, Nearest):
+        return NearestAverager(scheme, tensors)
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
         return Thc(scheme, workers, coordinates, server=server)

@@ -16,7 +16,7 @@ from evaluation.averagers import Scheme, make
 from evaluation.trainings import MODELS, Losses, spread, train
 
 PROCESSES = 2
-OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD"}
+OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD", "GPT, fine-tuned": "AdamW"}
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,18 @@ def train_all(
     every: int,
     seeds: int,
     with_server: Collection[str] = (),
+    bypass_elements: int = 0,
+    processes: int = PROCESSES,
 ) -> dict[str, Curve]:
-    """Train `model` once for each scheme and seed, two at a time; see trainings.train().
+    """Train `model` once for each scheme and seed, `processes` at a time; see trainings.train().
 
-    with_server: schemes whose sums a server makes, as thc-ps does.
+    with_server: schemes whose sums a server makes, as thc-ps does. bypass_elements: tensors with fewer elements are
+    averaged in fp32.
     """
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         pending = {
             name: [
-                pool.submit(_train, model, scheme, workers, steps, every, seed, server=name in with_server)
+                pool.submit(_train, model, scheme, workers, steps, every, seed, name in with_server, bypass_elements)
                 for seed in range(1, seeds + 1)
             ]
             for name, scheme in schemes.items()
@@ -105,10 +108,11 @@ def _prepare() -> None:
 
 
 def _train(
-    model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, *, server: bool
+    model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, server: bool, bypass_elements: int
 ) -> tuple[float, Losses]:
     """In a process of the pool: bytes of a worker and step, and the losses."""
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
-    averager = make(scheme, workers, small.training.tensors, shapes=shapes, server=server)
+    tensors = small.training.tensors
+    averager = make(scheme, workers, tensors, shapes=shapes, server=server, bypass_elements=bypass_elements)
     return averager.bytes_both_ways, train(small, averager.average, every=every)

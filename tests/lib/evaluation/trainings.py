@@ -11,11 +11,12 @@ from gradient_study import small_trainings
 from gradient_study.small_trainings import SmallTraining
 from torch import Tensor
 
-#: name -> (workers, steps, optimizer, seed) -> a training; 0.24 M, 15 k and 42 k parameters.
+#: name -> (workers, steps, optimizer, seed) -> a training; 0.24 M, 10 k, 42 k and 0.24 M parameters.
 MODELS: dict[str, Callable[[int, int, str, int], SmallTraining]] = {
     "GPT": small_trainings.gpt,
     "CNN": small_trainings.cnn,
     "MLP": small_trainings.mlp,
+    "GPT, fine-tuned": small_trainings.fine_tuned_gpt,
 }
 #: Two-sided 95 % of Student's distribution, by degrees of freedom.
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57}

@@ -51,15 +51,21 @@ class Window:
         return (total - workers) / (workers * (workers - 1))
 
 
-def windows_of(training: Training, name: str, length: int) -> Iterator[Window]:
-    """Train on exact averages; give `length` steps each after a 20th, at half and at the end of the training."""
+def windows_of(training: Training, name: str, length: int, *, trained: int | None = None) -> Iterator[Window]:
+    """Train on exact averages; give `length` steps each after a 20th, at half and at the end of the training.
+
+    trained: workers that train between the windows (default: all).
+    """
+    batches = training.batches
     kept = [span for span in training.tensors if span.stop - span.start >= CompressionPolicy().bypass_elements]
     ends = itertools.accumulate((span.stop - span.start for span in kept), initial=0)
     tensors = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
     starts = {"early": training.steps // 20, "middle": training.steps // 2, "late": training.steps - length}
     for phase, start in starts.items():
+        training.batches = batches[:trained]
         while training.taken < start:
             training.update(training.gradients().mean(dim=0))
+        training.batches = batches
         window = Window(f"{name} {phase}", [], tensors)
         for _ in range(length):
             gradients = training.gradients()

@@ -1,6 +1,8 @@
 """Small trainings with a held-out loss: a perceptron and a CNN that read digits, and a small GPT of the demo's kind.
 
-Digits are drawn in those faces of models.py that have digits; every third of them is held out.
+Digits are drawn in those faces of models.py that have digits; every third of them is held out. The GPT learns the code
+of Python's standard library. Fine-tuning goes on with the library's prose about the language (pydoc_data); every tenth
+topic is held out.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from pydoc_data.topics import topics
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from byteps_thc.tools.demo.data import BatchSampler, Corpus, load_corpus
+from byteps_thc.tools.demo.data import ALPHABET, UNKNOWN, BatchSampler, Corpus, load_corpus
+from byteps_thc.tools.demo.data import HELD_OUT_STRIDE as TOPIC_STRIDE
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of, window_losses
 from gradient_study.models import CHARACTERS, PIXELS, Batch, Training, character_images
 
@@ -22,7 +26,11 @@ OPTIMIZERS = ("SGD", "AdamW")
 NOISE = 0.7
 HELD_OUT_STRIDE = 3
 GPT_SHAPE = GptShape(layers=2, heads=4, width=96, context=64)
+#: Of the text that the GPT is trained with; its loss on held-out text is of all windows.
 GPT_WINDOWS = 96
+#: Of the GPT that is fine-tuned, with exact averages.
+PRETRAINING_STEPS = 200
+LEARNING_RATE, FINE_TUNING_RATE = 5e-3, 1e-3
 
 
 @dataclass(frozen=True)
@@ -64,21 +72,45 @@ def cnn(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
 def gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
     """The demo's GPT, half as deep and two thirds as wide (0.24 M parameters), and its text."""
     torch.manual_seed(seed)
-    model, corpus = Gpt(GPT_SHAPE), _corpus()
+    return _reading(_code(), Gpt(GPT_SHAPE), workers, steps, optimizer, seed, LEARNING_RATE)
+
+
+def fine_tuned_gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
+    """The same GPT after PRETRAINING_STEPS, trained on with other text and a fifth of the learning rate."""
+    model = Gpt(GPT_SHAPE)
+    model.load_state_dict(_pretrained(workers, optimizer, seed))
+    return _reading(_prose(), model, workers, steps, optimizer, seed, FINE_TUNING_RATE)
+
+
+@cache
+def _pretrained(workers: int, optimizer: str, seed: int) -> dict[str, Tensor]:
+    training = gpt(workers, PRETRAINING_STEPS, optimizer, seed).training
+    for _ in range(training.steps):
+        training.update(training.gradients().mean(dim=0))
+    return training.model.state_dict()
+
+
+def _reading(
+    corpus: Corpus, model: Gpt, workers: int, steps: int, optimizer: str, seed: int, adamw: float
+) -> SmallTraining:
+    """A training of a GPT on a text. adamw: the learning rate of that optimizer."""
     samplers = [
         BatchSampler(corpus.training, batch_size=8, context=GPT_SHAPE.context, seed=seed, worker=worker)
         for worker in range(workers)
     ]
     batches = [iter(sampler.next_batch, None) for sampler in samplers]
-    made = _optimizer(optimizer, model, sgd=0.1, adamw=5e-3)
+    made = _optimizer(optimizer, model, sgd=0.1, adamw=adamw)
 
-    def loss_on(tokens: Tensor) -> float:
-        stride = max(1, (len(tokens) - 1) // GPT_SHAPE.context // GPT_WINDOWS)
+    def loss_on(tokens: Tensor, stride: int = 1) -> float:
         total, count = window_losses(model, tokens, GPT_SHAPE.context, None, 0, stride)
         return total / count
 
+    def losses() -> tuple[float, float]:
+        stride = max(1, (len(corpus.training) - 1) // GPT_SHAPE.context // GPT_WINDOWS)
+        return loss_on(corpus.training, stride), loss_on(corpus.held_out)
+
     training = Training(model, lambda _, inputs, targets: loss_of(model, inputs, targets), batches, made, steps)
-    return SmallTraining(training, lambda: (loss_on(corpus.training), loss_on(corpus.held_out)))
+    return SmallTraining(training, losses)
 
 
 def _digits(make: Callable[[], nn.Module], workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
@@ -115,8 +147,17 @@ def _accuracy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @cache
-def _corpus() -> Corpus:
+def _code() -> Corpus:
     return load_corpus()
+
+
+@cache
+def _prose() -> Corpus:
+    tokens = {character: token for token, character in enumerate(ALPHABET)}
+    texts = [torch.tensor([tokens.get(letter, UNKNOWN) for letter in topics[name]]) for name in sorted(topics)]
+    held_out = texts[::TOPIC_STRIDE]
+    training = [text for number, text in enumerate(texts) if number % TOPIC_STRIDE]
+    return Corpus(torch.cat(training), torch.cat(held_out), len(texts))
 
 
 @cache

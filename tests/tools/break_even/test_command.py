@@ -13,9 +13,9 @@ import pytest
 from doctor_host import without_modules
 from typer.testing import CliRunner
 
-from byteps_thc import _core
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rank_settings import RankSettings
 from byteps_thc.tools.break_even.quantities import (
     parse_bandwidth_bps,
     parse_parameters,
@@ -63,29 +63,17 @@ def test_numbers_with_units() -> None:
 
 def test_measured_speed_is_the_kernels() -> None:
     """Between a hundredth of a nanosecond and a microsecond per parameter, on any machine that builds this."""
-    resolved = ThcConfig().resolve(4, packed_sums=True)
-    speed = measure(resolved, packed_sums=True, threads=1, parameters=300_000, seconds=0.4)
+    speed = measure(RankSettings.of(ThcConfig(), 4), threads=1, parameters=300_000, seconds=0.4)
     assert all(1e-11 < value < 1e-6 for value in (speed.encode_s, speed.decode_s, speed.bf16_s or 0.0))
-    assert 0 < speed.sum_s < speed.encode_s  # a look-up costs far less than a rotation
-    assert speed.compute_s(sums=True) == pytest.approx(speed.encode_s + speed.sum_s + speed.decode_s, rel=1e-12)
-    assert speed.compute_s(sums=False) == pytest.approx(speed.encode_s + speed.decode_s, rel=1e-12)
+    assert 0 < speed.average_s < 2 * speed.encode_s  # 3/2 of the rotations
+    assert speed.compute_s == pytest.approx(speed.encode_s + speed.average_s + speed.decode_s, rel=1e-12)
 
 
-@pytest.mark.parametrize(("config", "workers"), [(ThcConfig(value_bits=16), 64), (ThcConfig.uniform(), 2)])
-def test_sums_of_12_and_of_5_bits_are_measured_too(config: ThcConfig, workers: int) -> None:
-    resolved = config.resolve(workers)
-    speed = measure(resolved, packed_sums=True, threads=1, parameters=100_000, seconds=0.2)
-    assert speed.sum_s > 0
-
-
-def test_sums_of_a_server_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved, calls = ThcConfig.uniform().resolve(2), []
-    for name in ("pack", "unpack"):
-        monkeypatch.setattr(_core, name, lambda *_, **__: calls.append(1))
-    measure(resolved, packed_sums=False, threads=1, parameters=10_000, seconds=0.1)
-    assert not calls
-    measure(resolved, packed_sums=True, threads=1, parameters=10_000, seconds=0.1)
-    assert calls
+@pytest.mark.parametrize("config", [ThcConfig(), ThcConfig(value_bits=16)])
+def test_servers_average_for_a_worker(config: ThcConfig) -> None:
+    speed = measure(config.resolve(4), threads=1, parameters=100_000, seconds=0.2)
+    assert speed.average_s == 0
+    assert speed.compute_s == speed.encode_s + speed.decode_s > 0
 
 
 def test_the_command_end_to_end(tmp_path: Path) -> None:
@@ -122,7 +110,7 @@ def test_json(engine: str) -> None:
     answer = json.loads(result.stdout)
     fp32, bf16, thc = answer["schemes"]
     assert (fp32["link_bytes_per_parameter"], bf16["link_bytes_per_parameter"]) == (6.0, 3.0)
-    expected = 1.0 if engine == "network" else 0.75 * (5 + 6 + 16 / 256) / 8
+    expected = 1.0 if engine == "network" else 0.75 * (5 + 5) / 8
     assert thc["link_bytes_per_parameter"] == pytest.approx(expected)
     [step] = thc["steps"]
     assert step["serial_s"] == pytest.approx(200_000 * (thc["compute_s_per_parameter"] + expected * 8 / 1e9))
@@ -160,7 +148,7 @@ def test_ranks_that_share_a_host_wait_for_its_cores() -> None:
     ("arguments", "message"),
     [
         (["--workers", "1"], "--workers must be at least 2"),
-        (["--workers", "1025"], "workers must be in 1 .. 1024"),
+        (["--workers", "1025"], "ranks must be in 1 .. 1024"),
         (["--workers", "65", "--engine", "network"], "at most 64 workers"),
         (["--ranks-per-host", "0"], "--ranks-per-host must be in 1 .. 4, the workers, not 0"),
         (["--ranks-per-host", "5"], "--ranks-per-host must be in 1 .. 4, the workers, not 5"),

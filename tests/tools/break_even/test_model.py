@@ -14,11 +14,11 @@ MEGA, GIGA = 1e6, 1e9
 
 
 def test_bytes_on_the_link_by_hand() -> None:
-    # 4 workers: a ring sends 3/4 of the elements twice. 4-bit codes and 7-bit sums of 3/4 of the parameters.
+    # 4 workers: a ring sends 3/4 of the elements twice. 4-bit codes up and 7-bit codes down of 3/4 of the parameters.
     assert fp32_ring(4).link_bytes == 6.0
     assert bf16_ring(4, 0.0).link_bytes == 3.0
     assert thc_collective(4, 4, 7, 0.0).link_bytes == pytest.approx(0.75 * 11 / 8)
-    # 8-bit sums: 0.375 of a bf16 ring, for any number of workers.
+    # 4 + 8 bits: 0.375 of a bf16 ring, for any number of workers.
     for workers in (2, 3, 17, 64):
         assert thc_collective(workers, 4, 8, 0.0).link_bytes / bf16_ring(workers, 0.0).link_bytes == pytest.approx(
             0.375

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import _core_test
 import numpy as np
 import numpy.typing as npt
 import pytest
 from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
 from pushed_codes import push_codes
 
-from byteps_thc import _core
 from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, version_name
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import (
@@ -352,7 +352,7 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
         table = np.asarray(config.resolve(3).table.values)
         unpacked = np.empty((2, 3000), np.uint8)
         for packed, out in zip(codes, unpacked, strict=True):
-            _core.unpack(packed, out, bits=config.code_bits)
+            _core_test.unpack(packed, out, bits=config.code_bits)
         for handle in results:
             result = handle.wait(10)
             np.testing.assert_array_equal(result.aggregate, table[unpacked].sum(axis=0))

@@ -1,0 +1,117 @@
+"""Averages of ranks that decode each other's codes, as trainings make them, and what loss_by_bits says of losses."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import nearest_reference
+import numpy as np
+import pytest
+import torch
+from evaluation.averagers import FP32, Scheme, make
+from evaluation.loss_curves import Curve
+from evaluation.nearest import Nearest
+from evaluation.power_sgd import PowerSgd
+from evaluation.style import style_of
+from evaluation.trainings import MODELS, Losses
+from reference import Key
+
+from byteps_thc.tables.points import lloyd_max, staggered
+
+RANKS, SIZES = 3, (5000, 70, 9000, 1024)
+TENSORS = [slice(0, 5000), slice(5000, 5070), slice(5070, 14070), slice(14070, 15094)]
+
+
+@pytest.fixture
+def claim(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    return importlib.import_module("loss_by_bits")
+
+
+def gradients() -> torch.Tensor:
+    return torch.randn(RANKS, sum(SIZES), generator=torch.Generator().manual_seed(1))
+
+
+def test_averages_are_the_reference_s_in_every_round() -> None:
+    averager, own = make(Nearest(4, 5, seed=7), RANKS, TENSORS), gradients()
+    blocks = nearest_reference.cut(sum(SIZES), 8192, [span.start for span in TENSORS[1:]])
+    points = [staggered(4, rank, RANKS) for rank in range(RANKS)]
+    for number in range(2):
+        expected = nearest_reference.average(list(own.numpy()), blocks, points, lloyd_max(5), Key(7, 0, number))
+        np.testing.assert_array_equal(averager.average(own).numpy(), expected)
+    codes = sum(block.codes.stop - block.codes.start for block in blocks)
+    assert averager.bytes_both_ways == codes * 9 / 8 + 8 * len(blocks)
+
+
+@pytest.mark.parametrize("scheme", [Nearest(2, 2), PowerSgd(rank=1)])
+def test_small_tensors_travel_exactly(scheme: Scheme) -> None:
+    """Those of fewer elements; the others are averaged as if they were alone."""
+    shapes = [torch.Size([50, 100]), torch.Size([70]), torch.Size([90, 100]), torch.Size([1024])]
+    own, averager = gradients(), make(scheme, RANKS, TENSORS, shapes=shapes, bypass_elements=1024)
+    small = torch.zeros(sum(SIZES), dtype=torch.bool)
+    small[5000:5070] = True
+    moved = [slice(0, 5000), slice(5000, 14000), slice(14000, 15024)]
+    alone = make(scheme, RANKS, moved, shapes=[shapes[0], *shapes[2:]])
+    average = averager.average(own)
+    assert torch.equal(average[small], own.mean(dim=0)[small])
+    assert torch.equal(average[~small], alone.average(own[:, ~small].contiguous()))
+    assert averager.bytes_both_ways == alone.bytes_both_ways + 8 * 70
+
+
+def test_fine_tuning_goes_on_where_training_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradient_study.small_trainings.PRETRAINING_STEPS", 2)
+    trained = MODELS["GPT"](1, 2, "AdamW", 3)
+    for _ in range(2):
+        trained.training.update(trained.training.gradients()[0])
+    tuned = MODELS["GPT, fine-tuned"](1, 2, "AdamW", 3).training
+    again = MODELS["GPT, fine-tuned"](1, 2, "AdamW", 3).training
+    for before, after, same in zip(trained.training.parameters, tuned.parameters, again.parameters, strict=True):
+        assert torch.equal(before, after)
+        assert torch.equal(after, same)
+    tuned.update(tuned.gradients()[0])
+    assert not torch.equal(tuned.parameters[0], again.parameters[0])
+
+
+NAMES = {"fp32": "fp32", "five": "THC, 5 + 5", "four": "THC, 4 + 4", "power": "PowerSGD, rank 4"}
+BYTES = {"fp32": 64e6, "five": 10e6, "four": 8e6, "power": 4e6}
+
+
+def curves(claim: ModuleType, **losses: list[float]) -> dict[str, Curve]:
+    """By scheme, one seed, after 10 and 20 steps; those that are not named learn nothing."""
+    found = {name: Curve(1e9, [Losses([10, 20], [9.0, 9.0])]) for name in ("fp32", *claim.OURS, *claim.PEERS)}
+    return found | {NAMES[key]: Curve(BYTES[key], [Losses([10, 20], own)]) for key, own in losses.items()}
+
+
+def test_a_width_that_ends_above_fp32_is_no_default(claim: ModuleType) -> None:
+    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
+    assert claim.loss_check("GPT", own, "THC, 5 + 5").met
+    check = claim.loss_check("GPT", own, "THC, 4 + 4")
+    assert not check.met
+    assert "+0.40%" in check.got
+
+
+def test_a_peer_with_fewer_bytes_is_named(claim: ModuleType) -> None:
+    """PowerSGD needs fewer bytes until 1.2 of fp32's loss, and gets no further."""
+    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004], power=[2.0, 1.15])
+    check = claim.front_check("GPT", own)
+    assert not check.met
+    assert check.got == "5 of 7 losses"
+    assert "fp32's + 20.0%: PowerSGD, rank 4" in check.why
+    assert claim.front_check("GPT", own | {"PowerSGD, rank 4": own["bf16"]}).met
+
+
+def test_a_loss_that_one_seed_does_not_reach_has_no_bytes(claim: ModuleType) -> None:
+    own = curves(claim, fp32=[2.0, 1.0])
+    own["fp32"].seeds.append(Losses([10, 20], [2.0, 1.0]))
+    own["THC, 5 + 5"] = Curve(1e6, [Losses([10, 20], [2.0, 1.0]), Losses([10, 20], [2.0, 1.5])])
+    assert claim.megabytes_to(own, "THC, 5 + 5", 1.5) == pytest.approx((15 + 20) / 2)
+    assert claim.megabytes_to(own, "THC, 5 + 5", 1.2) is None
+
+
+def test_schemes_are_told_apart(claim: ModuleType) -> None:
+    names = ["fp32", *claim.OURS, *claim.PEERS]
+    styles = [tuple(style_of(name, names[:i]).values()) for i, name in enumerate(names)]
+    assert len(set(styles)) == len(names)
+    assert make(FP32, 2, TENSORS).bytes_both_ways == 8 * sum(SIZES)
