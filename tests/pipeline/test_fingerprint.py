@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known, write_ordered
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 
 def of_workers(*scales: float) -> list[Fingerprints]:
-    workers = [Fingerprints(ThcConfig().resolve(2), worker) for worker in range(len(scales))]
+    workers = [Fingerprints(ThcConfig().resolve(2).identity, worker) for worker in range(len(scales))]
     for fingerprints, scale in zip(workers, scales, strict=True):
         fingerprints.use_loss_scale(scale)
     return workers
@@ -51,8 +52,10 @@ def test_scales_that_differed_are_named_after_they_have_changed() -> None:
 def test_a_nan_is_above_all_norms_whatever_its_sign() -> None:
     norms = np.array([0.0, 1.5, np.inf, np.nan, -np.nan, -0.0], np.float32)
     assert np.signbit(norms[4])
-    words = np.zeros(norms.size, np.int32)
-    write_ordered(norms, words)
-    zero, finite, infinite, nan, negative_nan, negative_zero = words.tolist()
+    (fingerprints,) = of_workers(1.0)
+    message = NormMessage(fingerprints, gradients(fingerprints)[0], norms.size)
+    message.write(3, norms)
+    written = message.sent[FINGERPRINT_WORDS:]
+    zero, finite, infinite, nan, negative_nan, negative_zero = written.view(np.int32).tolist()
     assert 0 == zero == negative_zero < finite < infinite < nan == negative_nan
-    assert np.isnan(words.view(np.float32)[3:5]).all()
+    assert np.isnan(written[3:5]).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -44,7 +45,7 @@ def of_all_ranks(sizes: list[int], timeout_s: float) -> list[dict[str, Any]]:
     store, results = HashStore(), [dict[str, Any]() for _ in sizes]
 
     def work(rank: int) -> None:
-        group = dist.ProcessGroupGloo(store, rank, RANKS)
+        group = dist.ProcessGroupGloo(store, rank, RANKS, timedelta(seconds=60))
         communicator = GlooCommunicator(group, timeout_s)
         messages = RankMessages(communicator, communicator, StatsRecorder(), RANKS, torch.device("cpu"))
         sent, received = (messages.take(sizes[rank]) for _ in range(2))
