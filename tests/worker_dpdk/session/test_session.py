@@ -145,13 +145,13 @@ def test_different_settings_of_the_compression_are_refused(server: ParameterServ
 def test_another_arithmetic_is_refused_by_name(server: ParameterServer, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = {"job": next(next_job), "workers": 2, "config": ThcConfig(), "backend": LOOPBACK}
     with Session([server.address], worker=0, **shared):
+        own = version_name(arithmetic_version())
         other = arithmetic_version() + (1 << DIGEST_BITS)
         monkeypatch.setattr("byteps_thc.transport.session.arithmetic_version", lambda: other)
-        with pytest.raises(
-            ServerRefusedError, match=r"arithmetic of worker 1 differs .*\(this worker: 2 \(digest"
-        ) as said:
+        with pytest.raises(ServerRefusedError, match="arithmetic of worker 1 differs") as said:
             Session([server.address], worker=1, **shared)
-        assert f"job: {version_name(arithmetic_version())}" in str(said.value)
+        assert f"(this worker: {version_name(other)}" in str(said.value)
+        assert f"job: {own}" in str(said.value)
         assert "install the same version of byteps_thc" in str(said.value)
 
 
