@@ -55,7 +55,7 @@ def flat(parameters: Any) -> Tensor:
 
 
 def with_scheme(rank: Rank, name: str, options: dict[str, Any], training: dict[str, float]) -> dict[str, Any]:
-    config = ThcConfig.uniform(**options) if name == "UniformThc" else getattr(baselines, name)(**options)
+    config = ThcConfig(**options) if name == "THC" else getattr(baselines, name)(**options)
     policy = CompressionPolicy(bypass_elements=100, deadline_s=30.0)
     state = ThcState(None, config, policy=policy)
     result = train(rank, lambda ddp: ddp.register_comm_hook(state, thc_hook), **training)

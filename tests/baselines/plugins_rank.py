@@ -77,7 +77,7 @@ def refusal(call: Callable[[], Any]) -> str:
 
 
 def make_config(name: str, options: dict[str, Any]) -> Any:
-    return ThcConfig.uniform(**options) if name == "UniformThc" else getattr(baselines, name)(**options)
+    return ThcConfig(**options) if name == "THC" else getattr(baselines, name)(**options)
 
 
 def train(rank: Rank, plugin: str, name: str, options: dict[str, Any], training: dict[str, float]) -> dict[str, Any]:

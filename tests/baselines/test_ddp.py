@@ -11,7 +11,7 @@ from baseline_schemes import TRAINING
 from ranks import run_ranks
 
 RANKS, STEPS, POISONED_STEP = 2, 20, 7
-SCHEMES = BASELINES | {"UniformThc": ("UniformThc", {}, TRAINING)}
+SCHEMES = BASELINES | {"THC": ("THC", {}, TRAINING)}
 RESTORED = ["Dgc"]
 Reports = list[dict[str, dict[str, Any]]]
 
