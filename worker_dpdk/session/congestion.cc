@@ -5,6 +5,8 @@
 namespace thc {
 namespace {
 
+using Microseconds = std::chrono::duration<double, std::micro>;
+
 // RFC 6928's ten packets, and not more bytes than those have on Ethernet.
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstBytes = 14'600;
@@ -26,8 +28,8 @@ constexpr double kSlowGrowth = 1.0 / 32;
 // delivery, within these times: threads that share cores are late by milliseconds. What is stored in a server's receive
 // memory would go to a short queue at once when the next step begins.
 constexpr double kMayQueueBytes = 128 * 1024;
-constexpr Duration kMayQueueAtLeast{5'000};
-constexpr Duration kMayQueueAtMost{25'000};
+constexpr Microseconds kMayQueueAtLeast{5'000};
+constexpr Microseconds kMayQueueAtMost{25'000};
 constexpr Duration kShortestQueue{200};
 // Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
@@ -92,7 +94,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     credit_bytes_ = burst_bytes();
     return true;
   }
-  const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
+  const Microseconds elapsed = now - credited_at_;
   credited_at_ = now;
   const auto wanted = static_cast<double>(bytes);
   credit_bytes_ = std::min(std::max(burst_bytes(), wanted), credit_bytes_ + pace * elapsed.count());
@@ -101,7 +103,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     return true;
   }
   round_.window_used |= pipe_bytes() >= window_bytes_ / 2;
-  next_send_ = now + std::chrono::ceil<Duration>(std::chrono::duration<double, std::micro>(missing / pace));
+  next_send_ = now + std::chrono::ceil<Duration>(Microseconds(missing / pace));
   return false;
 }
 
@@ -151,8 +153,8 @@ bool CongestionControl::is_queue(Duration round_trip) const noexcept {
 }
 
 Duration CongestionControl::longest_queue() const noexcept {
-  const std::chrono::duration<double, std::micro> taken(kMayQueueBytes / rate_.get());
-  return taken < kMayQueueAtMost ? std::max(std::chrono::ceil<Duration>(taken), kMayQueueAtLeast) : kMayQueueAtMost;
+  const Microseconds taken(kMayQueueBytes / rate_.get());
+  return std::chrono::ceil<Duration>(std::clamp(taken, kMayQueueAtLeast, kMayQueueAtMost));
 }
 
 bool CongestionControl::finds_queue() noexcept {
