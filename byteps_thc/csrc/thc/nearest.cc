@@ -214,6 +214,7 @@ HWY_ATTR void encode_nearest(ConstFloats gradient, Blocks blocks, const RandomKe
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const RotationBlock& block = blocks[b];
     const ConstFloats from = gradient + (block.coordinate - blocks[0].coordinate);
+    HWY_ASSUME(from.data != nullptr);
     const float* x = memory.staging();
     const float* next = x;
     if (block.used == block.size && from.format == FloatFormat::kFp32) {
@@ -334,6 +335,7 @@ HWY_ATTR void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits,
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const RotationBlock& block = blocks[b];
     const Floats to = out + (block.coordinate - blocks[0].coordinate);
+    HWY_ASSUME(to.data != nullptr);
     const BlockKind kind = decoder.kind(b);
     const bool direct = kind == BlockKind::kFinite && block.used == block.size && to.format == FloatFormat::kFp32;
     float* average = direct ? static_cast<float*>(to.data) : memory.staging();

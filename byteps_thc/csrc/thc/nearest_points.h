@@ -35,7 +35,7 @@ class NearestPoints {
   /// Cells of a grid, kGrid of them, that coordinate z is in by trunc(fma(v, grid_scale(), kGridMiddle)), v being z, or
   /// grid_limit() with the sign of z if that is smaller.
   static constexpr std::size_t kGrid = 128;
-  static constexpr float kGridMiddle = kGrid / 2;
+  static constexpr float kGridMiddle = kGrid / 2.0F;
   float grid_limit() const noexcept { return grid_limit_; }
   float grid_scale() const noexcept { return grid_scale_; }
   /// Whether no cell of the grid has two edges.
