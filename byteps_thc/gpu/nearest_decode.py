@@ -29,13 +29,13 @@ _KEY_WORDS, _ALL, _FULL_ALONE = constexpr(KEY_WORDS), constexpr(ALL_TILES), cons
 
 
 @jit
-def _codes(stream, halves, there, tiles, log, T: constexpr, BITS: constexpr, IS_FULL: constexpr):
+def _codes(stream, halves, there, halved, log, T: constexpr, BITS: constexpr, IS_FULL: constexpr):
     """The codes of rows of a stream of words, uint32[T / 32, 32]. halves: of code_places()."""
     if IS_FULL:
         row = load_rows(stream, halves >> 1, there, BITS)
     else:
-        if is_halved(tiles):
-            row = load_halved_rows(stream, halves, there, log > 4, BITS)
+        if halved:
+            row = load_halved_rows(stream, halves, there, L.where(there, log, 0) > 4, BITS)
         else:
             row = load_rows(stream, halves >> 1, there, BITS)
     return conv(unpacked(row, T // 32, BITS), rows(T, 0, 32))
@@ -43,13 +43,13 @@ def _codes(stream, halves, there, tiles, log, T: constexpr, BITS: constexpr, IS_
 
 @jit
 def _values(
-    stream, halves, scales, there, points, ranks, inverse, tiles, log,
+    stream, halves, scales, there, points, ranks, inverse, halved, log,
     T: constexpr, BITS: constexpr, IS_FULL: constexpr,
 ):  # fmt: skip
     """(what the codes of one rank stand for, divided by ranks and by the size of blocks; whether scales are not 0)."""
     scale = L.load(scales) if IS_FULL else L.load(scales, there, 0)
     scale = scale.to(L.float32, bitcast=True)
-    code = _codes(stream, halves, there, tiles, log, T, BITS, IS_FULL)
+    code = _codes(stream, halves, there, halved, log, T, BITS, IS_FULL)
     factor = L.div_rn(scale, ranks.to(L.float32)) * inverse
     return L.load(points + code.to(L.int32)) * of_each(factor, IS_FULL), (scale != 0.0).to(L.int32)
 
@@ -67,15 +67,16 @@ def _average(
     entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
     codes, halves = message + codes_at, code_places(tiles, entry, there, within, BITS, IS_FULL)
     scales = message + _HEADER_WORDS + scale_places(entry, there, IS_FULL)
+    halved = is_halved(tiles)
     inverse = 1.0 / T if IS_FULL else L.div_rn(1.0, ((row * 0 + 1) << log).to(L.float32))
-    total, used = _values(codes, halves, scales, there, points, ranks, inverse, tiles, log, T, BITS, IS_FULL)
+    total, used = _values(codes, halves, scales, there, points, ranks, inverse, halved, log, T, BITS, IS_FULL)
     if SEVERAL:
         for _ in range(1, ranks):
             codes += message_words
             scales += message_words
             points += 1 << BITS
             value, used_here = _values(
-                codes, halves, scales, there, points, ranks, inverse, tiles, log, T, BITS, IS_FULL
+                codes, halves, scales, there, points, ranks, inverse, halved, log, T, BITS, IS_FULL
             )  # fmt: skip
             total += value
             used |= used_here

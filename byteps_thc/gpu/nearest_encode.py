@@ -94,7 +94,7 @@ def _store_codes(
         store_rows(stream, halves >> 1, there, row, BITS)
     else:
         if is_halved(tiles):
-            store_halved_rows(stream, halves, there, log > 4, row, BITS)
+            store_halved_rows(stream, halves, there, L.where(there, log, 0) > 4, row, BITS)
         else:
             store_rows(stream, halves >> 1, there, row, BITS)
 

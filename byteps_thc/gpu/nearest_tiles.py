@@ -69,9 +69,9 @@ class BlockTiles:
 
     words: int64[tiles, 8], of each: FIRST coordinate of its first block in the gradient, the number of that BLOCK in
     `blocks`, COUNT of blocks, LOG2 of their size, OWNER of the shard, ORIGIN: index of the shard's first code / 16, its
-    bitmap of HOLES, its FORM. HALVED: codes or signs of a block begin at an odd multiple of 16, or are 16, so that rows
-    of codes are not whole words, nor rows of signs those of one. Else FULL: one block as large as a tile, without
-    padding and holes. Else ALIGNED.
+    bitmap of HOLES, its FORM. HALVED: codes or signs of a block begin at an odd multiple of 16, or are only 16, so that
+    a row is not whole words of codes, nor one word of signs. Else FULL: one block as large as a tile, without padding
+    and holes. Else ALIGNED.
     blocks: int32[blocks, 4], of each: DISTANCE in coordinates to the first block of its tile, coordinates USED, INDEX
     of its first code among those of all shards / 16, its NUMBER in its shard.
     holes: int32[bitmaps, tile / 32], a bit for each coordinate that is not there. The first bitmap has none.
@@ -139,10 +139,11 @@ def _cut(shard: _core.RotationBlocks, tile: int) -> tuple[I64, I64]:
     words[:, FIRST], words[:, BLOCK], words[:, COUNT] = coordinate[starts], starts, counts
     words[:, LOG] = np.log2(size[starts])
     index = offset // UNIT
-    words[:, ORIGIN] = origin = index[number == 0] if len(array) else 0
+    origin = index.min() if len(array) else 0
+    words[:, ORIGIN] = origin
     words[:, FORM] = np.where((size[starts] == tile) & (used[starts] == tile), FULL, ALIGNED)
-    halved = (index | (index - origin)) % 2 | (size < ROW)
-    words[np.logical_or.reduceat(halved, starts) if len(array) else [], FORM] = HALVED
+    halved = (index % 2 != 0) | ((index - origin) % 2 != 0) | (size < ROW)
+    words[np.repeat(np.arange(len(starts)), counts)[halved], FORM] = HALVED
     blocks = np.zeros((len(array), BLOCK_WORDS), np.int64)
     blocks[:, DISTANCE] = coordinate - np.repeat(coordinate[starts], counts)
     blocks[:, USED], blocks[:, INDEX], blocks[:, NUMBER] = used, index, number

@@ -51,12 +51,12 @@ def load_rows(stream, words, there, BITS: constexpr):
 
 @jit
 def load_halved_rows(stream, halves, there, upper, BITS: constexpr):
-    """As load_rows(), from half words of the stream on; numbers from 16 on are anything where there is no `upper`."""
+    """As load_rows(), from half words of the stream on. Numbers from 16 on are 0 where not `upper`."""
     at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
     row = ()
     for k in L.static_range(BITS):
-        low = L.load(at + 2 * k, _has_half(there, upper, 2 * k, BITS), 0).to(L.uint32)
-        high = L.load(at + 2 * k + 1, _has_half(there, upper, 2 * k + 1, BITS), 0).to(L.uint32)
+        low = L.load(at + 2 * k, there if 2 * k < BITS else upper, 0).to(L.uint32)
+        high = L.load(at + 2 * k + 1, there if 2 * k + 1 < BITS else upper, 0).to(L.uint32)
         row = row + ((low | (high << 16)).to(L.int32, bitcast=True),)  # type: ignore[assignment]
     return row
 
@@ -80,18 +80,12 @@ def store_rows(stream, words, there, row, BITS: constexpr):
 
 @jit
 def store_halved_rows(stream, halves, there, upper, row, BITS: constexpr):
-    """Write rows, of row_words(), where load_halved_rows() finds them; only 16 numbers where there is no `upper`."""
+    """Write rows, of row_words(), where load_halved_rows() finds them; only 16 numbers where not `upper`."""
     at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
     for k in L.static_range(BITS):
         word = row[k].to(L.uint32, bitcast=True)
-        L.store(at + 2 * k, word.to(L.uint16), _has_half(there, upper, 2 * k, BITS))
-        L.store(at + 2 * k + 1, (word >> 16).to(L.uint16), _has_half(there, upper, 2 * k + 1, BITS))
-
-
-@jit
-def _has_half(there, upper, K: constexpr, BITS: constexpr):
-    """Whether rows have half word K: 16 numbers have BITS of them."""
-    return there if K < BITS else there & upper
+        L.store(at + 2 * k, word.to(L.uint16), there if 2 * k < BITS else upper)
+        L.store(at + 2 * k + 1, (word >> 16).to(L.uint16), there if 2 * k + 1 < BITS else upper)
 
 
 @jit
