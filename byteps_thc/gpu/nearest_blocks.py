@@ -1,14 +1,15 @@
 """Signs, rotation and sums of the blocks of a tile, all of one size. tests/lib/nearest_reference.py is the oracle.
 
 IS_FULL: the tile is one block, and what is of a block is a number; else it is a number for each row of 32 coordinates.
-Index bits 0 to 3 are the lane in a vector of sums, bits from 4 on the vector. The smallest block has 2^6 coordinates.
+Index bits 0 to 3 are the lane in a vector of sums, bits from 4 on the vector. The smallest block has 2^4 coordinates,
+in the lower half of a row; what the upper half adds to its sums is +0 or -0.
 """
 
 from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, constexpr, constexpr_function, conv, jit
-from byteps_thc.gpu.layouts import end_stage, first_stage, flat, held, last_part, of_rows, rows, spread, warps
-from byteps_thc.gpu.nearest_tiles import blocks_of, sign_places
+from byteps_thc.gpu.layouts import end_stage, first_stage, flat, held, last_part, of_rows, rows, warps
+from byteps_thc.gpu.nearest_tiles import blocks_of, is_halved, sign_places
 from byteps_thc.gpu.random_bits import SIGN_ROUNDS, key_word, philox
 
 #: Words of a key: seed (lower, upper half), tensor, domains of the signs up and down.
@@ -32,17 +33,28 @@ def of_each(value, IS_FULL: constexpr):
 @jit
 def sign_words(key, round, tiles, blocks, log, DOMAIN: constexpr, T: constexpr, IS_FULL: constexpr):
     """uint32[T / 32]: bit c of word r is the sign of coordinate 32 r + c. DOMAIN: the word of the key that has it."""
-    half = arange(T // 64, spread(T // 64, warps(T)))  # blocks begin at any half of a Philox block
-    entry, there, within = blocks_of(tiles, blocks, half, log, 6, IS_FULL)
-    index = sign_places(entry, there, IS_FULL) + within
-    counter = (index >> 1).to(L.uint32)
+    row = arange(T // 32, of_rows(rows(T, 0, 32)))
+    entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
+    index = sign_places(entry, there, within, IS_FULL)
+    word = _sign_word(key, round, index, DOMAIN)
+    if not IS_FULL:
+        if is_halved(tiles):
+            both = (word >> 16) | (_sign_word(key, round, index + 1, DOMAIN) << 16)
+            word = L.where((index & 1) == 1, both, word)
+    return word
+
+
+@jit
+def _sign_word(key, round, index, DOMAIN: constexpr):
+    """The 32 signs among which those of codes 16 index, .. are; 128 are of a Philox block."""
+    counter = (index >> 3).to(L.uint32)
     zero = counter * 0
     w0, w1, w2, w3 = philox(
         counter, zero + key_word(key, DOMAIN), zero + key_word(key, 2), zero + round, zero + key_word(key, 0),
         zero + key_word(key, 1), SIGN_ROUNDS,
     )  # fmt: skip
-    upper = (index & 1) == 1
-    return L.reshape(L.join(L.where(upper, w2, w0), L.where(upper, w3, w1)), [T // 32])
+    is_odd, is_upper = (index & 2) != 0, (index & 4) != 0
+    return L.where(is_upper, L.where(is_odd, w3, w2), L.where(is_odd, w1, w0))
 
 
 @jit
@@ -51,7 +63,7 @@ def rotated(x, log, T: constexpr, IS_FULL: constexpr):
     for part in L.static_range(last_part(T) + 1):
         x = conv(x, flat(T, part))
         for s in L.static_range(first_stage(part), end_stage(part, _log(T))):
-            if IS_FULL or s < 6:
+            if IS_FULL or s < 4:
                 x = _stage(x, s, T, part)
             else:
                 if s < log:
@@ -86,23 +98,46 @@ def block_sums(x, log, T: constexpr, IS_FULL: constexpr):
     Rows are those of rows(T, 0, 32).
     """
     W: constexpr = warps(T)
-    N: constexpr = T // 4
-    x = conv(_halved(x, T, 4), held(T // 2, W, 4, 4))
-    x = _halved(x, T // 2, 4)
+    x = _halved(x, T, 4)
     if IS_FULL:
+        x = _pairs_of_rows(x, T)
+        N: constexpr = T // 4
         for k in L.static_range(_log(T) - 6):
             x = _halved(conv(x, held(N >> k, W, 4, 3 - k % 3)), N >> k, 4)
         x = conv(x, held(16, W, 0, 4))
         return L.sum(_halved(_halved(_halved(x, 16, 3), 8, 2), 4, 1), 0)
     else:
-        for k in L.static_range(_log(T) - 6):
-            x = conv(x, held(N, W, 4 + k // 3 * 3, 3))
-            if 6 + k < log:
-                x = conv(_paired(x, N, 4 + k), held(N, W, 4 + k // 3 * 3, 3))
-        # Lane 3 first: what is left of the index are groups of 64 coordinates.
-        x = _halved(_halved(conv(x, held(N, W, 0, 4)), N, 3), N // 2, 2)
-        x = _halved(_halved(x, N // 4, 1), N // 8, 0)
-        return conv(L.reshape(L.join(x, x), [T // 32]), of_rows(rows(T, 0, 32)))
+        if log > 5:
+            sums = _sums_of_rows(_pairs_of_rows(x, T), log, T)
+        else:
+            sums = conv(_sums_of_lanes(x, T // 2, W), of_rows(rows(T, 0, 32)))
+        return sums
+
+
+@jit
+def _pairs_of_rows(x, T: constexpr):
+    """Sums of vectors of two rows each, [T / 4], of those of rows, [T / 2]."""
+    return _halved(conv(x, held(T // 2, warps(T), 4, 4)), T // 2, 4)
+
+
+@jit
+def _sums_of_rows(x, log, T: constexpr):
+    """Sums over blocks of 64 and more, for each row; x: of _pairs_of_rows()."""
+    W: constexpr = warps(T)
+    N: constexpr = T // 4
+    for k in L.static_range(_log(T) - 6):
+        x = conv(x, held(N, W, 4 + k // 3 * 3, 3))
+        if 6 + k < log:
+            x = conv(_paired(x, N, 4 + k), held(N, W, 4 + k // 3 * 3, 3))
+    x = _sums_of_lanes(x, N, W)
+    return conv(L.reshape(L.join(x, x), [T // 32]), of_rows(rows(T, 0, 32)))
+
+
+@jit
+def _sums_of_lanes(x, N: constexpr, W: constexpr):
+    """Sums of 16 lanes each, [N / 16]: lane bit 3 first."""
+    x = _halved(_halved(conv(x, held(N, W, 0, 4)), N, 3), N // 2, 2)
+    return _halved(_halved(x, N // 4, 1), N // 8, 0)
 
 
 @jit

@@ -14,12 +14,13 @@ from byteps_thc.gpu.nearest_tiles import (
     code_places,
     coordinates_of,
     is_full,
+    is_halved,
     log_of,
     owner_of,
     scale_places,
     without_padding,
 )
-from byteps_thc.gpu.packing import load_rows_at
+from byteps_thc.gpu.packing import load_halved_rows, load_rows, unpacked
 from byteps_thc.gpu.random_bits import flip
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES
 
@@ -28,12 +29,27 @@ _KEY_WORDS, _ALL, _FULL_ALONE = constexpr(KEY_WORDS), constexpr(ALL_TILES), cons
 
 
 @jit
-def _values(codes, scales, there, points, ranks, inverse, T: constexpr, BITS: constexpr, IS_FULL: constexpr):
+def _codes(stream, halves, there, halved, log, T: constexpr, BITS: constexpr, IS_FULL: constexpr):
+    """The codes of rows of a stream of words, uint32[T / 32, 32]. halves: of code_places()."""
+    if IS_FULL:
+        row = load_rows(stream, halves >> 1, there, BITS)
+    else:
+        if halved:
+            row = load_halved_rows(stream, halves, there, L.where(there, log, 0) > 4, BITS)
+        else:
+            row = load_rows(stream, halves >> 1, there, BITS)
+    return conv(unpacked(row, T // 32, BITS), rows(T, 0, 32))
+
+
+@jit
+def _values(
+    stream, halves, scales, there, points, ranks, inverse, halved, log,
+    T: constexpr, BITS: constexpr, IS_FULL: constexpr,
+):  # fmt: skip
     """(what the codes of one rank stand for, divided by ranks and by the size of blocks; whether scales are not 0)."""
-    inner: constexpr = rows(T, 0, 32)
     scale = L.load(scales) if IS_FULL else L.load(scales, there, 0)
     scale = scale.to(L.float32, bitcast=True)
-    code = conv(load_rows_at(codes, there, BITS, T // 32), inner)
+    code = _codes(stream, halves, there, halved, log, T, BITS, IS_FULL)
     factor = L.div_rn(scale, ranks.to(L.float32)) * inverse
     return L.load(points + code.to(L.int32)) * of_each(factor, IS_FULL), (scale != 0.0).to(L.int32)
 
@@ -48,17 +64,20 @@ def _average(
     LAST: constexpr = last_part(T)
     outer: constexpr = rows(T, LAST, 32)
     row = arange(T // 32, of_rows(inner))
-    entry, there, within = blocks_of(tiles, blocks, row, log, 5, IS_FULL)
-    codes = message + codes_at + code_places(tiles, entry, there, within, BITS, IS_FULL)
+    entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
+    codes, halves = message + codes_at, code_places(tiles, entry, there, within, BITS, IS_FULL)
     scales = message + _HEADER_WORDS + scale_places(entry, there, IS_FULL)
+    halved = is_halved(tiles)
     inverse = 1.0 / T if IS_FULL else L.div_rn(1.0, ((row * 0 + 1) << log).to(L.float32))
-    total, used = _values(codes, scales, there, points, ranks, inverse, T, BITS, IS_FULL)
+    total, used = _values(codes, halves, scales, there, points, ranks, inverse, halved, log, T, BITS, IS_FULL)
     if SEVERAL:
         for _ in range(1, ranks):
             codes += message_words
             scales += message_words
             points += 1 << BITS
-            value, used_here = _values(codes, scales, there, points, ranks, inverse, T, BITS, IS_FULL)
+            value, used_here = _values(
+                codes, halves, scales, there, points, ranks, inverse, halved, log, T, BITS, IS_FULL
+            )  # fmt: skip
             total += value
             used |= used_here
     x = rotated(L.reshape(total, [T]), log, T, IS_FULL)

@@ -23,11 +23,12 @@ from byteps_thc.gpu.nearest_tiles import (
     code_places,
     coordinates_of,
     is_full,
+    is_halved,
     log_of,
     owner_of,
     scale_places,
 )
-from byteps_thc.gpu.packing import row_words
+from byteps_thc.gpu.packing import row_words, store_halved_rows, store_rows
 from byteps_thc.gpu.random_bits import flip
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES
 
@@ -61,7 +62,7 @@ def send_blocks(
     """
     inner: constexpr = rows(T, 0, 32)
     row = arange(T // 32, of_rows(inner))
-    entry, there, within = blocks_of(tiles, blocks, row, log, 5, IS_FULL)
+    entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
     x = conv(x, flat(T, 0))
     norm = block_norms(x, there, log, T, IS_FULL)
     x = rotated(L.reshape(flip(conv(L.reshape(x, [T // 32, 32]), inner), words, T, 0), [T]), log, T, IS_FULL)
@@ -69,16 +70,33 @@ def send_blocks(
     code = _nearest(z, entries, slope, BITS)
     dot = block_sums(conv(L.reshape(z * L.load(points + code), [T]), flat(T, 0)), log, T, IS_FULL)
     code = L.where(of_each(is_finite(norm), IS_FULL), code, 0)
-    at = message + codes_at + code_places(tiles, entry, there, within, BITS, IS_FULL)
-    stream = row_words(code.to(L.uint32), T // 32, BITS)
-    for k in L.static_range(BITS):
-        L.store(at + k, conv(stream[k], of_rows(inner)), there)
+    _store_codes(
+        message + codes_at, code_places(tiles, entry, there, within, BITS, IS_FULL), there, code, tiles, log, T, BITS,
+        IS_FULL,
+    )  # fmt: skip
     at = message + _HEADER_WORDS + scale_places(entry, there, IS_FULL)
     if IS_FULL:
         L.store(at, block_scales(norm, dot, T * 1.0).to(L.int32, bitcast=True))
     else:
         size = ((row * 0 + 1) << log).to(L.float32)
         L.store(at, block_scales(norm, dot, size).to(L.int32, bitcast=True), there & (within == 0))
+
+
+@jit
+def _store_codes(
+    stream, halves, there, code, tiles, log, T: constexpr, BITS: constexpr, IS_FULL: constexpr
+):  # fmt: skip
+    """Pack the codes of rows, int32[T / 32, 32], into a stream of words. halves: of code_places()."""
+    packed, row = row_words(code.to(L.uint32), T // 32, BITS), ()
+    for k in L.static_range(BITS):
+        row = row + (conv(packed[k], of_rows(rows(T, 0, 32))),)  # type: ignore[assignment]
+    if IS_FULL:
+        store_rows(stream, halves >> 1, there, row, BITS)
+    else:
+        if is_halved(tiles):
+            store_halved_rows(stream, halves, there, L.where(there, log, 0) > 4, row, BITS)
+        else:
+            store_rows(stream, halves >> 1, there, row, BITS)
 
 
 @jit

@@ -1,7 +1,8 @@
 """Where the rotation blocks lie that ranks decode: a tile has blocks of one size and one owner, as many as fit.
 
 Blocks end at tensors and at rows of embeddings (csrc/thc/rotation_blocks.h), so they begin anywhere. A table in device
-memory says where each one is.
+memory says where each one is. A thread has a row of 32 coordinates, of one block: a block of 16 takes half of it, the
+other half is padding that has no codes.
 """
 
 from __future__ import annotations
@@ -17,24 +18,28 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.gpu.frontend import L, arange, constexpr, jit
-from byteps_thc.gpu.layouts import of_columns, of_rows, rows
+from byteps_thc.gpu.layouts import REGISTER_BITS, ROW, of_columns, of_rows, rows
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES, tile_of
-from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 I64 = npt.NDArray[np.int64]
 
 #: Words of a tile, see BlockTiles.words.
 TILE_WORDS = 8
-FIRST, BLOCK, COUNT, LOG, OWNER, ORIGIN, HOLES, FULL = range(TILE_WORDS)
+FIRST, BLOCK, COUNT, LOG, OWNER, ORIGIN, HOLES, FORM = range(TILE_WORDS)
+#: Forms of tiles, see BlockTiles.words.
+ALIGNED, FULL, HALVED = range(3)
 #: Words of a block, see BlockTiles.blocks.
 BLOCK_WORDS = 4
 DISTANCE, USED, INDEX, NUMBER = range(BLOCK_WORDS)
+#: Coordinates of the smallest block, in which places of codes are counted: kMinRowBlock of csrc/thc/rotation_blocks.h.
+UNIT = 16
 #: Coordinates of a row between blocks of one tile, at most: their distances are int32.
 _REACH = 1 << 30
 
 _TILE_WORDS, _BLOCK_WORDS = constexpr(TILE_WORDS), constexpr(BLOCK_WORDS)
 _FIRST, _BLOCK, _COUNT, _LOG = constexpr(FIRST), constexpr(BLOCK), constexpr(COUNT), constexpr(LOG)
-_OWNER, _ORIGIN, _HOLES, _FULL = constexpr(OWNER), constexpr(ORIGIN), constexpr(HOLES), constexpr(FULL)
+_OWNER, _ORIGIN, _HOLES, _FORM = constexpr(OWNER), constexpr(ORIGIN), constexpr(HOLES), constexpr(FORM)
+_FULL, _HALVED, _ROW_LOG = constexpr(FULL), constexpr(HALVED), constexpr(REGISTER_BITS)
 _DISTANCE, _USED, _INDEX, _NUMBER = constexpr(DISTANCE), constexpr(USED), constexpr(INDEX), constexpr(NUMBER)
 
 
@@ -63,10 +68,12 @@ class BlockTiles:
     """Tiles of the shards of all owners, in the order of owners.
 
     words: int64[tiles, 8], of each: FIRST coordinate of its first block in the gradient, the number of that BLOCK in
-    `blocks`, COUNT of blocks, LOG2 of their size, OWNER of the shard, ORIGIN: index of the shard's first code / 64, its
-    bitmap of HOLES, whether it is FULL: one block as large as a tile, without padding and holes.
+    `blocks`, COUNT of blocks, LOG2 of their size, OWNER of the shard, ORIGIN: index of the shard's first code / 16, its
+    bitmap of HOLES, its FORM. HALVED: codes or signs of a block begin at an odd multiple of 16, or are only 16, so that
+    a row is not whole words of codes, nor one word of signs. Else FULL: one block as large as a tile, without padding
+    and holes. Else ALIGNED.
     blocks: int32[blocks, 4], of each: DISTANCE in coordinates to the first block of its tile, coordinates USED, INDEX
-    of its first code among those of all shards / 64, its NUMBER in its shard.
+    of its first code among those of all shards / 16, its NUMBER in its shard.
     holes: int32[bitmaps, tile / 32], a bit for each coordinate that is not there. The first bitmap has none.
     tile: coordinates of a tile. kind: which tiles there are, see tiles.TileTable.
     """
@@ -126,16 +133,20 @@ def _cut(shard: _core.RotationBlocks, tile: int) -> tuple[I64, I64]:
     place = np.arange(len(array))
     ends = (np.diff(size, prepend=0) != 0) | (np.diff(coordinate // _REACH, prepend=-1) != 0)
     within = place - np.maximum.accumulate(np.where(ends, place, 0))
-    starts = np.flatnonzero(within % (tile // np.maximum(size, 1)) == 0)
+    starts = np.flatnonzero(within % (tile // np.maximum(size, ROW)) == 0)
     counts = np.diff(np.append(starts, len(array)))
     words = np.zeros((len(starts), TILE_WORDS), np.int64)
     words[:, FIRST], words[:, BLOCK], words[:, COUNT] = coordinate[starts], starts, counts
     words[:, LOG] = np.log2(size[starts])
-    words[:, ORIGIN] = offset[number == 0] // MIN_ROTATION_BLOCK if len(array) else 0
-    words[:, FULL] = (size[starts] == tile) & (used[starts] == tile)
+    index = offset // UNIT
+    origin = index.min() if len(array) else 0
+    words[:, ORIGIN] = origin
+    words[:, FORM] = np.where((size[starts] == tile) & (used[starts] == tile), FULL, ALIGNED)
+    halved = (index % 2 != 0) | ((index - origin) % 2 != 0) | (size < ROW)
+    words[np.repeat(np.arange(len(starts)), counts)[halved], FORM] = HALVED
     blocks = np.zeros((len(array), BLOCK_WORDS), np.int64)
     blocks[:, DISTANCE] = coordinate - np.repeat(coordinate[starts], counts)
-    blocks[:, USED], blocks[:, INDEX], blocks[:, NUMBER] = used, offset // MIN_ROTATION_BLOCK, number
+    blocks[:, USED], blocks[:, INDEX], blocks[:, NUMBER] = used, index, number
     return words, blocks
 
 
@@ -153,17 +164,19 @@ def _punch(words: I64, blocks: I64, holes: Sequence[tuple[int, int]], tile: int)
         first, last = np.searchsorted(stops, begins, "right"), np.searchsorted(starts, begins + mine[:, USED])
         if not (first < last).any():
             continue
-        word[HOLES], word[FULL] = len(bitmaps), 0
+        word[HOLES] = len(bitmaps)
+        if word[FORM] == FULL:
+            word[FORM] = ALIGNED
         bitmaps.append(np.zeros(tile, np.uint8))
         for place in np.flatnonzero(first < last):
-            used = bitmaps[-1][place << word[LOG] :][: mine[place, USED]]
+            used = bitmaps[-1][place << max(word[LOG], REGISTER_BITS) :][: mine[place, USED]]
             for hole in range(first[place], last[place]):
                 used[max(starts[hole] - begins[place], 0) : stops[hole] - begins[place]] = 1
     return np.packbits(np.stack(bitmaps), axis=1, bitorder="little").view(np.int32)
 
 
 def _kind(words: I64) -> int:
-    full = int(words[:, FULL].sum())
+    full = int((words[:, FORM] == FULL).sum())
     return FULL_TILES if full == len(words) else ALL_TILES if full else ODD_TILES
 
 
@@ -176,7 +189,13 @@ def tile_word(tiles, word: constexpr):
 @jit
 def is_full(tiles):
     """Whether this program's tile is FULL."""
-    return tile_word(tiles, _FULL) != 0
+    return tile_word(tiles, _FORM) == _FULL
+
+
+@jit
+def is_halved(tiles):
+    """Whether this program's tile is HALVED."""
+    return tile_word(tiles, _FORM) == _HALVED
 
 
 @jit
@@ -192,18 +211,19 @@ def log_of(tiles):
 
 
 @jit
-def blocks_of(tiles, blocks, part, log, PART: constexpr, IS_FULL: constexpr):
-    """(addresses of the words of their blocks, whether there is one, parts within them) of parts of a tile.
+def blocks_of(tiles, blocks, row, log, IS_FULL: constexpr):
+    """(addresses of the words of their blocks, whether there is one, rows within them) of rows of 32 coordinates.
 
-    part: int32, of 2^PART coordinates each. A FULL tile has one address.
+    A FULL tile has one address.
     """
     begin = blocks + tile_word(tiles, _BLOCK) * _BLOCK_WORDS
     if IS_FULL:
-        return begin, part >= 0, part
+        return begin, row >= 0, row
     else:
-        block = part >> (log - PART)
+        rows_log = L.maximum(log - _ROW_LOG, 0)
+        block = row >> rows_log
         there = block < tile_word(tiles, _COUNT).to(L.int32)
-        return begin + block * _BLOCK_WORDS, there, part - (block << (log - PART))
+        return begin + block * _BLOCK_WORDS, there, row - (block << rows_log)
 
 
 @jit
@@ -219,16 +239,16 @@ def scale_places(entry, there, IS_FULL: constexpr):
 
 
 @jit
-def sign_places(entry, there, IS_FULL: constexpr):
-    """Indices of the first codes of blocks / 64."""
-    return block_word(entry, there, _INDEX, IS_FULL)
+def sign_places(entry, there, within, IS_FULL: constexpr):
+    """Indices of the first codes of rows of 32 coordinates, `within` their blocks, / 16; int32."""
+    return block_word(entry, there, _INDEX, IS_FULL) + within * 2
 
 
 @jit
 def code_places(tiles, entry, there, within, BITS: constexpr, IS_FULL: constexpr):
-    """Where codes of rows of 32 coordinates, `within` their blocks, are in those of the shard: 32-bit words, int64."""
+    """Where codes of rows are in those of the shard, see sign_places(): half words (of 16 bits), int64."""
     index = block_word(entry, there, _INDEX, IS_FULL).to(L.int64) - tile_word(tiles, _ORIGIN)
-    return (index * 2 + within) * BITS
+    return (index + within * 2) * BITS
 
 
 @jit
@@ -237,7 +257,7 @@ def coordinates_of(tiles, blocks, holes, log, T: constexpr, PART: constexpr, IS_
     layout: constexpr = rows(T, PART, 32)
     row = arange(T // 32, of_rows(layout))
     column = L.expand_dims(arange(32, of_columns(layout)), 0)
-    entry, there, within = blocks_of(tiles, blocks, row, log, 5, IS_FULL)
+    entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
     position = L.expand_dims(within * 32, 1) + column
     first = tile_word(tiles, _FIRST)
     if IS_FULL:
@@ -253,6 +273,6 @@ def coordinates_of(tiles, blocks, holes, log, T: constexpr, PART: constexpr, IS_
 def without_padding(x, tiles, blocks, log, T: constexpr, PART: constexpr):
     """x, [T / 32, 32] in rows(T, PART, 32), with 0 where a tile that is not FULL has no coordinate."""
     layout: constexpr = rows(T, PART, 32)
-    entry, there, within = blocks_of(tiles, blocks, arange(T // 32, of_rows(layout)), log, 5, False)
+    entry, there, within = blocks_of(tiles, blocks, arange(T // 32, of_rows(layout)), log, False)
     position = L.expand_dims(within * 32, 1) + L.expand_dims(arange(32, of_columns(layout)), 0)
     return L.where(position < L.expand_dims(block_word(entry, there, _USED, False), 1), x, 0.0)

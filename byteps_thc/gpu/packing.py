@@ -41,13 +41,51 @@ def _numbers(words, FIRST: constexpr, STEP: constexpr, BITS: constexpr):
 
 
 @jit
-def load_rows_at(at, there, BITS: constexpr, ROWS: constexpr):
-    """Rows of 32 numbers that begin at these addresses, 0 where not `there`; see load_rows()."""
-    words = ()
+def load_rows(stream, words, there, BITS: constexpr):
+    """Rows of 32 numbers, BITS words of a stream from `words` on, int32, 0 where not `there`: words of unpacked()."""
+    row = ()
     for k in L.static_range(BITS):
-        word = L.load(at + k, there, 0).to(L.uint32, bitcast=True)
-        words = words + (permute_bytes(word, word * 0, word * 0 + 0x0123),)  # type: ignore[assignment]
-    return L.reshape(_numbers(words, 0, 1, BITS), [ROWS, 32])
+        row = row + (L.load(stream + words + k, there, 0),)  # type: ignore[assignment]
+    return row
+
+
+@jit
+def load_halved_rows(stream, halves, there, upper, BITS: constexpr):
+    """As load_rows(), from half words of the stream on. Numbers from 16 on are 0 where not `upper`."""
+    at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
+    row = ()
+    for k in L.static_range(BITS):
+        low = L.load(at + 2 * k, there if 2 * k < BITS else upper, 0).to(L.uint32)
+        high = L.load(at + 2 * k + 1, there if 2 * k + 1 < BITS else upper, 0).to(L.uint32)
+        row = row + ((low | (high << 16)).to(L.int32, bitcast=True),)  # type: ignore[assignment]
+    return row
+
+
+@jit
+def unpacked(words, ROWS: constexpr, BITS: constexpr):
+    """The numbers of rows, uint32[ROWS, 32]. words: BITS times int32[ROWS], the stream as it is in memory."""
+    numbers = ()
+    for k in L.static_range(BITS):
+        word = words[k].to(L.uint32, bitcast=True)
+        numbers = numbers + (permute_bytes(word, word * 0, word * 0 + 0x0123),)  # type: ignore[assignment]
+    return L.reshape(_numbers(numbers, 0, 1, BITS), [ROWS, 32])
+
+
+@jit
+def store_rows(stream, words, there, row, BITS: constexpr):
+    """Write rows, of row_words(), where load_rows() finds them."""
+    for k in L.static_range(BITS):
+        L.store(stream + words + k, row[k], there)
+
+
+@jit
+def store_halved_rows(stream, halves, there, upper, row, BITS: constexpr):
+    """Write rows, of row_words(), where load_halved_rows() finds them; only 16 numbers where not `upper`."""
+    at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
+    for k in L.static_range(BITS):
+        word = row[k].to(L.uint32, bitcast=True)
+        L.store(at + 2 * k, word.to(L.uint16), there if 2 * k < BITS else upper)
+        L.store(at + 2 * k + 1, (word >> 16).to(L.uint16), there if 2 * k + 1 < BITS else upper)
 
 
 @jit
@@ -81,7 +119,7 @@ def _word(numbers, k: constexpr, BITS: constexpr):
 
 @jit
 def row_words(numbers, ROWS: constexpr, BITS: constexpr):
-    """The words of rows of 32 numbers, uint32[ROWS, 32], as a stream; see load_rows(): a tuple of int32[ROWS]."""
+    """The words of rows of 32 numbers, uint32[ROWS, 32], as a stream, see unpacked()."""
     columns = columns_of(numbers, ROWS, 32)
     words = ()
     for k in L.static_range(BITS):

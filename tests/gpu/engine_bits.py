@@ -53,6 +53,15 @@ _CASES: list[dict[str, Any]] = [
     {"name": "float32", "steps": 2},
     {"name": "bfloat16, 3 bits up, 8 down", "thc": _THC | {"bits": 3, "down_bits": 8}, "dtype": "bfloat16"},
     {"name": "rows of embeddings", "sizes": [[1050, 30]], "width": 50, "zeros": [110, 900]},
+    {"name": "rows of 16", "sizes": [[1104, 30]], "width": 16, "zeros": [110, 300]},
+    {
+        "name": "rows of 20, bfloat16",
+        "thc": _THC | {"bits": 3},
+        "sizes": [[1100, 30, 500]],
+        "width": 20,
+        "dtype": "bfloat16",
+        "not_finite": [[1, 0, 0]],
+    },
     {"name": "warm-up, then compressed", "policy": {"warmup_steps": 1, "stop_step": 2}, "steps": 3},
     {"name": "not finite", "not_finite": [[1, 0, 0]]},
     {"name": "an infinite one that travels exactly", "sizes": [[30, 1100]], "not_finite": [[1, 0, 0]], "value": "inf"},
@@ -161,13 +170,13 @@ def check_case(rank: int, case: dict[str, Any]) -> None:
 
 
 def check_rows(rank: int, dtype: torch.dtype) -> None:
-    """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 50."""
+    """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 20."""
     columns, ranks = 1045, group().size()
     config, policy = ThcConfig(**_THC), CompressionPolicy()
     engines = device_engine(config, policy, sharded=True), row_engine(group(), config, policy, CPU)
     ends = [1042] * (ranks - 1) + [1030]
     compressed = tuple(
-        ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=50 * number)
+        ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=20 * number)
         for row in range(ranks)
         for number, (start, stop) in enumerate(((0, 512), (542, 1042)))
     )

@@ -49,7 +49,9 @@ _SIZES = [[3100, 30, 5000], [9], [2048, 1025]] if ON_GPU else [[1100, 30], [9]]
 _CASE: dict[str, Any] = {"thc": _THC, "policy": {}, "steps": 3 if ON_GPU else 1, "sizes": _SIZES}
 CASES: dict[str, dict[str, Any]] = {
     "default bits": _CASE,
-    "4 bits up, 8 down, bfloat16": _CASE | {"thc": _THC | {"bits": 4, "down_bits": 8}, "dtype": "bfloat16"},
+    # Each row has blocks of 256 and of 16.
+    "3 bits up, 8 down, bfloat16, rows of 270": _CASE
+    | {"thc": _THC | {"bits": 3, "down_bits": 8}, "dtype": "bfloat16", "width": 270},
 }
 if ON_GPU:
     CASES["rows of embeddings"] = _CASE | {"width": 50}

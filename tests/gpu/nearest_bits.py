@@ -30,6 +30,8 @@ LARGEST = (1 << 31) - 1
 FINGERPRINT = 1_234_567_890
 #: What blocks of gradients are made of, in turn.
 KINDS = ("normal", "normal", "one", "zero", "tiny", "large", "nan", "small", "normal", "infinite")
+#: Tensors and rows of a gradient whose blocks are mostly of 16 and 32: codes of all others begin anywhere, too.
+NARROW = (16, 8192, 9, 8192, *[16] * 10, *[20] * 3, *[32] * 3, *[48] * 3, *range(1, 64), 700, 16, 8192)
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,11 @@ def same_floats(what: str, got: Tensor, wanted: Tensor) -> None:
     same(what, got, (wanted.view(torch.uint16) if wanted.dtype == torch.bfloat16 else wanted).numpy())
 
 
+def check_narrow(case: Case, device: str, rng: np.random.Generator) -> None:
+    """A round of NARROW."""
+    check_round(case, device, rng)
+
+
 def check_agreement(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
     """Averages are NaN from the first round on in which fingerprints differ, and its header stays."""
     host = Host(case)
@@ -361,6 +368,11 @@ def refused(kind: type[Exception], text: str) -> Iterator[None]:
         raise MismatchError(f"not refused: {text}")
 
 
+def narrow_case(**settings: Any) -> Case:
+    *ends, columns = itertools.accumulate(NARROW)
+    return Case(columns, ends=tuple(ends), **settings)
+
+
 def small_cases() -> Iterator[tuple[Any, Case]]:
     # Whole blocks, which have a way of their own, and tensors of any sizes: blocks of 8192 to 64, with padding.
     yield check_round, Case(3 * 8192, kinds=("normal", "zero", "nan"), ranks=1)
@@ -377,6 +389,9 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_round, Case(16_384 + 1024, block=16_384, bits=7, down_bits=7, kinds=("normal",))
     yield check_round, Case(2048, block=1024, ranks=5, bits=6, down_bits=8, floats="fp16", kinds=("large",))
     yield check_round, Case(70, ranks=3, bits=1, down_bits=2, exact=((3, 5),))  # owners of nothing
+    yield check_narrow, narrow_case(ranks=3)
+    beside = {"exact": ((3, 30), (17_000, 17_100)), "holes": ((16_440, 16_500), (20_000, 20_100)), "offset": 1}
+    yield check_narrow, narrow_case(bits=7, floats="bf16", sharded=True, **beside)
     plain = Case(128, ends=(64,), kinds=("normal",), exact=((3, 5),))
     yield check_agreement, plain
     yield check_agreement, replace(plain, sharded=True)
@@ -391,6 +406,12 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
             case = Case(200_003, ends=ends, bits=bits, down_bits=9 - bits, floats=floats, offset=bits % 2, ranks=4)
             yield check_round, case
             yield check_round, replace(case, sharded=True, ranks=3, holes=((1, 2), (5000, 90_000)))
+    for bits in range(1, 9):
+        floats = ("fp32", "bf16")[:: 1 - bits % 2 * 2]
+        yield check_narrow, narrow_case(bits=bits, down_bits=9 - bits, floats=floats[0], ranks=3)
+        yield check_narrow, narrow_case(bits=bits, floats=floats[1], sharded=True)
+    for width in (16, 20, 32, 48, 272):
+        yield check_round, Case(30_000 * width, ends=tuple(range(width, 30_000 * width, width)), ranks=4)
     for log in range(6, 15):
         yield check_round, Case(3 * 16_384 + 8192 + 1999, block=1 << log, ranks=8)
     yield check_round, Case(1 << 22, ranks=64)

@@ -21,7 +21,7 @@ def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(int
     """Three launches for a bucket, two for rows; what travels exactly is in them."""
     printed = interpret("nearest_bits.py")
     assert "DIFFERENT" not in printed
-    for check in ("check_round", "check_agreement", "check_refusals"):
+    for check in ("check_round", "check_narrow", "check_agreement", "check_refusals"):
         assert f"same bits: {check} " in printed
 
 
@@ -63,6 +63,13 @@ def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: C
     printed = interpret("network_bits.py")
     assert printed.count("ok: ") == 4
     assert "same bits with servers" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", [0, 1])  # of 2: all-reduces and reduce-scatters
+def test_narrow_rows_and_tails_with_all_bits(interpret: Callable[..., str], part: int) -> None:
+    assert "9 of 9 cases" in interpret("nearest_bits.py", "--large", "--only", "narrow", "--part", f"{part}/2")
 
 
 @pytest.mark.slow
