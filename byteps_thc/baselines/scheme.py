@@ -95,7 +95,7 @@ class BaselinePiece(Piece):
                     self._collectives.append(delivery.send(self._communicator, self._recorder))
 
     @override
-    def sum(self, then: Callable[[], object] | None = None) -> None:
+    def sum(self) -> None:
         pass  # nobody can add payloads
 
     @override

@@ -1,4 +1,4 @@
-"""The state of compression (residuals, counters) in checkpoints of torch.distributed.checkpoint (DCP).
+"""The state of compression in checkpoints of torch.distributed.checkpoint (DCP): counters, and residuals if any.
 
     dcp.save({"model": model_state, "thc": checkpointable(state)}, checkpoint_id=path)
 

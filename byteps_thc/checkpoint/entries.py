@@ -6,8 +6,9 @@ one another and saves only one. So the rank is in the names. Rank 3 saves, for `
     thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
     thc.rank3.residuals.layer1.weight    [elements of the parameter], float32 or bfloat16 as it was kept
 
-and a state that is not of all ranks has its scope in front of that, such as thc.shard0of2.rank1.header. The user's
-scope is in front of a shard's: thc.stage0.shard0of2.rank1.header.
+THC among ranks keeps no residuals, and has a header alone. A state that is not of all ranks has its scope in front of
+these names, such as thc.shard0of2.rank1.header. The user's scope is in front of a shard's:
+thc.stage0.shard0of2.rank1.header.
 """
 
 from __future__ import annotations

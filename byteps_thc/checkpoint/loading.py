@@ -43,7 +43,7 @@ def load(
     The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
     their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients, and
     are converted where they are kept in another type (ThcConfig.residual_dtype). A parameter without a saved residual
-    starts with none.
+    starts with none. Compression without error feedback, as among ranks, drops residuals with a warning.
 
     Residuals are not converted between levels: those of whole parameters, which ranks that average in one level have,
     and those of shards, of as many as ranks share a node. Where the checkpoint has residuals, and of other levels than
@@ -97,7 +97,7 @@ def _redistributed(
     if not isinstance(old_workers, int):
         raise CheckpointError(f"the state of compression does not say of how many workers it is: {old_workers!r}")
     state = first.values
-    sums: dict[str, dict[str, Tensor]] = {kind: {} for kind in first.tensors if kind in mine}
+    sums, kinds = _nothing(mine), _kept(first, mine, strict)
     for share in shares(mine["worker"], mine["workers"], old_workers):
         header = reader.header(mine, share.worker)
         for counter in ("round", "step"):
@@ -105,7 +105,7 @@ def _redistributed(
                 raise CheckpointError(f"ranks 0 and {share.worker} were saved at different times: another {counter}")
         if old_workers == mine["workers"]:
             state = header.values
-        for kind, names in _wanted(header, mine, sizes, strict).items():
+        for kind, names in _wanted(header, kinds, sizes, strict).items():
             _add(sums[kind], reader.tensors(mine, share.worker, header, kind), names, share)
     return state | {name: mine[name] for name in _IDENTITY if name in mine} | sums
 
@@ -115,8 +115,7 @@ def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> d
 
     ConfigurationError when there are some that would be taken over.
     """
-    kinds = [kind for kind, names in _wanted(header, mine, None, strict).items() if names]
-    if kinds:
+    if kinds := _kept(header, mine, strict):
         saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
         _refuse_or_drop(
             f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use nodes="flat" to read '
@@ -124,8 +123,12 @@ def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> d
             strict,
         )
     counters = {name: value for name, value in header.values.items() if name not in _IDENTITY}
-    empty: dict[str, Any] = {kind: {} for kind in header.tensors if kind in mine}
-    return counters | {name: mine[name] for name in _IDENTITY if name in mine} | empty
+    return counters | {name: mine[name] for name in _IDENTITY if name in mine} | _nothing(mine)
+
+
+def _nothing(mine: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
+    """Return the kinds of tensors of a state, without any."""
+    return {kind: {} for kind, value in mine.items() if isinstance(value, Mapping) and kind not in _IDENTITY}
 
 
 def _levels(shards: int | None) -> str:
@@ -139,18 +142,27 @@ def _add(sums: dict[str, Tensor], saved: Mapping[str, Tensor], names: set[str], 
         sums[name] = sums[name].add_(weighted) if name in sums else weighted
 
 
-def _wanted(
-    header: Header, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
-) -> dict[str, set[str]]:
+def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
+    """Return the kinds of tensors that this state keeps, too; ConfigurationError when others would be lost.
+
+    Residuals without error feedback, which ranks that decode each other's codes do not have, are no loss.
+    """
+    kept = []
+    for kind in header.tensors:
+        if kind == "residuals" and not (kind in mine and mine["config"].get("error_feedback", True)):
+            _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
+        elif kind not in mine:
+            _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
+        else:
+            kept.append(kind)
+    return kept
+
+
+def _wanted(header: Header, kinds: Iterable[str], sizes: Mapping[str, int] | None, strict: bool) -> dict[str, set[str]]:
     """Return, by kind, the parameters whose tensors are taken over; ConfigurationError when they do not fit."""
     wanted = {}
-    for kind, saved in header.tensors.items():
-        if kind not in mine:
-            _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
-            continue
-        if kind == "residuals" and not mine["config"].get("error_feedback", True):
-            _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
-            continue
+    for kind in kinds:
+        saved = header.tensors.get(kind, {})
         unknown = sorted(saved.keys() - sizes.keys()) if sizes is not None else []
         if unknown:
             _refuse_or_drop(f"{kind} in the checkpoint of parameters the model does not have: {unknown}", strict)

@@ -43,7 +43,7 @@ class Checkpointable:
         if header.values.get("workers") != mine["workers"] or not set(names.values()) <= entries.keys():
             raise CheckpointError(
                 "dcp.load cannot load the state of compression into another number of ranks, or into a state that has "
-                "not seen its parameters: use byteps_thc.checkpoint.load(state, checkpoint)"
+                "not seen its parameters or keeps no residuals: use byteps_thc.checkpoint.load(state, checkpoint)"
             )
         kinds: dict[str, dict[str, Any]] = {kind: {} for kind in header.tensors}
         for (kind, name), entry in names.items():

@@ -41,7 +41,7 @@ from byteps_thc.transport.warn_once import warn_once
 
 
 class ThcState(Averager):
-    """State of thc_hook for one DDP model: engine, residuals, schedule.
+    """State of thc_hook for one DDP model: engine, schedule, and with servers or baselines residuals.
 
     process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
     slow dimension, between the nodes. nodes: without a mesh, "levels": ranks that share a host are a node where nodes
@@ -54,10 +54,10 @@ class ThcState(Averager):
     sum; None: the ranks do. With a mesh, shard s of a node has the job network.job + s. model: names the residuals in
     checkpoints after the model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered
     in the order of DDP's first iteration, which a resumed run repeats when model and bucket_cap_mb are the same.
-    grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes, and all ranks must have the
-    same (but those of a quorum or with lost packets); and when an average is not finite, so that it skips the step, all
-    residuals stay as they were before, at the cost of a copy of them per step. Without it only those of that partition
-    do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    grad_scaler: its scale must be the same on all ranks, but for those of a quorum or with lost packets. Residuals
+    follow the scale, and a skipped step restores all of them, which costs a copy per step. Without it, only residuals
+    of the partition that is not finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0
+    to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
     be made before there is a default process group, for a framework that initialises torch.distributed later: settings
@@ -177,9 +177,9 @@ class ThcState(Averager):
         return self.engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's part of a checkpoint: residuals by parameter name, step, random keys and settings.
+        """Return this rank's part of a checkpoint: step, random keys, settings, and residuals by parameter name if any.
 
-        Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
+        Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
         averaging = self._opened()
         averaging.steps.scaling.undo_skipped_step()

@@ -49,11 +49,10 @@ def compress_reduce_scatter(
         compression = compress_reduce_scatter(model, bits=4)
 
     model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig, or one of
-    byteps_thc.baselines (not Dgc); or give settings of ThcConfig as keywords, as here. Every rank keeps
-    residuals of its own whole gradients, 4 or 2 bytes per parameter of the whole model; ThcConfig(error_feedback=False)
-    does without. grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves
-    them as they were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0:
-    none.
+    byteps_thc.baselines (not Dgc); or settings of ThcConfig as keywords, as here. A baseline with error feedback keeps
+    4 bytes per parameter of the whole model on every rank. grad_scaler: the training's GradScaler, whose scale must be
+    the same on all ranks. A baseline's residuals follow the scale, and a skipped step restores them. log_every: steps
+    per log line of rank 0; 0: none.
 
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().

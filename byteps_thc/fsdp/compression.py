@@ -39,7 +39,7 @@ class FsdpCompression:
         self._uninstall = uninstall
         #: the ranks that have the same shards; None where each has its own
         self.replicas = replicas
-        #: elements that a residual has, by parameter name
+        #: elements of a residual, by parameter name; baselines and servers may have some
         self.parameter_sizes = sizes
 
     def compression_stats(self) -> CompressionStats:
@@ -47,7 +47,7 @@ class FsdpCompression:
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's state, copied: counters, settings, and the residuals of a baseline by parameter name.
+        """Return this rank's state, copied: counters, settings, and residuals by parameter name if any.
 
         Residuals are 1-D, in the parameters' own order, whatever the number of shards.
         """

@@ -60,9 +60,9 @@ def compress_replicas(
     parameter server or switch instead of between the ranks. There the replicas of every shard are a job of their own:
     shard s has the number network.job + s.
 
-    A rank keeps residuals of its own shards, 4 or 2 bytes per element. Replicas must begin with the same
-    parameters, and then stay bit-identical; where `network` is loss-tolerant or has a quorum, a ParameterSynchronizer
-    makes them so. Other arguments and errors: as compress_reduce_scatter.
+    With error feedback (servers, baselines) a rank keeps residuals of its own shards, 4 or 2 bytes per element.
+    Replicas must begin with the same parameters, and then stay bit-identical; where `network` is loss-tolerant or has a
+    quorum, a ParameterSynchronizer makes them so. Other arguments and errors: as compress_reduce_scatter.
     """
     groups = parameter_groups(model)
     replicas, shard = _process_group(mesh, dim), groups[0].process_group

@@ -21,8 +21,8 @@ class BackwardSteps:
     backward pass a group may come several times, once for every forward pass of its module.
 
     grad_scaler: see LossScaling. log_every: steps per log line of rank 0; 0: none. drift_warning: None: there is none.
-    settle: ends what is in flight, before the engine begins a step or changes residuals. began: called when a step has
-    begun. scale_compared: LossScaling's.
+    settle: ends what is in flight, before the engine begins a step or has another loss scale. began: called when a step
+    has begun. scale_compared: LossScaling's.
     """
 
     def __init__(

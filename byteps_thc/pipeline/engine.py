@@ -36,7 +36,7 @@ class Engine(Protocol):
         """
 
     def protect_step(self) -> None:
-        """Begin a step that may be skipped; before its first start_step().
+        """Begin a step that may be skipped; before its first start_step(). Only engines with residuals do anything.
 
         When an average of it is not finite, all residuals are brought back, bit for bit, to what they are now: by the
         next call, state_dict() or scale_residuals(). Costs a copy of the residuals per step. Without a call, only what
@@ -59,7 +59,8 @@ class Engine(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's checkpoint needs, copied; call it between steps.
 
-        {"version", "worker", "workers", "config", "round", "step", "residuals": {parameter name: 1-D tensor}}.
+        {"version", "worker", "workers", "config", "round", "step"}, and "residuals": {parameter name: 1-D tensor} of
+        baselines and servers.
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, require_as_saved,
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
-#: Settings that states lack from before there were these, and what they were then.
-_ADDED_SETTINGS: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
+#: Settings of earlier states that changed nothing with these values.
+_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
 #: What states may have besides counters.
 _STORES = ("residuals", "momenta")
 _END = 1 << 32  # of the counters: they are 32-bit keys
@@ -117,11 +117,11 @@ class EngineState:
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
-        kept = [name for name in _STORES if name in state and name not in self.stores]
+        kept = [name for name in _STORES if name not in self.stores and state.get(name, {}) != {}]
         if kept:
             raise ConfigurationError(
-                f"state does not fit: it has {kept[0]}, and nothing is kept here that they could be added to. They are "
-                "of an earlier version, or of servers or another scheme: use those settings, or start without the state"
+                f"state does not fit: it has {kept[0]}, and this compression keeps none. An earlier version, servers "
+                f"or another scheme saved it: {_COUNTERS_ALONE}"
             )
         missing = [key for key in (*self._identity, *_COUNTERS, *self.stores) if key not in state]
         if missing:
@@ -129,7 +129,7 @@ class EngineState:
         for key, value in self._identity.items():
             theirs = state[key]
             if key == "config":
-                theirs, value = _compared(_completed(theirs, value)), _compared(value)
+                theirs, value = _compared(theirs), _compared(value)
             if theirs != value and not (key == "version" and theirs in VERSIONS):
                 remedy = _OF_ONE_RANK if key == "worker" else ""
                 raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}{remedy}")
@@ -145,24 +145,22 @@ class EngineState:
         require_as_saved(state)
 
 
+_COUNTERS_ALONE = "byteps_thc.checkpoint.load() reads steps and rounds of such checkpoints, or start without the state"
 _OF_ONE_RANK = (
     ". Every rank has a state of its own; where a framework saves that of one rank only, give it "
     "byteps_thc.checkpoint.gathered(state)"
 )
 
 
-def _completed(saved: object, ours: Mapping[str, Any]) -> object:
-    """Return settings of a state with those that it lacks because it is older than they are."""
-    if not isinstance(saved, Mapping):
-        return saved
-    return {name: was for name, was in _ADDED_SETTINGS.items() if name in ours} | dict(saved)
-
-
 def _compared(settings: object) -> object:
-    """Return of a state's settings what must be the same: not the size of packets, which no average depends on."""
+    """Return the settings of a state that averages depend on: the size of packets is none."""
     if not isinstance(settings, Mapping):
         return settings
-    return {name: setting for name, setting in settings.items() if name != "codes_per_packet"}
+    return {
+        name: setting
+        for name, setting in settings.items()
+        if name != "codes_per_packet" and setting != _WITHOUT_EFFECT.get(name, ...)
+    }
 
 
 def _difference(key: str, theirs: object, value: object) -> str:
@@ -172,4 +170,5 @@ def _difference(key: str, theirs: object, value: object) -> str:
     given, here = ({name: repr(setting) for name, setting in settings.items()} for settings in (theirs, value))
     names = [name for name in {**given, **here} if given.get(name) != here.get(name)]
     of = [f"{name} {given.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names]
-    return f"its {key} has {'; '.join(of)}: use the same settings"
+    gone = "" if given.keys() <= here.keys() else f". Settings missing here are an earlier version's: {_COUNTERS_ALONE}"
+    return f"its {key} has {'; '.join(of)}: use the same settings{gone}"

@@ -16,12 +16,6 @@ def partition_spans(key: str, size: int, config: ThcConfig) -> list[tuple[str, s
     return [(f"{key}[{span.start}:{span.stop}]", span) for span in spans]
 
 
-def column_spans(rows: int, columns: int, config: ThcConfig) -> list[slice]:
-    """Cut the columns of a matrix so that all rows of a span together are about a partition, in rotation blocks."""
-    block = config.rotation_block
-    return even_spans(columns, max(config.partition_coordinates // rows // block, 1) * block, block)
-
-
 def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list[slice]:
     """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
 

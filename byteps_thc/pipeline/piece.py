@@ -8,7 +8,7 @@ piece. server_piece.py has pieces whose codes servers add, ranks/ has pieces who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,8 +38,8 @@ class Piece(Protocol):
     def encode(self) -> None:
         """Send the codes, if they have not left yet, and keep what they lack. Raises InputError as sum()."""
 
-    def sum(self, then: Callable[[], object] | None = None) -> None:
-        """Average this worker's share, if it has one. then: to be done after that.
+    def sum(self) -> None:
+        """Average this worker's share, if it has one.
 
         Raises InputError on all workers if they have measured different gradients; nothing has changed then.
         """

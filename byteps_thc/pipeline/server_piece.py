@@ -7,7 +7,7 @@ A piece is a partition of a gradient. A Transfer moves what is in brackets. Need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -143,11 +143,8 @@ class ServerPiece(Piece):
         self._transfer.send_codes()
         tools.figures.encoded(self._partition)
 
-    def sum(self, then: Callable[[], object] | None = None) -> None:
+    def sum(self) -> None:
         """See Piece: the servers do it."""
-        if then is not None:
-            with self._tools.working("encode_ms"):
-                then()
 
     def decode(self, out: Any) -> None:
         """See Piece. Waits for the sums."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -150,10 +149,12 @@ class Stages:
         yield task
 
     def sum(self, task: Task) -> Iterator[Task]:
-        """Send the sums, if this worker has a share in them; with the last piece, the residual is what it will be."""
+        """Send the averages, if this worker has a share in them; with the last piece, the residual is complete."""
         if task.placed is not None:
-            assert task.job.layout is not None
-            task.placed.piece.sum(_clear_residual(task.job.layout) if task.last else None)
+            task.placed.piece.sum()
+            if task.last:
+                assert task.job.layout is not None
+                _clear_residual(task.job.layout)
         yield task
 
     def decode(self, task: Task) -> Iterator[Task]:
@@ -229,8 +230,7 @@ def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart |
     return part
 
 
-def _clear_residual(layout: Layout) -> Callable[[], object] | None:
-    """Return what forgets what quantization made of padding and of what travelled exactly: it is no gradient."""
-    if layout.residual is None or layout.clear_index is None or layout.pieces_take_exact:
-        return None
-    return partial(layout.residual.index_fill_, 0, layout.clear_index, 0.0)
+def _clear_residual(layout: Layout) -> None:
+    """Forget what quantization made of padding and of what travelled exactly: it is no gradient."""
+    if layout.residual is not None and layout.clear_index is not None:
+        layout.residual.index_fill_(0, layout.clear_index, 0.0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import Any
 
 from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
@@ -25,9 +23,6 @@ from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
 from byteps_thc.transport.transport import Transport
 
-if TYPE_CHECKING:  # it needs Triton
-    pass
-
 
 def host_engine(
     kernels: Kernels,
@@ -36,7 +31,6 @@ def host_engine(
     transport: Transport,
     exact: ExactSum,
     questions: Questions,
-    asks_first: bool = False,
     recorder: StatsRecorder,
     clock: WorkClock | None = None,
     rollback: Rollback[Any] | None = None,
@@ -45,7 +39,7 @@ def host_engine(
     """Return an engine with a thread for each stage.
 
     kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums small
-    parameters and uncompressed steps, host tensors. questions, asks_first: see FlatEngine; asked by the same
+    parameters and uncompressed steps, host tensors. questions: see FlatEngine; asked by the same
     communicator. recorder: the transport's too. clock: for several engines that share the CPU. rollback: for several
     engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
@@ -70,7 +64,6 @@ def host_engine(
         figures=tools.figures,
         exact=kernels.sum_here(exact, recorder),
         questions=questions,
-        asks_first=asks_first,
         alone=compressor.workers == 1,
         clock=clock,
         leave=leave,
@@ -87,7 +80,3 @@ def _state(compressor: Any, recorder: StatsRecorder, rollback: Rollback[Any], re
         recorder=recorder,
         rollback=rollback,
     )
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor

@@ -175,9 +175,9 @@ class ThcReducer:
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's part of a checkpoint: residuals by name, step, random keys and settings, copied.
+        """Return this rank's part of a checkpoint, copied: step, random keys, settings, and residuals by name if any.
 
-        Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
+        Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
         is in flight.
         """
         self._calls.require_idle("state_dict")

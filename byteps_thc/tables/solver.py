@@ -46,14 +46,6 @@ def excess(mean: F64, deviation: float, t: float) -> F64:
     return deviation * above
 
 
-def points_cost(points: Sequence[float]) -> float:
-    """Return the sum of interval_costs() between neighbours, points being in units of the norm, ascending."""
-    ends = np.array(points)
-    density, half_erf = np.exp(-ends * ends / 2) / math.sqrt(2 * math.pi), 0.5 * _erf(ends / math.sqrt(2))
-    a, b = ends[:-1], ends[1:]
-    return float((b * density[:-1] - a * density[1:] - (a * b + 1) * np.diff(half_erf)).sum())
-
-
 def interval_costs(granularity: int, p: Sequence[float]) -> F64:
     """Expected squared error of stochastic quantization between two grid points, for several p at once.
 

@@ -29,11 +29,6 @@ def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
     return tensor_bytes * ranks <= _EXCHANGED_BYTES
 
 
-def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
-    """Volume (recorder.moved_bytes) of GlooCommunicator.max_(); NCCL's ring moves no more."""
-    return tensor_bytes * (ranks if is_exchanged(tensor_bytes, ranks) else 2)
-
-
 class GlooCommunicator(Communicator):
     """Host tensors as they are.
 

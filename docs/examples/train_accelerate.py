@@ -35,8 +35,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     windows = DataLoader(load_corpus().training.unfold(0, 129, 128), args.batch_size, shuffle=True, drop_last=True)
     model, optimizer, windows = accelerator.prepare(model, optimizer, windows)
-    state = compress(model, error_feedback=True)  # of the DDP model that prepare() has made
-    accelerator.register_for_checkpointing(gathered(state))  # the residuals of all ranks, in one file
+    state = compress(model)  # of the DDP model that prepare() has made
+    accelerator.register_for_checkpointing(gathered(state))  # the states of all ranks, in one file
 
     step = 0
     if args.resume:

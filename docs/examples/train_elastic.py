@@ -4,7 +4,7 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1    # or restarted ranks would look f
 torchrun --nnodes 1:4 --nproc-per-node 4 --max-restarts 9 --rdzv-backend c10d --rdzv-endpoint HOST train_elastic.py
 
 on each host. When one goes or comes, torchrun starts all ranks again, as many as there are then. They go on from the
-last checkpoint: residuals are redistributed, so that what the old ranks owed the model, on average, the new ones owe.
+last checkpoint, whose counters of steps and rounds any number of ranks loads.
 """
 
 import argparse
@@ -35,8 +35,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(Gpt(GptShape()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    # nodes="flat": with two levels, residuals would be of shards, of which their number must stay.
-    state = compress(model, error_feedback=True, nodes="flat", policy=CompressionPolicy(deadline_s=60))
+    state = compress(model, policy=CompressionPolicy(deadline_s=60))
 
     step = 0
     saved = sorted(args.checkpoints.glob("*/.metadata"), key=lambda file: int(file.parent.name))  # it is written last

@@ -51,12 +51,12 @@ class Model(lightning.LightningModule):
 
 
 class Compression(Callback):
-    """Compresses what Lightning's DDP averages; puts the residuals of all ranks into the trainer's checkpoints."""
+    """Compresses what Lightning's DDP averages; puts the states of all ranks into the trainer's checkpoints."""
 
     saved: dict[str, Any] | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, _: Any) -> None:
-        self.state = compress(trainer.strategy.model, error_feedback=True)
+        self.state = compress(trainer.strategy.model)
         if self.saved:  # the trainer goes on from a checkpoint, which it has read before it made the DDP model
             gathered(self.state).load_state_dict(self.saved)
 

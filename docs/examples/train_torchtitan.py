@@ -55,7 +55,7 @@ def main() -> None:
     model.to_empty(device="cpu")
     with torch.no_grad():
         model.init_weights(buffer_device=None)
-    compression = compress_reduce_scatter(model, bits=4, error_feedback=True)  # the line
+    compression = compress_reduce_scatter(model, bits=4)  # the line
     optimizer = default_adamw(lr=2e-3).build(model_parts=[model])
     states = {"model": ModelWrapper(model), "optimizer": optimizer}
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)

@@ -26,12 +26,12 @@ from byteps_thc.tools.demo.data import VOCABULARY_SIZE, load_corpus
 
 
 class Compression(TrainerCallback):
-    """Compresses what the trainer's DDP model averages; puts the residuals of all ranks beside its checkpoints."""
+    """Compresses what the trainer's DDP model averages; puts the states of all ranks beside its checkpoints."""
 
     trainer: Trainer
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
-        self.thc = compress(self.trainer.model_wrapped, error_feedback=True)
+        self.thc = compress(self.trainer.model_wrapped)
         if state.global_step:  # the trainer goes on from a checkpoint
             load(self.thc, self.folder(args, state))
 

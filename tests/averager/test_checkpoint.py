@@ -126,6 +126,21 @@ def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, cod
     np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
 
 
+@pytest.mark.parametrize("subtract_rounding", [False, True])
+def test_settings_of_earlier_versions(make_team, subtract_rounding: bool):
+    """States have them from when there were such settings; those that changed nothing are no difference."""
+    [averager] = make_team(1, SMALL).averagers
+    state = averager.state_dict()
+    config = state["config"] | {"down_bits": None, "subtract_rounding": subtract_rounding}
+    earlier = sealed(state | {"config": config, "round": 9, "step": 7})
+    if subtract_rounding:
+        with pytest.raises(ConfigurationError, match=r"subtract_rounding True, here missing.*an earlier version's"):
+            averager.load_state_dict(earlier)
+    else:
+        averager.load_state_dict(earlier)
+    assert averager.step == (0 if subtract_rounding else 7)
+
+
 def saved(team, folder: Path) -> list[dict[str, object]]:
     """Save a job, and return its states."""
     entries = {key: value for a in team.averagers for key, value in checkpointable(a).state_dict().items()}

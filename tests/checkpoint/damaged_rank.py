@@ -116,8 +116,8 @@ OF_RESIDUALS: dict[str, Callable[[State], Any]] = {
 #: What the config of a state had when ranks summed up each other's codes.
 EARLIER_CONFIG = {
     **{"bits": 5, "down_bits": 6, "granularity": "auto", "p": "auto", "uniform_table": False, "value_bits": "auto"},
-    **{"rotation_block": 256, "partition_bytes": 4 << 20, "error_feedback": True, "seed": 0, "rounding": "stratified"},
-    **{"subtract_rounding": False, "adaptive_clamp": False, "codes_per_packet": "auto"},
+    **{"rotation_block": 8192, "error_feedback": True, "seed": 0, "rounding": "stratified"},
+    **{"subtract_rounding": False, "partition_bytes": 9 << 20, "codes_per_packet": "auto"},
 }
 
 

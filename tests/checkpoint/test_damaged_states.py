@@ -27,9 +27,9 @@ WORDS = {
     "another config": "its config has",
     "loss scale nan": "loss_scale is nan",
     "unknown name": "'stranger', which is unknown here",
-    "earlier version": "it has residuals, and nothing is kept here",
-    "earlier version without residuals": "it has residuals, and nothing is kept here",
-    "earlier settings": "granularity 'auto', here missing; p 'auto', here missing; uniform_table False, here missing",
+    "earlier version": "it has residuals, and this compression keeps none. An earlier version",
+    "earlier version without residuals": "granularity 'auto', here missing; p 'auto', here missing; uniform_table",
+    "earlier settings": "Settings missing here are an earlier version's: byteps_thc.checkpoint.load() reads steps",
     "other bits": "its config has bits 3, here 5: use the same settings",
 }
 

@@ -193,6 +193,19 @@ def test_without_error_feedback_residuals_are_dropped_aloud(tmp_path: Path, capl
     assert "error feedback is off now" in caplog.text
 
 
+def test_counters_of_ranks_go_on_with_servers(tmp_path: Path) -> None:
+    """Ranks that decode each other's codes save no residuals."""
+
+    class Decoding(Worker):
+        def state_dict(self) -> dict[str, Any]:
+            return {key: value for key, value in super().state_dict().items() if key != "residuals"}
+
+    save(tmp_path, [Decoding(0, 1, round=12, step=4)])
+    new = Worker(0, 1)
+    load(new, tmp_path)
+    assert (new.kept(), new.values["round"], new.values["step"]) == ({}, 12, 4)
+
+
 def parameters(**changes: int | None) -> list[tuple[str, Tensor]]:
     sizes = SIZES | changes
     return [(name, nn.Parameter(torch.zeros(size))) for name, size in sizes.items() if size is not None]

@@ -6,7 +6,7 @@ costs the host tens of microseconds, and what pieces would overlap with each oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -70,7 +70,7 @@ class DevicePiece(Piece):
         """Do nothing: the codes are on their way."""
 
     @override
-    def sum(self, then: Callable[[], object] | None = None) -> None:
+    def sum(self) -> None:
         tools, own = self._tools, self._own
         self._work.wait()
         if own.plan.sharded:

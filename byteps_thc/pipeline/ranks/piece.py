@@ -9,7 +9,7 @@ own, sent at the same time: so it arrives also from a rank whose gradient has an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -97,7 +97,7 @@ class RankPiece(Piece):
         """Do nothing: the codes are on their way."""
 
     @override
-    def sum(self, then: Callable[[], object] | None = None) -> None:
+    def sum(self) -> None:
         """See Piece. InputError, on all ranks, unless all average the same."""
         tools, plan = self._tools, self._plan
         self._headers.wait()
