@@ -1,7 +1,7 @@
 """A rank that differs from the others, in one way in each training; and gradients with values that are no numbers.
 
-settings: {"kernels": "host" or "device"; "front_end": its name; "differences": their names; "odd": the rank that
-differs}. Reports, for every difference, the error, whether parameters have changed because of it, and whether this rank
+settings: {"kernels": "host" or "device"; "front_end": its name; "differences": their names; "odd": the ranks that
+differ}. Reports, for every difference, the error, whether parameters have changed because of it, and whether this rank
 waited; for values, the averages of steps with them.
 """
 
@@ -73,7 +73,7 @@ def gradients(rank: Rank, step: int, setup: Setup) -> dict[str, Tensor]:
 def differ(rank: Rank, front_end: str, name: str) -> dict[str, Any]:
     """Train until an error; `changed`: whether parameters are other ones than when ranks began to differ."""
     difference = DIFFERENCES[name]
-    odd = rank.rank == rank.settings["odd"]
+    odd = rank.rank in rank.settings["odd"]
     setup = difference.odd if odd else difference.usual
     training: Training | None = None
     error, before, start = "", [], time.monotonic()

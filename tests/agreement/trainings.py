@@ -25,7 +25,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a rank trains. shapes: of its parameters, in their order. dtype: of gradients. scale: of its GradScaler; None: it has none."""
+    """What a rank trains. shapes: of its parameters, in their order. dtype: of gradients. scale: of its GradScaler;
+    None: it has none.
+    """
 
     shapes: Shapes = field(default_factory=lambda: {"a": (40, 64), "b": (40, 64)})
     dtype: torch.dtype = torch.float32
@@ -105,7 +107,7 @@ def _config(setup: Setup) -> ThcConfig:
     return ThcConfig(**{"rotation_block": 256} | dict(setup.config))
 
 
-def _ddp(ranks: int, setup: Setup) -> Training:
+def _ddp(_ranks: int, setup: Setup) -> Training:
     return _of_ddp(setup, nodes="flat")
 
 
@@ -133,7 +135,7 @@ def _hsdp(ranks: int, setup: Setup) -> Training:
     return Training(setup, model, options["grad_scaler"], handle)
 
 
-def _reducer(ranks: int, setup: Setup) -> Training:
+def _reducer(_ranks: int, setup: Setup) -> Training:
     options, model = _options(setup), Block(dict(setup.shapes)).to(setup.dtype)
     reducer = ThcReducer(None, _config(setup), **options)
     return Training(setup, model, options["grad_scaler"], reducer, reducer.all_reduce)

@@ -18,8 +18,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.ranks.codec import RankCodec
 from byteps_thc.pipeline.ranks.device_piece import DeviceRankScheme, DeviceTools
 from byteps_thc.pipeline.ranks.figures import RankFigures
-from byteps_thc.pipeline.ranks.piece import RankTools
-from byteps_thc.pipeline.ranks.scheme import RankScheme
+from byteps_thc.pipeline.ranks.piece import RankScheme, RankTools
 from byteps_thc.pipeline.staging import Staging, make_device_staging, make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock

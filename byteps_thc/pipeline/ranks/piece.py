@@ -9,9 +9,10 @@ own, sent at the same time: so it arrives also from a rank whose gradient has an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
@@ -23,10 +24,13 @@ from typing_extensions import override
 from byteps_thc.arrays import F32, gradient_view
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.fingerprint import Fingerprints
-from byteps_thc.pipeline.piece import Piece
+from byteps_thc.pipeline.layout import Layout
+from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
-from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans
+from byteps_thc.pipeline.ranks.exact_piece import ExactPiece, ExactPlan
+from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
 from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
+from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
@@ -158,6 +162,41 @@ def _average_exact(received: Messages) -> F32:
     with np.errstate(all="ignore"):  # Inf and NaN are values as any
         average: F32 = np.add.accumulate(received.exact, axis=0)[-1] / np.float32(len(received.exact))
     return average
+
+
+class RankScheme(Scheme):
+    """Codes that ranks decode."""
+
+    measures_residuals = True  # there are none
+    compresses = True
+
+    def __init__(self, tools: RankTools) -> None:
+        self._tools = tools
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._tools.fingerprints.use_loss_scale(scale)
+
+    @override
+    def prepare(self, layout: Layout) -> None:
+        tools, plans = self._tools, list[HostPlan]()
+        if not layout.all_exact:
+            layout.pieces_take_exact = True
+            plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
+        exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
+        layout.pieces = partial(_of_round, tools, plans, exact)
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
+    if not round.compress:
+        yield PlacedPiece(ExactPiece(exact), slice(0, 0), last=True)
+        return
+    for plan in plans:
+        yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
 
 
 def _index(spans: Spans) -> Tensor | None:
