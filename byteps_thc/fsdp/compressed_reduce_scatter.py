@@ -157,7 +157,7 @@ class CompressedReduceScatter:
         if not complete:
             self._unused.give()
         if not complete or not matrix.compressed or not self._engine.compressing:
-            self._engine.require_same(label, matrix)
+            self._engine.require_same(label, matrix, input_tensor.dtype)
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
             work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
             return work

@@ -31,7 +31,7 @@ SAME_MODEL = (
 SAME_ROWS = (
     "All ranks must run the same modules in the same order, with parameters of the same names and sizes, freeze the "
     "same ones, use the same ones of a module (unless set_reduce_scatter_unused_params(True) was called), and have the "
-    "same loss scale"
+    "same loss scale and step"
 )
 
 
@@ -58,6 +58,11 @@ def label_of(parameters: Sequence[ParameterSlice]) -> str:
     """Return what people know a buffer by: keys may be hashes."""
     first, last = parameters[0].name, parameters[-1].name
     return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
+
+
+def how_it_travels(compress: bool) -> str:
+    """Return the fact that a gradient travels compressed, or not."""
+    return "compressed" if compress else "uncompressed"
 
 
 class Questions:

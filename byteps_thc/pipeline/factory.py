@@ -100,11 +100,10 @@ def _agree(
     resolve: what must have the same result on all ranks. All of that is one exchange. Raises what device_of() and
     resolve() raise.
     """
-    tried = engine == "collective"
     workers = process_group.size()
     device, chosen, refusal, unresolved = None, None, None, None
     try:
-        device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None, tried=tried)
+        device = device_of(process_group, config, policy, gradients_on, engine=engine, needs_nccl=network is None)
     except ConfigurationError as error:
         refusal = error  # the other ranks, which wait for this one, get it too
     try:
@@ -133,13 +132,21 @@ def _ranks_engine(
     sharded: bool,
 ) -> FlatEngine:
     """Return one of `communicators`, which end with it."""
-    if agreed.device is not None:
-        own, device, leave = communicators.of_device(), agreed.device, communicators.close
-        return device_rank_engine(settings, rank, policy, own, device, sharded=sharded, leave=leave)
 
     def questions(communicator: Communicator) -> Questions:
         return RankAgreement(communicator, settings.ranks, SAME_ROWS if sharded else SAME_MODEL)
 
+    if agreed.device is not None:
+        return device_rank_engine(
+            settings,
+            rank,
+            policy,
+            communicators.of_device(),
+            agreed.device,
+            sharded=sharded,
+            of_layouts=questions(communicators.for_questions()),
+            leave=communicators.close,
+        )
     return rank_engine(
         settings,
         rank,
@@ -229,7 +236,7 @@ def make_server_engine(
             "compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
-    device = device_of(None, config, policy, None, needs_nccl=False, tried=False)
+    device = device_of(None, config, policy, None, engine="network", needs_nccl=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
     collect_forgotten()  # which may be in the same job
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.errors import InputError, TransportError
-from byteps_thc.pipeline.agreement import Contents, Questions
+from byteps_thc.errors import InputError, ThcError, TransportError
+from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.stream import SideStream, StreamDriver
 from byteps_thc.pipeline.drivers import Driver, ThreadDriver
@@ -60,9 +60,10 @@ class FlatEngine(Engine):
     """Averages gradients over workers, as a whole or each its own row.
 
     config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint. asks_first: about every gradient. alone: there is nobody else to average with. clock: of the stages;
-    the time in which gradients are in flight and none of them works is reported as communicate_ms. leave: ends the
-    communicators; called when nothing of this engine uses them any more.
+    no fingerprint. asks_first: about every gradient. of_layouts: about the first gradient of each layout, before any of
+    it is sent: messages of different sizes would never arrive; None: nobody is asked. alone: there is nobody else to
+    average with. clock: of the stages; the time in which gradients are in flight and none of them works is reported as
+    communicate_ms. leave: ends the communicators; called when nothing of this engine uses them any more.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class FlatEngine(Engine):
         exact: ExactSum,
         questions: Questions,
         asks_first: bool = False,
+        of_layouts: Questions | None = None,
         alone: bool = False,
         clock: WorkClock | None = None,
         leave: Callable[[], None] | None = None,
@@ -85,6 +87,8 @@ class FlatEngine(Engine):
         self.config, self.policy = config, policy
         self._place, self._state, self._scheme = place, state, scheme
         self._figures, self._questions, self._alone = figures, questions, alone
+        self._of_layouts = of_layouts or Questions()
+        self._without_layout: set[tuple[Contents, torch.dtype]] = set()
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
         self._ended: InputError | None = None
@@ -162,22 +166,25 @@ class FlatEngine(Engine):
             raise InputError(f"gradient is on {output.device}, not on {self.device}: build the model there")
         staged = output.device != self.device
         result = torch.empty_like(output, device=self.device) if staged else output
-        layout = self._layout_of_rows(matrix, gradient.dtype)
         contents = Contents(label, matrix.parameters)
+        layout = self._layout_of_rows(matrix, gradient.dtype, contents)
         job = self._begin(label, contents, gradient.to(self.device), result, layout, True, _future(result))
         job.take_no_longer()
         if staged:
             output.copy_(job.wait())
         return job
 
-    def require_same(self, label: str, matrix: ShardMatrix) -> None:
+    def require_same(self, label: str, matrix: ShardMatrix, dtype: torch.dtype) -> None:
         """Wait until it is known that a gradient reduced without this engine is the next one on all ranks.
 
         Raises what reduce_scatter() gives; on a device nobody waits, and the error comes with the next step. label,
-        matrix: as there; the gradient may lack some of the parameters.
+        matrix: as there; the gradient may lack some of the parameters. dtype: of it.
         """
-        none = torch.empty(0, device=self.device)
-        self._begin(label, Contents(label, matrix.parameters), none, none, None, False, _future(none)).wait()
+        none, contents = torch.empty(0, dtype=dtype, device=self.device), Contents(label, matrix.parameters)
+        if (contents, dtype) not in self._without_layout:
+            self._ask_of_layout(contents, 0, how_it_travels(compress=False), str(dtype))
+            self._without_layout.add((contents, dtype))
+        self._begin(label, contents, none, none, None, False, _future(none)).wait()
 
     def count_uncompressed(self, elements: int, element_bytes: int) -> None:
         """Count a gradient that was reduced without this engine."""
@@ -198,6 +205,7 @@ class FlatEngine(Engine):
     def use_loss_scale(self, scale: float) -> None:
         with self._between_steps("use_loss_scale"):
             self._questions.use_loss_scale(scale)
+            self._of_layouts.use_loss_scale(scale)
             self._scheme.use_loss_scale(scale)
 
     @override
@@ -219,6 +227,7 @@ class FlatEngine(Engine):
         self._compressing = self._compresses()
         self._wait_for_uploads()
         self._layouts.clear()
+        self._without_layout.clear()
 
     @override
     def statistics(self) -> CompressionStats:
@@ -260,22 +269,36 @@ class FlatEngine(Engine):
         with self._place.stream.behind_current(), torch.no_grad():  # only now: the stream waits for no gradient
             staging = self._place.staging(buffer.gradient)
             layout = Layout.of_buffer(buffer, self.policy, self.device, staging)
-            return self._prepared(kind, layout)
+            compress = self._compressing and not layout.all_exact
+            return self._prepared(kind, layout, layout.contents, compress=compress)
 
-    def _layout_of_rows(self, matrix: ShardMatrix, dtype: torch.dtype) -> Layout:
+    def _layout_of_rows(self, matrix: ShardMatrix, dtype: torch.dtype, contents: Contents) -> Layout:
         kind = matrix, dtype
         known = self._layouts.known(matrix.key, kind)
         if known is not None:
             return known
         with self._place.stream.behind_current(), torch.no_grad():
-            return self._prepared(kind, Layout.of_matrix(matrix, dtype, self.device))
+            return self._prepared(kind, Layout.of_matrix(matrix, dtype, self.device), contents, compress=True)
 
-    def _prepared(self, kind: object, layout: Layout) -> Layout:
+    def _prepared(self, kind: object, layout: Layout, contents: Contents, *, compress: bool) -> Layout:
+        rows = (f"{part.name!r} in rows of {part.row}" for part in layout.parameters if part.row)
+        self._ask_of_layout(contents, layout.size, how_it_travels(compress), str(layout.dtype), *rows)
         self._layouts.make_room(layout)
         if not self._alone or layout.extent.sharded:
             self._scheme.prepare(layout)
         self._layouts.add(kind, layout)
         return layout
+
+    def _ask_of_layout(self, contents: Contents, size: int, *facts: str) -> None:
+        """End the engine, on all ranks, unless all begin with the same layout; waits for them."""
+        if self._alone:
+            return
+        number, step = self._state.round, self._state.step
+        try:
+            self._of_layouts.require_same(contents, size, number, f"round {number}", f"step {step}", *facts)
+        except ThcError as error:
+            self._in_flight.fail(error)
+            raise
 
     def _compresses(self) -> bool:
         return self._scheme.compresses and self.policy.compresses(self._state.step)

@@ -53,9 +53,8 @@ class CompressionPolicy(Settings):
     backward: evaluation, a checkpoint, loading data"""
     kernels: Literal["auto", "device", "host"] = "auto"
     """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers; ConfigurationError
-    where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes whose engine has been run
-    on one (DDP, HSDP and ThcReducer without servers, in two levels between the nodes), where the process group has NCCL
-    alone, or the model is known to be on a GPU, and Triton is installed and has the kernels; else through the host"""
+    where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes whose kernels have been
+    run on one, so far none, else through the host, with a warning"""
     cuda_graphs: bool = False
     """of no effect, and True is a warning: a bucket takes few launches, and they are no longer recorded as CUDA graphs,
     which was experimental"""

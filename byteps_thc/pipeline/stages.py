@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.pipeline.agreement import Contents, Questions
+from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import PlacedPiece, Round
 from byteps_thc.pipeline.rollback import Rollback
@@ -171,11 +171,9 @@ class Stages:
         return iter(())
 
     def _ask(self, job: Reduction) -> None:
-        facts: tuple[str, ...] = ()
-        if job.layout is not None:
-            facts = (str(job.source.dtype),)
-            if not job.layout.extent.sharded:
-                facts = (f"round {job.round.number}", *facts)
+        facts = [how_it_travels(job.layout is not None and job.round.compress), str(job.source.dtype)]
+        if job.layout is not None and not job.layout.extent.sharded:
+            facts.insert(0, f"round {job.round.number}")
         self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
 
     def _take_exact(self, job: Reduction, layout: Layout) -> None:

@@ -33,6 +33,7 @@ from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.ddp import compress
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.device import choice
 from byteps_thc.pipeline.factory import row_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -126,7 +127,7 @@ def nccl_engine(group: dist.ProcessGroup) -> FlatEngine:
 
 def check_choice(group: dist.ProcessGroup) -> None:
     """compress() takes the device engine where the group has NCCL, and the host's when it is told to."""
-    for kernels, device in (("auto", True), ("device", True), ("host", False)):
+    for kernels, device in (("auto", "collective" in choice.TRIED), ("device", True), ("host", False)):
         ddp, _ = small_ddp(group, 0)
         state = compress(ddp, bits=4, policy=CompressionPolicy(kernels=kernels))
         assert isinstance(state.engine, FlatEngine), kernels

@@ -90,7 +90,7 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
         compressor.device = device
         return compressor
 
-    def device_of(*arguments: Any, needs_nccl: bool = True, tried: bool = True) -> Any:  # noqa: ARG001
+    def device_of(*arguments: Any, needs_nccl: bool = True, engine: str) -> Any:  # noqa: ARG001
         policy: CompressionPolicy = arguments[2]
         return None if needs_nccl or policy.kernels == "host" else device
 

@@ -35,7 +35,8 @@ class Ranks:
     """Running ranks; a context manager, which kills what is left at its end.
 
     program: the file every rank runs. directory: where the rendezvous, logs and results go; a new one for every group
-    of ranks. settings: plain values for the program. environment: on top of this process's.
+    of ranks. settings: plain values for the program. environment: on top of this process's. before_import: see
+    start_program.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Ranks:
         settings: Mapping[str, Any] | None = None,
         timeout_s: float = 180.0,
         environment: Mapping[str, str] | None = None,
+        before_import: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -60,7 +62,8 @@ class Ranks:
                 SETTINGS_VARIABLE: json.dumps(launch | {"settings": dict(settings or {})}),
             }
             log = directory / f"rank{rank}.log"
-            self.processes.append(start_program(program, environment=variables | dict(environment or {}), log=log))
+            variables |= environment or {}
+            self.processes.append(start_program(program, environment=variables, log=log, before_import=before_import))
 
     def __enter__(self) -> Self:
         return self

@@ -97,10 +97,12 @@ def test_with_servers_the_model_says_where_gradients_are(
     monkeypatch.setattr(choice, "_triton_lacks", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     policy = CompressionPolicy(kernels=kernels)  # type: ignore[arg-type]
-    assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
-    assert choice.device_of(None, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
     untried = chosen if kernels == "device" else None
-    assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False, tried=False) == untried
+    for tried, wanted in (({"network"}, chosen), ({"collective"}, untried)):
+        monkeypatch.setattr(choice, "TRIED", tried)
+        for group in (SOMEBODY, None):
+            found = choice.device_of(group, ThcConfig(), policy, gradients_on, engine="network", needs_nccl=False)
+            assert found == wanted
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_triton_without_gluon_is_too_old(
     monkeypatch.setattr(importlib, "import_module", import_module)
     device = torch.device("cuda", 0)
     if error is None:
-        assert choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device) == device
+        assert choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device, engine="collective") == device
         return
     with pytest.raises(ConfigurationError, match=error.replace("[", r"\[")):
-        choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device)
+        choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device, engine="collective")

@@ -18,6 +18,9 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import backends
 
 _LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
+#: Engines that kernels="auto" puts on a GPU: those that have been run on one with the kernels that they have now. Add
+#: an engine once `make bench-gpu` has passed with it.
+TRIED: frozenset[str] = frozenset()
 _TRITON_PACKAGES = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
 
 _logger = logging.getLogger("byteps_thc")
@@ -29,26 +32,26 @@ def device_of(
     policy: CompressionPolicy,
     gradients_on: torch.device | None,
     *,
+    engine: str,
     needs_nccl: bool = True,
-    tried: bool = True,
 ) -> torch.device | None:
     """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
 
     process_group: whose ranks average; None: workers that know each other by their servers alone. gradients_on: where
-    gradients will be; None: unknown. needs_nccl: codes travel between GPUs. tried: the route has been run on a GPU;
-    others must be asked for. ConfigurationError for kernels="device" where it cannot be.
+    gradients will be; None: unknown. engine: the one that compresses, see TRIED. needs_nccl: codes travel between GPUs.
+    ConfigurationError for kernels="device" where it cannot be.
     """
     names = [] if process_group is None else backends(process_group)
     if policy.kernels == "host":
         return None
     if policy.kernels == "auto":
-        if not tried:
-            return None
         if gradients_on is None and ("gloo" in names or "nccl" not in names):
             return None  # gradients in host memory work there, too
         if (needs_nccl and "nccl" not in names) or (gradients_on is not None and gradients_on.type != "cuda"):
             return None
     reason = _why_not(names if needs_nccl else None, config, gradients_on)
+    if reason is None and policy.kernels == "auto" and engine not in TRIED:
+        reason = 'its kernels have not been run on one yet: CompressionPolicy(kernels="device") uses them'
     if reason is None:
         return indexed_device(torch.device("cuda") if gradients_on is None else gradients_on)
     if policy.kernels == "device":

@@ -52,11 +52,12 @@ def rank_engine(
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     pool = _core.ThreadPool(threads) if threads > 1 else None
     state = EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder)
-    clock = WorkClock()
+    clock, asked = WorkClock(), questions(exact)
     tools = RankTools(
         RankCodec(settings, rank, pool),
         RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU),
         Fingerprints(settings.identity, rank),
+        asked,
         recorder,
         clock,
     )
@@ -68,7 +69,7 @@ def rank_engine(
         RankScheme(tools),
         figures=RankFigures(recorder),
         exact=exact.sum_,
-        questions=questions(exact),
+        questions=asked,
         # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
         asks_first=sharded,
         alone=settings.ranks == 1,
@@ -85,14 +86,16 @@ def device_rank_engine(
     device: torch.device,
     *,
     sharded: bool,
+    of_layouts: Questions | None = None,
     compress_alone: bool = False,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine that puts everything on a stream of its own: no call waits for the device.
 
     communicator: of tensors on the device, for nobody else. Deadlines are the communicator's own: with NCCL its
-    watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. compress_alone: compress
-    also with one rank, which has nothing to average: for tests and measurements. leave: see FlatEngine.
+    watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. of_layouts: see
+    FlatEngine. compress_alone: compress also with one rank, which has nothing to average: for tests and measurements.
+    leave: see FlatEngine.
     """
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     stream = SideStream(device)
@@ -111,6 +114,7 @@ def device_rank_engine(
         figures=RankFigures(recorder),
         exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
+        of_layouts=of_layouts,
         alone=settings.ranks == 1 and not compress_alone and not sharded,
         leave=leave,
     )

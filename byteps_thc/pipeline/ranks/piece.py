@@ -22,10 +22,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.arrays import F32, gradient_view
+from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
+from byteps_thc.pipeline.ranks.exact_piece import ExactPiece, ExactPlan
 from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
 from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
 from byteps_thc.pipeline.scheme import Scheme
@@ -43,6 +45,7 @@ class RankTools:
     codec: RankCodec
     messages: RankMessages
     fingerprints: Fingerprints
+    questions: Questions
     recorder: StatsRecorder
     clock: WorkClock
 
@@ -176,22 +179,24 @@ class RankScheme(Scheme):
 
     @override
     def prepare(self, layout: Layout) -> None:
-        if layout.all_exact:
-            return
-        layout.pieces_take_exact = True
-        tools = self._tools
-        plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
-        layout.pieces = partial(_of_round, tools, plans)
+        tools, plans = self._tools, list[HostPlan]()
+        if not layout.all_exact:
+            layout.pieces_take_exact = True
+            plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
+        exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
+        layout.pieces = partial(_of_round, tools, plans, exact)
 
     @override
     def close(self) -> None:
         pass
 
 
-def _of_round(tools: RankTools, plans: Sequence[HostPlan], round: Round) -> Iterator[PlacedPiece]:
-    if round.compress:
-        for plan in plans:
-            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
+def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
+    if not round.compress:
+        yield PlacedPiece(ExactPiece(exact), slice(0, 0), last=True)
+        return
+    for plan in plans:
+        yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
 
 
 def _index(spans: Spans) -> Tensor | None:

@@ -41,7 +41,9 @@ def make_engines(
     collect_forgotten()  # which may be in the same jobs
     processes = process.local_size()
     if processes == 1:
-        device = device_of(None, settings.config, settings.policy, _gradients_on(lanes), needs_nccl=False, tried=False)
+        device = device_of(
+            None, settings.config, settings.policy, _gradients_on(lanes), engine="network", needs_nccl=False
+        )
         return list(_thc_engines(settings, lanes, sums, recorder, device))
     settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":
