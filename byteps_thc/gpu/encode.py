@@ -185,7 +185,6 @@ def _encode_tile(
     codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, entries, values, clamp, BITS, WIDE)
     codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, entries, values, clamp, BITS, WIDE)
     beyond = L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64)
-    L.atomic_add(clamped, beyond)
     # From the table only where it is needed, so that no register has it all the time.
     place = first_of(tiles, T, LISTED)
     _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
@@ -200,6 +199,7 @@ def _encode_tile(
         e = cast(e, residual.dtype.element_ty)
         at = residual + first_of(tiles, T, LISTED) + i
         L.store(at, e, there_of(i, tiles, coordinates, T, ODD, LISTED) & (i < kept) if ODD else i < kept)
+    L.atomic_add(clamped, beyond)  # last, because the compiler then spills fewer registers
 
 
 @jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])

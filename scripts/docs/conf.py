@@ -35,7 +35,6 @@ GROUPS = {
     "Contributing": [
         "How to <CONTRIBUTING>",
         "Source code <byteps_thc/README>",
-        "docs/mutation_check",
         "tests/model/README",
         "P4 model <p4/thc_p4_model/README>",
         "Build of BytePS <scripts/byteps/README>",

@@ -202,6 +202,8 @@ TEST(NearestPoints, GridFindsTheCellOfEveryEdge) {
     }
   }
   EXPECT_FALSE(Cells(8).made().has_grid());
+  const std::vector<float> two_in_a_cell = {-1.0F, 0.001F, 0.002F};
+  EXPECT_FALSE(NearestPoints(two_in_a_cell, std::vector<float>{-2.0F, -0.5F, 0.0015F, 1.0F}).has_grid());
 }
 
 TEST_P(Nearest, ZeroAndNotFiniteBlocks) {

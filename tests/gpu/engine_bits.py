@@ -246,6 +246,9 @@ def check_different_gradients(rank: int, how: str) -> None:
     engine.start_step()
     assert average("other" if odd and how == "names" else "weight", sizes[0]).isnan().all()
     assert average("weight", sizes[0]).isnan().all()
+    exact = torch.ones(9, device=DEVICE)
+    engine.all_reduce(GradientBuffer("of small ones", exact, (ParameterSlice("tiny", 0, 9),))).wait()
+    assert exact.isnan().all()
     error = None
     try:
         for _ in range(3 if how == "names" else 0):  # on a GPU the first ones may know of earlier steps only

@@ -78,15 +78,15 @@ def test_no_arithmetic_of_ranks_that_decode_is_fused_or_flushed(run_python: Call
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
+@pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 16)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills up to 8 registers of encode.
+    """For sm_100 the compiler spills up to 4 registers of encode.
 
     Of odd tiles, which are few, it spills more, and so of the kernels that have their way in them.
     """
     most = {
-        "encode, all tiles": {"sm_80": 24, "sm_90": 80, "sm_100": 120},
-        "encode, odd tiles": {"sm_80": 24, "sm_90": 112, "sm_100": 120},
+        "encode, all tiles": {"sm_90": 24, "sm_100": 64},
+        "encode, odd tiles": {"sm_90": 24, "sm_100": 64},
         "nearest, encode, all tiles": {"sm_90": 8},
         "nearest, recode, all tiles": {"sm_80": 8, "sm_90": 56, "sm_100": 40},
         "nearest, decode, all tiles": {"sm_90": 16},
@@ -103,18 +103,15 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
-    """Without explicit layouts encode takes 124 instructions a coordinate there; NVIDIA's has 77.
+    """Without explicit layouts encode takes 125 instructions a coordinate there; NVIDIA's has 77.
 
-    Other widths take up to 134. The kernel that has the way of odd tiles in it takes more registers: fewer programs fit
-    a processor.
+    The kernel that has the way of odd tiles in it takes more registers: fewer programs fit a processor.
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
-    more_registers = {"encode, all tiles": 196, "encode, odd tiles": 165}
-    more_instructions = {"encode, 5 bits": 132, "encode, 6 bits": 134}
+    more_registers = {"encode, all tiles": 166, "encode, odd tiles": 154}
     for row in rows:
-        instructions = more_instructions.get(str(row["kernel"]), 125)
         assert row["stack_bytes"] == 0, row
         assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
-            assert row["instructions_per_coordinate"] <= instructions, row
+            assert row["instructions_per_coordinate"] <= 126, row

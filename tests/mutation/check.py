@@ -2,7 +2,7 @@
 
 python tests/mutation/check.py [-k WORD] [--continue] [--list]: the faults of faults/*.toml are tried in a copy of the
 working tree, build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass
-without it. When all faults are found in one state of the tree, docs/mutation_check.md is written.
+without it. When all faults are found in one state of the tree, build/mutation/build/found.md is written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import runs
 import scratch
 from faults import Fault, ListError, load
 
-PAGE = scratch.REPOSITORY / "docs" / "mutation_check.md"
 KEPT = scratch.ROOT / "build" / "found.json"
+PAGE = KEPT.with_suffix(".md")
 INTRODUCTION = """# Faults that the tests find
 
 Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The

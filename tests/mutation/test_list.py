@@ -48,6 +48,7 @@ def test_all_components_have_some() -> None:
         "session",
         "server",
         "engine",
+        "ranks",
         "transport",
         "front_ends",
         "p4",

@@ -3,22 +3,28 @@
 settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
 "network": NetworkConfig, or none for the collective engine; "kernels": of every rank, with a network, where "device"
 means CPU tensors, too; "faults": FaultConfig}]}.
-Reports for every case the averages of every step, and the residuals and statistics after the last one.
+Reports for every case the averages of every step, and after the last one residuals, statistics, and how much memory for
+messages of ranks was not given back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch.distributed as dist
 from gradients import buffers_of, gradient_of
 from host_device_compressor import take_cpu_for_device
 from ranks import Rank, joined_rank
+from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.rank_messages import RankMessages
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig
 
@@ -38,23 +44,43 @@ def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
     return make_engine(group, config, policy, network_of(case))
 
 
+@contextmanager
+def lent_memory() -> Iterator[set[int]]:
+    """The addresses of the memory for messages that is lent."""
+    lent: set[int] = set()
+    take, give_back = RankMessages.take, RankMessages.give_back
+
+    def noted_take(self: RankMessages, size_bytes: int) -> Tensor:
+        memory = take(self, size_bytes)
+        lent.add(memory.data_ptr())
+        return memory
+
+    def noted_give_back(self: RankMessages, memory: Tensor) -> None:
+        lent.remove(memory.data_ptr())
+        give_back(self, memory)
+
+    with patch.multiple(RankMessages, take=noted_take, give_back=noted_give_back):
+        yield lent
+
+
 def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
     engine = engine_of(case, group)
     averages = []
-    for step in range(case["steps"]):
-        engine.start_step()
-        gradients = [
-            gradient_of(case, rank=rank.rank, step=step, number=number) for number in range(len(case["sizes"]))
-        ]
-        futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
-        for future, gradient in zip(futures, gradients, strict=True):
-            assert future.wait().data_ptr() == gradient.data_ptr(), "not in place"
-        averages.append(gradients)
-    stats = engine.statistics()
-    state = engine.state_dict()
-    engine.close()
+    with lent_memory() as lent:
+        for step in range(case["steps"]):
+            engine.start_step()
+            gradients = [
+                gradient_of(case, rank=rank.rank, step=step, number=number) for number in range(len(case["sizes"]))
+            ]
+            futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
+            for future, gradient in zip(futures, gradients, strict=True):
+                assert future.wait().data_ptr() == gradient.data_ptr(), "not in place"
+            averages.append(gradients)
+        stats = engine.statistics()
+        state = engine.state_dict()
+        engine.close()
     return {
         "averages": averages,
         "residuals": state.get("residuals", {}),
@@ -64,6 +90,8 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
         "nmse": stats.nmse,
         "residual_norm": stats.residual_norm,
         "retransmissions": stats.retransmissions,
+        "times_ms": [stats.encode_ms, stats.communicate_ms, stats.decode_ms],
+        "lent": len(lent),
         "copied": [stats.to_host_bytes, stats.to_device_bytes],
     }
 

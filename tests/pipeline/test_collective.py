@@ -186,3 +186,14 @@ def test_there_are_no_residuals(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         assert report["default"]["residual_norm"] == 0
         assert report["default"]["nmse"] != report["default"]["nmse"], "it is that of error feedback"
+
+
+def test_memory_for_messages_is_given_back(reports: list[dict[str, Any]]) -> None:
+    """Else every round takes more of it."""
+    for report in reports:
+        assert all(case["lent"] == 0 for case in report.values())
+
+
+def test_statistics_have_the_times_of_all_stages(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        assert all(time_ms > 0 for time_ms in report["default"]["times_ms"])

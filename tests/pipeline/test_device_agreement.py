@@ -43,3 +43,9 @@ def test_other_parameters_under_a_label_that_was_asked_about_before() -> None:
     for error in answers([ONE, ONE], [ONE, OTHER]):
         assert error is not None
         assert "workers average different gradients" in str(error)
+
+
+def test_what_is_the_same_again_does_not_end_a_disagreement() -> None:
+    for error in answers([ONE, ONE, ONE], [ONE, OTHER, ONE]):
+        assert error is not None
+        assert "in round 1" in str(error)

@@ -1,0 +1,27 @@
+"""What ThcConfig comes to among ranks that decode each other's codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from byteps_thc.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc.rank_settings import _OF_SERVERS, RankSettings
+
+OTHERS = {"bits": 4, "down_bits": 6, "seed": 1, "rotation_block": 4096, "partition_bytes": 1 << 16}
+
+
+def test_others_has_all_settings_of_ranks() -> None:
+    assert OTHERS.keys() == ThcConfig.model_fields.keys() - {*_OF_SERVERS, *LOCAL_SETTINGS}
+
+
+@pytest.mark.parametrize("setting", OTHERS)
+def test_ranks_with_another_setting_average_something_else(setting: str) -> None:
+    """Fingerprints have the identity in them, so that no rank decodes codes of other settings."""
+    other = ThcConfig(**{setting: OTHERS[setting]})
+    assert RankSettings.of(other, 4).identity != RankSettings.of(ThcConfig(), 4).identity
+
+
+def test_bits_are_those_of_both_ways() -> None:
+    assert RankSettings.of(ThcConfig(bits=4), 4).down_bits == 4
+    assert RankSettings.of(ThcConfig(bits=4, down_bits=7), 4).down_bits == 7
+    assert RankSettings.of(ThcConfig(bits=4), 4, sharded=True).down_bits is None
