@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.servers_averager import ServersAverager
 from torch import Tensor
 from typing_extensions import override
 
@@ -23,7 +23,6 @@ from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.compressor import SCALE_GROUP
 from evaluation.nearest import Nearest, NearestAverager
 from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
@@ -56,31 +55,22 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
+    """With a server or switch that only adds: sums of 8 or 16 bits.
 
-    name, plan: of RanksAverager.
+    name, plan: of ServersAverager.
     """
 
     def __init__(
-        self,
-        config: ThcConfig,
-        workers: int,
-        coordinates: int,
-        *,
-        server: bool,
-        name: str = "gradient",
-        plan: BlockPlan = WHOLE,
+        self, config: ThcConfig, workers: int, coordinates: int, *, name: str = "gradient", plan: BlockPlan = WHOLE
     ) -> None:
-        resolved = config.resolve(workers, packed_sums=not server)
-        self._ranks = RanksAverager(resolved, coordinates, name=name, plan=plan)
-        scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
-        down_bits = resolved.value_bits if server else resolved.sum_bits + scales
-        padded = self._ranks.partitions[0].padded
-        self.bytes_both_ways = padded * (resolved.table.bits + down_bits + 2 * 32 / config.rotation_block) / 8
+        resolved = config.resolve(workers)
+        self._servers = ServersAverager(resolved, coordinates, name=name, plan=plan)
+        bits = resolved.table.bits + resolved.value_bits + 2 * 32 / config.rotation_block
+        self.bytes_both_ways = self._servers.partitions[0].padded * bits / 8
 
     @override
     def average(self, gradients: Tensor) -> Tensor:
-        return self._ranks.average(gradients).clone()
+        return self._servers.average(gradients)
 
 
 class Baseline(Averager):
@@ -177,7 +167,7 @@ def make(
         return NearestAverager(scheme, tensors)
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
-        return Thc(scheme, workers, coordinates, server=server)
+        return Thc(scheme, workers, coordinates)
     if isinstance(scheme, CodecConfig):
         return Baseline(scheme, workers, tensors)
     return Dense(scheme, coordinates)
