@@ -1,6 +1,6 @@
 """Averages of n workers in one process, on the package's own compressors and sums: what simulations train with.
 
-averager = make(ThcConfig(), workers=4, tensors=training.tensors)
+averager = make(Nearest(), workers=4, tensors=training.tensors)
 average = averager.average(gradients)              # float32[workers, coordinates] -> float32[coordinates]
 averager.bytes_both_ways                           # of a worker and step: sent and received, headers apart
 """
@@ -22,7 +22,6 @@ from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
-from byteps_thc.block_plan import WHOLE, BlockPlan
 from evaluation.nearest import Nearest, NearestAverager
 from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
@@ -55,16 +54,11 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """With a server or switch that only adds: sums of 8 or 16 bits.
+    """With a server or switch that only adds: sums of 8 or 16 bits."""
 
-    name, plan: of ServersAverager.
-    """
-
-    def __init__(
-        self, config: ThcConfig, workers: int, coordinates: int, *, name: str = "gradient", plan: BlockPlan = WHOLE
-    ) -> None:
+    def __init__(self, config: ThcConfig, workers: int, coordinates: int) -> None:
         resolved = config.resolve(workers)
-        self._servers = ServersAverager(resolved, coordinates, name=name, plan=plan)
+        self._servers = ServersAverager(resolved, coordinates)
         bits = resolved.table.bits + resolved.value_bits + 2 * 32 / config.rotation_block
         self.bytes_both_ways = self._servers.partitions[0].padded * bits / 8
 
@@ -126,8 +120,6 @@ class SmallExactly(Averager):
         tensors: Sequence[slice],
         shapes: Sequence[torch.Size],
         bypass_elements: int,
-        *,
-        server: bool,
     ) -> None:
         large = [span.stop - span.start >= bypass_elements for span in tensors]
         kept = list(itertools.compress(tensors, large))
@@ -136,7 +128,7 @@ class SmallExactly(Averager):
             self._large[span] = True
         ends = itertools.accumulate((span.stop - span.start for span in kept), initial=0)
         moved = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
-        self._averager = make(scheme, workers, moved, shapes=list(itertools.compress(shapes, large)), server=server)
+        self._averager = make(scheme, workers, moved, shapes=list(itertools.compress(shapes, large)))
         self.bytes_both_ways = self._averager.bytes_both_ways + 2.0 * 4 * int((~self._large).sum())
 
     @override
@@ -151,16 +143,17 @@ def make(
     workers: int,
     tensors: Sequence[slice],
     *,
-    server: bool = False,
     shapes: Sequence[torch.Size] | None = None,
     bypass_elements: int = 0,
 ) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. server: for ThcConfig alone. shapes: for PowerSGD
-    alone, which needs them; without them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
+    """Make what averages so. ThcConfig: THC through servers. Nearest: THC among ranks.
+
+    tensors: where each lies in a gradient, one after the other. shapes: for PowerSGD alone, which needs them; without
+    them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
     """
     shapes = shapes or [torch.Size([1, span.stop - span.start]) for span in tensors]
     if bypass_elements:
-        return SmallExactly(scheme, workers, tensors, shapes, bypass_elements, server=server)
+        return SmallExactly(scheme, workers, tensors, shapes, bypass_elements)
     if isinstance(scheme, PowerSgd):
         return PowerSgdAverager(scheme, shapes)
     if isinstance(scheme, Nearest):
