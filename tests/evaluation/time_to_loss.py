@@ -244,11 +244,10 @@ CLAIM = Claim(
     "for the software server. Step times are of a GPT, a CNN of VGG's kind and a "
     "ResNet-18, 11 M parameters each, with batches of 64 characters and 4 images: two cores compute for "
     "all ranks, and large batches would hide every link. Losses are of a small GPT and a small CNN "
-    "instead of GPT-2, RoBERTa and VGG16, the workers in one process, with the package's kernels. Parameters with fewer than "
-    "1024 elements travel exactly there, with all schemes, and "
-    "TopK and TernGrad pass a server that compresses the average again; the timed ranks send each other "
-    "all they have. torch's PowerSGD is timed bucket by bucket, because its sums would get mixed up on "
-    "gloo; it is trained by its own functions, on all of the gradient at once.",
+    "instead of GPT-2, RoBERTa and VGG16, the workers in one process, with the package's kernels. Parameters "
+    "with fewer than 1024 elements travel exactly there, with all schemes. TopK and TernGrad pass a server "
+    "that compresses the average again; the timed ranks send each other all they have. torch's PowerSGD is "
+    "timed bucket by bucket, because its sums would get mixed up on gloo; it is trained by its own functions, on all of the gradient at once.",
     minutes=20,
     measure=measure,
     root=True,

@@ -34,7 +34,8 @@ GPT_STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """how: a ThcConfig runs on the package's kernels, through a server, and Nearest among ranks; a Scheme in the study's THC, AsPrinted as Algorithm 1.
+    """how: a ThcConfig (through a server) and Nearest (among ranks) run on the package's kernels, a Scheme in the
+    study's THC, AsPrinted as Algorithm 1.
 
     removal: of one part of THC, all others stay.
     """
@@ -45,9 +46,8 @@ class Case:
 
     @property
     def implementation(self) -> str:
-        return {ThcConfig: "package", Nearest: "package", Scheme: "study", AsPrinted: "Algorithm 1"}.get(
-            type(self.how), "fp32"
-        )
+        by_type = {ThcConfig: "package", Nearest: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
+        return by_type.get(type(self.how), "fp32")
 
     @property
     def table(self) -> LookupTable:
