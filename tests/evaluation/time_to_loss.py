@@ -247,7 +247,8 @@ CLAIM = Claim(
     "instead of GPT-2, RoBERTa and VGG16, the workers in one process, with the package's kernels. Parameters "
     "with fewer than 1024 elements travel exactly there, with all schemes. TopK and TernGrad pass a server "
     "that compresses the average again; the timed ranks send each other all they have. torch's PowerSGD is "
-    "timed bucket by bucket, because its sums would get mixed up on gloo; it is trained by its own functions, on all of the gradient at once.",
+    "timed bucket by bucket, because its sums would get mixed up on gloo; it is trained by its own "
+    "functions, on all of the gradient at once.",
     minutes=20,
     measure=measure,
     root=True,
