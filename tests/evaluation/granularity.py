@@ -41,14 +41,12 @@ class Rise(NamedTuple):
 
 
 def config(bits: Literal[2, 3, 4], granularity: int) -> ThcConfig:
-    """The paper's rounding and exact sums.
+    """The paper's rounding and sums.
 
     Without feedback, which is of no use in one step, and diverges with some tables of 2 bits. So averages are divided
     by 1 - p, which changes errors by .2 % at most.
     """
-    return ThcConfig(
-        bits=bits, granularity=granularity, p=P, rounding="independent", down_bits=None, error_feedback=False
-    )
+    return ThcConfig(bits=bits, granularity=granularity, p=P, rounding="independent", error_feedback=False)
 
 
 def computed(bits: int, granularity: int) -> float:

@@ -15,6 +15,7 @@ from evaluation.trainings import spread
 
 from byteps_thc.baselines import TernGrad
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.rank_settings import DEFAULT_BITS
 
 RANKS = 4
 #: One core, so that other work can go on beside it.
@@ -23,7 +24,10 @@ OURS: dict[str, Scheme] = {
     f"THC, {up} + {down}": Nearest(up, down) for up, down in ((5, 5), (4, 4), (5, 6), (3, 3), (2, 2), (1, 1))
 }
 PEERS: dict[str, Scheme] = {"bf16": BF16, "PowerSGD, rank 4": PowerSgd(rank=4), "TernGrad": TernGrad()}
-CANDIDATES = ("THC, 4 + 4", "THC, 5 + 5")
+#: By their bits.
+CANDIDATES = ("THC, 4 + 4", "THC, 5 + 5", "THC, 5 + 6")
+DEFAULT = f"THC, {DEFAULT_BITS} + {DEFAULT_BITS}"
+PLOTTED = ("fp32", "THC, 5 + 5", "THC, 3 + 3", "THC, 2 + 2", "PowerSGD, rank 4", "TernGrad")
 TOLERANCE = 0.003
 #: Losses that bytes are compared at, times fp32's last.
 TARGETS = (1.5, 1.2, 1.1, 1.05, 1.02, 1.01, 1 + TOLERANCE)
@@ -57,6 +61,28 @@ def excess_text(curves: Curves, scheme: str) -> str:
     """Relative difference with fp32's last loss, seed by seed."""
     excess = curves[scheme].excess(curves["fp32"])
     return f"{statistics.mean(excess):+.2%} ± {spread(excess):.2%}"
+
+
+def default_check(curves: dict[str, Curves]) -> Check:
+    """The rule that chooses the default. curves: by model."""
+    chosen = next((scheme for scheme in CANDIDATES if all(fits(own, scheme) for own in curves.values())), "none")
+    losses = (
+        f"{scheme}: {', '.join(f'{model} {excess_text(own, scheme)}' for model, own in curves.items())}"
+        for scheme in CANDIDATES
+    )
+    return Check(
+        f"default among ranks, {DEFAULT}",
+        f"the fewest bits whose loss is at most {TOLERANCE:.1%} above fp32's on each model, interval included",
+        f"{chosen}. {'; '.join(losses)}",
+        chosen == DEFAULT,
+        "" if chosen == DEFAULT else "intervals are of few seeds",
+    )
+
+
+def fits(curves: Curves, scheme: str) -> bool:
+    """At most TOLERANCE above fp32, and its interval too."""
+    excess = curves[scheme].excess(curves["fp32"])
+    return statistics.mean(excess) + spread(excess) <= TOLERANCE
 
 
 def standard_error(values: list[float]) -> float:
@@ -145,10 +171,11 @@ def front_table(model: str, curves: Curves) -> Table:
 
 def plot(model: str, budget: Budget, curves: Curves) -> Plot:
     """Losses by bytes."""
-    series = [
-        Series(scheme, [curve.bytes_both_ways * step / 1e6 for step in curve.steps], curve.means(), curve.spreads())
-        for scheme, curve in curves.items()
-    ]
+    series = []
+    for scheme in PLOTTED:
+        curve = curves[scheme]
+        sizes = [curve.bytes_both_ways * step / 1e6 for step in curve.steps]
+        series.append(Series(scheme, sizes, curve.means(), curve.spreads()))
     title = f"Held-out loss of a small {model}, {RANKS} ranks, by bytes ({budget.seeds} seeds)"
     return Plot("loss_by_bits", title, "sent and received by a rank [MB]", "nats a character", series, x_axis="log")
 
@@ -163,6 +190,8 @@ def measure(quick: bool) -> Result:
         checks.append(front_check(model, own))
         tables += [loss_table(model, budget, own), front_table(model, own)]
         print(f"{model}:", *(f"{scheme} {excess_text(own, scheme)}" for scheme in own), sep="\n", flush=True)
+    if not quick:
+        checks.insert(0, default_check(curves))
     data = {
         f"{model}: last held-out loss by seed": {
             scheme: [round(seed.last, 5) for seed in curve.seeds] for scheme, curve in own.items()

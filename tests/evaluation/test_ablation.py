@@ -13,7 +13,7 @@ import torch
 from evaluation.thc_parts import WORKERS, in_study
 from gradient_study.as_printed import uniform_thc
 from gradient_study.averaging import average_partition
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.servers_averager import ServersAverager
 
 from byteps_thc import ThcConfig
 from byteps_thc.rounding import Rounding
@@ -143,7 +143,7 @@ def test_the_study_and_the_package_agree_on_what_both_can_do(config: ThcConfig) 
     """Two steps; the same random signs and bits, so that only rounding of floats may turn a code."""
     coordinates = 3 * 8192 + 1000
     resolved, scheme = config.resolve(WORKERS), in_study(config)
-    package, residual = RanksAverager(resolved, coordinates), torch.zeros(WORKERS, coordinates)
+    package, residual = ServersAverager(resolved, coordinates), torch.zeros(WORKERS, coordinates)
     padded = package.partitions[0].padded
     for step in range(2):
         random = torch.Generator().manual_seed(step)

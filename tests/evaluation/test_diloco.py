@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from evaluation.averagers import FP32, Scheme, make
+from evaluation.nearest import Nearest
 from evaluation.outer_steps import train
 from evaluation.replicas import Replicas
 from ranks import run_ranks
-
-from byteps_thc import ThcConfig
 
 WORKERS, INNER, OUTER, SEED, BITS = 2, 2, 2, 1, 4
 RANK_PROGRAM = Path(__file__).with_name("diloco_rank.py")
@@ -29,7 +28,7 @@ def test_two_ranks_with_thc_reducer_train_as_simulated(tmp_path: Path) -> None:
     settings = {"inner": INNER, "outer": OUTER, "seed": SEED, "bits": BITS}
     first, second = run_ranks(RANK_PROGRAM, WORKERS, tmp_path, settings=settings)
     assert torch.equal(first, second)
-    start, ours = simulated(ThcConfig(bits=BITS))
+    start, ours = simulated(Nearest(BITS, BITS))
     _, exact = simulated(FP32)
     # Signs and rounding are others: both err by what that comes to, each from the same exact averages.
     moved = float((exact - start).norm())

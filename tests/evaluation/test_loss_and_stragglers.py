@@ -38,10 +38,10 @@ def packets_of(losses: Losses) -> list[list[frozenset[int]]]:
     return found
 
 
-def test_without_losses_all_get_the_ranks_average() -> None:
+def test_without_losses_all_get_the_servers_average() -> None:
     config = ThcConfig(bits=4, granularity=20, p=1 / 512)
     averager = LossyAverager(config, WORKERS, COORDINATES, Losses(needed=WORKERS), seed=1)
-    expected = make(config, WORKERS, [slice(0, COORDINATES)], server=True)
+    expected = make(config, WORKERS, [slice(0, COORDINATES)])
     for _ in range(2):
         average = expected.average(gradients())
         assert all(torch.equal(own, average) for own in averager.average(gradients()))

@@ -92,6 +92,24 @@ def test_a_width_that_ends_above_fp32_is_no_default(claim: ModuleType) -> None:
     assert "+0.40%" in check.got
 
 
+def test_the_default_has_the_fewest_bits_that_are_within_the_tolerance_of_all_models(claim: ModuleType) -> None:
+    within = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.002])
+    above = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
+    assert claim.default_check({"GPT": above, "CNN": within}).met
+    check = claim.default_check({"GPT": within})
+    assert not check.met
+    assert check.got.startswith("THC, 4 + 4. ")
+    above["THC, 5 + 5"].seeds[0].held_out[-1] = 1.01
+    assert claim.default_check({"GPT": above}).got.startswith("none. ")
+
+
+def test_an_interval_beyond_the_tolerance_is_no_default(claim: ModuleType) -> None:
+    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002])
+    own["fp32"].seeds.append(Losses([10, 20], [2.0, 1.0]))
+    own["THC, 5 + 5"].seeds.append(Losses([10, 20], [2.0, 1.0]))
+    assert not claim.fits(own, "THC, 5 + 5")  # .1 % on average, and 12.7 standard errors of .1 %
+
+
 def test_a_peer_with_fewer_bytes_is_named(claim: ModuleType) -> None:
     """PowerSGD needs fewer bytes until 1.2 of fp32's loss, and gets no further."""
     own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004], power=[2.0, 1.15])
@@ -114,4 +132,7 @@ def test_schemes_are_told_apart(claim: ModuleType) -> None:
     names = ["fp32", *claim.OURS, *claim.PEERS]
     styles = [tuple(style_of(name, names[:i]).values()) for i, name in enumerate(names)]
     assert len(set(styles)) == len(names)
+    shown = [style_of(name, ()) for name in claim.PLOTTED]
+    for key in ("color", "marker"):
+        assert len({style[key] for style in shown}) == len(claim.PLOTTED) <= 6
     assert make(FP32, 2, TENSORS).bytes_both_ways == 8 * sum(SIZES)

@@ -1,6 +1,6 @@
 """Averages of n workers in one process, on the package's own compressors and sums: what simulations train with.
 
-averager = make(ThcConfig(), workers=4, tensors=training.tensors)
+averager = make(Nearest(), workers=4, tensors=training.tensors)
 average = averager.average(gradients)              # float32[workers, coordinates] -> float32[coordinates]
 averager.bytes_both_ways                           # of a worker and step: sent and received, headers apart
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from gradient_study.ranks_averager import RanksAverager
+from gradient_study.servers_averager import ServersAverager
 from torch import Tensor
 from typing_extensions import override
 
@@ -22,8 +22,6 @@ from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
-from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.compressor import SCALE_GROUP
 from evaluation.nearest import Nearest, NearestAverager
 from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
@@ -56,31 +54,17 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
+    """With a server or switch that only adds: sums of 8 or 16 bits."""
 
-    name, plan: of RanksAverager.
-    """
-
-    def __init__(
-        self,
-        config: ThcConfig,
-        workers: int,
-        coordinates: int,
-        *,
-        server: bool,
-        name: str = "gradient",
-        plan: BlockPlan = WHOLE,
-    ) -> None:
-        resolved = config.resolve(workers, packed_sums=not server)
-        self._ranks = RanksAverager(resolved, coordinates, name=name, plan=plan)
-        scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
-        down_bits = resolved.value_bits if server else resolved.sum_bits + scales
-        padded = self._ranks.partitions[0].padded
-        self.bytes_both_ways = padded * (resolved.table.bits + down_bits + 2 * 32 / config.rotation_block) / 8
+    def __init__(self, config: ThcConfig, workers: int, coordinates: int) -> None:
+        resolved = config.resolve(workers)
+        self._servers = ServersAverager(resolved, coordinates)
+        bits = resolved.table.bits + resolved.value_bits + 2 * 32 / config.rotation_block
+        self.bytes_both_ways = self._servers.partitions[0].padded * bits / 8
 
     @override
     def average(self, gradients: Tensor) -> Tensor:
-        return self._ranks.average(gradients).clone()
+        return self._servers.average(gradients)
 
 
 class Baseline(Averager):
@@ -136,8 +120,6 @@ class SmallExactly(Averager):
         tensors: Sequence[slice],
         shapes: Sequence[torch.Size],
         bypass_elements: int,
-        *,
-        server: bool,
     ) -> None:
         large = [span.stop - span.start >= bypass_elements for span in tensors]
         kept = list(itertools.compress(tensors, large))
@@ -146,7 +128,7 @@ class SmallExactly(Averager):
             self._large[span] = True
         ends = itertools.accumulate((span.stop - span.start for span in kept), initial=0)
         moved = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
-        self._averager = make(scheme, workers, moved, shapes=list(itertools.compress(shapes, large)), server=server)
+        self._averager = make(scheme, workers, moved, shapes=list(itertools.compress(shapes, large)))
         self.bytes_both_ways = self._averager.bytes_both_ways + 2.0 * 4 * int((~self._large).sum())
 
     @override
@@ -161,23 +143,24 @@ def make(
     workers: int,
     tensors: Sequence[slice],
     *,
-    server: bool = False,
     shapes: Sequence[torch.Size] | None = None,
     bypass_elements: int = 0,
 ) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. server: for ThcConfig alone. shapes: for PowerSGD
-    alone, which needs them; without them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
+    """Make what averages so. ThcConfig: THC through servers. Nearest: THC among ranks.
+
+    tensors: where each lies in a gradient, one after the other. shapes: for PowerSGD alone, which needs them; without
+    them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
     """
     shapes = shapes or [torch.Size([1, span.stop - span.start]) for span in tensors]
     if bypass_elements:
-        return SmallExactly(scheme, workers, tensors, shapes, bypass_elements, server=server)
+        return SmallExactly(scheme, workers, tensors, shapes, bypass_elements)
     if isinstance(scheme, PowerSgd):
         return PowerSgdAverager(scheme, shapes)
     if isinstance(scheme, Nearest):
         return NearestAverager(scheme, tensors)
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
-        return Thc(scheme, workers, coordinates, server=server)
+        return Thc(scheme, workers, coordinates)
     if isinstance(scheme, CodecConfig):
         return Baseline(scheme, workers, tensors)
     return Dense(scheme, coordinates)

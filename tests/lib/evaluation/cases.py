@@ -10,7 +10,8 @@ import torch
 from gradient_study import models
 from gradient_study.alternatives import KINDS, gradients
 from gradient_study.comparisons import Window, windows_of
-from gradient_study.quantizers import F64, Eden
+from gradient_study.quantizers import F64
+from nearest_rounds import ROTATION_BLOCK
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def quarter(window: Window) -> tuple[F64, list[slice]]:
         parts.append(window.gradients[0][:, span.start : span.start + size])
         tensors.append(slice(start, start + size))
         start += size
-    padding = -start % Eden.block
+    padding = -start % ROTATION_BLOCK
     tensors[-1] = slice(tensors[-1].start, start + padding)
     own = torch.nn.functional.pad(torch.cat(parts, dim=1), (0, padding))
     return own.double().numpy(), tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
@@ -73,19 +73,17 @@ def train_all(
     steps: int,
     every: int,
     seeds: int,
-    with_server: Collection[str] = (),
     bypass_elements: int = 0,
     processes: int = PROCESSES,
 ) -> dict[str, Curve]:
     """Train `model` once for each scheme and seed, `processes` at a time; see trainings.train().
 
-    with_server: schemes whose sums a server makes, as thc-ps does. bypass_elements: tensors with fewer elements are
-    averaged in fp32.
+    bypass_elements: tensors with fewer elements are averaged in fp32.
     """
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         pending = {
             name: [
-                pool.submit(_train, model, scheme, workers, steps, every, seed, name in with_server, bypass_elements)
+                pool.submit(_train, model, scheme, workers, steps, every, seed, bypass_elements)
                 for seed in range(1, seeds + 1)
             ]
             for name, scheme in schemes.items()
@@ -108,11 +106,11 @@ def _prepare() -> None:
 
 
 def _train(
-    model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, server: bool, bypass_elements: int
+    model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, bypass_elements: int
 ) -> tuple[float, Losses]:
     """In a process of the pool: bytes of a worker and step, and the losses."""
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
     tensors = small.training.tensors
-    averager = make(scheme, workers, tensors, shapes=shapes, server=server, bypass_elements=bypass_elements)
+    averager = make(scheme, workers, tensors, shapes=shapes, bypass_elements=bypass_elements)
     return averager.bytes_both_ways, train(small, averager.average, every=every)

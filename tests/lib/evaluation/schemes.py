@@ -6,23 +6,25 @@ Each is a first step: nothing is kept of an earlier one. So DGC is TopK here, as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from gradient_study.alternatives import IF_ALIKE, TOTAL_BITS, TwoHops, alternatives
-from gradient_study.quantizers import F64, Eden, Integers, Smoothed
+from gradient_study.alternatives import IF_ALIKE, PAIRS, TwoHops, alternatives
+from gradient_study.quantizers import F64, Integers, Smoothed
 
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
-from byteps_thc.config import DEFAULT_TOTAL_BITS
+from byteps_thc.settings import Settings
 from byteps_thc.tables import CODE_BITS
 from evaluation.averagers import BF16, Scheme, make
+from evaluation.nearest import Nearest
 
 #: float64[workers, coordinates] -> the average, and bits of a coordinate, up and down.
 Run = Callable[[F64, np.random.Generator], tuple[F64, float]]
 SWITCH_SUM = 255
+#: Bits up and down of ranks that decode.
+RANKS_PAIRS = ((1, 1), (2, 2), *PAIRS, *IF_ALIKE)
 
 
 @dataclass(frozen=True)
@@ -74,31 +76,34 @@ def points(ways: Sequence[Way], own: F64, seed: Sequence[int]) -> list[Point]:
 
 def ways(workers: int, tensors: Sequence[slice]) -> list[Way]:
     """All of them. tensors: of a gradient, one after the other."""
-    return [*thc_ways(workers, tensors), *baseline_ways(tensors), *two_hops_ways()]
+    return [*thc_ways(workers, tensors), *eden_ways(tensors), *baseline_ways(tensors), *two_hops_ways()]
 
 
 def thc_ways(workers: int, tensors: Sequence[slice]) -> Iterator[Way]:
-    """Paper and default, and all bits: requantized, as exact sums of ranks, and through what adds in 8 bits.
+    """Paper and default, ranks with all bits, and servers or a switch that add in 8 and 16 bits.
 
     A switch takes codes of 4 bits and 32 workers; others stand for a server that adds like one. A code whose additional
     bit buys no level, as 8 bits do not hold more, is left out.
     """
-    yield Way("THC, paper", "THC, paper", packaged(ThcConfig.paper(), tensors, server=True))
-    yield Way("Uniform THC", "Uniform THC", packaged(ThcConfig.uniform(), tensors, server=True))
-    for total in TOTAL_BITS:
-        name = "THC, default" if total == DEFAULT_TOTAL_BITS else f"THC, {total} bits"
-        config = ThcConfig() if total == DEFAULT_TOTAL_BITS else ThcConfig(total_bits=total)
-        yield Way(name, "THC, default and other bits", packaged(config, tensors))
-    for settings in IF_ALIKE:
-        high = ", p=1/1024" if "p" in settings else ""
-        name = f"THC, {settings['bits']} + {settings['down_bits']}{high}"
-        yield Way(name, "THC, by hand", packaged(ThcConfig(**settings), tensors))
+    yield Way("THC, paper", "THC, paper", packaged(ThcConfig.paper(), tensors))
+    yield Way("Uniform THC", "Uniform THC", packaged(ThcConfig.uniform(), tensors))
+    for up, down in RANKS_PAIRS:
+        scheme = Nearest(up, down)
+        name = "THC, default" if scheme == Nearest() else f"THC, {up} + {down}"
+        yield Way(name, "THC, default and other bits", packaged(scheme, tensors))
     for bits in CODE_BITS[1:]:
-        exact = ThcConfig(bits=bits, down_bits=None)
-        yield Way(f"THC, exact sums, {bits} bits", "THC, exact sums", packaged(exact, tensors))
+        server = ThcConfig(bits=bits, value_bits=16)
+        yield Way(f"THC, 16-bit sums, {bits} bits", "THC, 16-bit sums", packaged(server, tensors))
         if bits == 2 or min(1 << bits, SWITCH_SUM // workers + 1) > 1 << (bits - 1):
             switch = ThcConfig(bits=bits, value_bits=8)
-            yield Way(f"THC, switch, {bits} bits", "THC, switch", packaged(switch, tensors, server=True))
+            yield Way(f"THC, switch, {bits} bits", "THC, switch", packaged(switch, tensors))
+
+
+def eden_ways(tensors: Sequence[slice]) -> Iterator[Way]:
+    """EDEN (Vargaftik et al., ICML 2022) both ways, a rotation for each rank; with one bit DRIVE (NeurIPS 2021)."""
+    for up, down in RANKS_PAIRS:
+        family = "DRIVE" if up == 1 else "EDEN"
+        yield Way(f"{family} {up} + {down}", family, packaged(Nearest(up, down, eden=True), tensors))
 
 
 def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
@@ -116,14 +121,14 @@ def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
 
 
 def two_hops_ways() -> Iterator[Way]:
-    """Of gradient_study.alternatives, and more widths, so that each family has some at most numbers of bits."""
-    found = alternatives()
-    found["DRIVE 1 + 1"] = TwoHops(Eden(1), Eden(1))
-    found |= {f"EDEN {bits} + {bits}": TwoHops(Eden(bits), Eden(bits)) for bits in (2, 3, 5, 7, 8)}
+    """Of gradient_study.alternatives but for EDEN, and more widths, so that each family has some at most numbers of
+    bits.
+    """
+    found = {name: scheme for name, scheme in alternatives().items() if isinstance(scheme, TwoHops)}
     found["int8 + int8, groups of 64"] = TwoHops(Integers(8, 64), Integers(8, 64))
     smoothed = Smoothed(Integers(4, 128))
     found["SDP4Bit-like 4 + 4, groups of 128"] = TwoHops(smoothed, smoothed)
-    families = ("EDEN", "DRIVE", "QSGD", "MXFP", "NVFP4", "correlated int", "SDP4Bit-like", "int")
+    families = ("QSGD", "MXFP", "NVFP4", "correlated int", "SDP4Bit-like", "int")
     for name, scheme in found.items():
         family = next(family for family in families if name.startswith(family))
         yield Way(name, family, hops(scheme))
@@ -134,16 +139,26 @@ def hops(scheme: TwoHops) -> Run:
     return lambda own, random: (scheme.average(own, random), scheme.bits_up + scheme.bits_down)
 
 
-def packaged(scheme: Scheme, tensors: Sequence[slice], *, server: bool = False) -> Run:
+def packaged(scheme: Scheme, tensors: Sequence[slice]) -> Run:
     """What the package does, with another seed each time."""
 
     def run(own: F64, random: np.random.Generator) -> tuple[F64, float]:
-        seed: dict[str, Any] = {"seed": int(random.integers(1 << 32))} if hasattr(scheme, "seed") else {}
-        averager = make(scheme.model_copy(update=seed), len(own), tensors, server=server)
+        averager = make(with_seed(scheme, random), len(own), tensors)
         average = averager.average(torch.from_numpy(own).float())
         return average.double().numpy(), averager.bytes_both_ways * 8 / own.shape[1]
 
     return run
+
+
+def with_seed(scheme: Scheme, random: np.random.Generator) -> Scheme:
+    """Those that have one."""
+    if not hasattr(scheme, "seed"):
+        return scheme
+    seed = int(random.integers(1 << 32))
+    if isinstance(scheme, Nearest):
+        return replace(scheme, seed=seed)
+    assert isinstance(scheme, Settings)
+    return scheme.model_copy(update={"seed": seed})
 
 
 def best_scaled(run: Run) -> Run:

@@ -16,10 +16,10 @@ from pathlib import Path
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside
 
-from byteps_thc import ThcConfig
 from byteps_thc.baselines import TernGrad, TopK
 from byteps_thc.tools.launch import ParameterServer
 from evaluation.averagers import BF16, FP32, Scheme
+from evaluation.nearest import Nearest
 from evaluation.power_sgd import PowerSgd
 
 RANK_PROGRAM = Path(__file__).with_name("step_times_rank.py")
@@ -31,14 +31,14 @@ SCHEMES: dict[str, Scheme] = {
     "fp32": FP32,
     "bf16": BF16,
     "PowerSGD, rank 4": PowerSgd(rank=4),
-    DEFAULT: ThcConfig(),
-    "THC, 4 bits": ThcConfig(bits=4),
-    "THC, 2 bits": ThcConfig(bits=2),
+    DEFAULT: Nearest(),
+    "THC, 4 + 4": Nearest(4, 4),
+    "THC, 2 + 2": Nearest(2, 2),
     "TopK 10 %": TopK(ratio=0.1),
     "TernGrad": TernGrad(),
 }
 ONE_SERVER, COLOCATED = "THC, one server", "THC, four colocated servers"
-#: THC's default where servers sum: the hosts that they run on, of RANKS + 1.
+#: THC's default for servers: the hosts that they run on, of RANKS + 1.
 PLACEMENTS: dict[str, slice] = {ONE_SERVER: slice(RANKS, None), COLOCATED: slice(RANKS)}
 
 

@@ -22,6 +22,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig
 from evaluation.averagers import BF16, FP32
 from evaluation.averagers import Scheme as Config
+from evaluation.nearest import Nearest
 from evaluation.power_sgd import PowerSgd
 from evaluation.step_times import PLACEMENTS, SCHEMES
 
@@ -83,7 +84,9 @@ def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
         return Bf16(model, prepare)
     if isinstance(config, PowerSgd):
         return PowerSgdScheme(model, prepare, config.rank)
-    assert isinstance(config, ThcConfig | BaselineConfig)
+    if isinstance(config, Nearest):
+        return Compressed(model, prepare, ThcConfig(bits=config.up_bits, down_bits=config.down_bits))
+    assert isinstance(config, BaselineConfig)
     return Compressed(model, prepare, config)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from byteps_thc import ThcConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.tables import LookupTable
 from evaluation.averagers import make
+from evaluation.nearest import Nearest
 from evaluation.trainings import MODELS, Average, train
 
 WORKERS = 4
@@ -33,18 +34,20 @@ GPT_STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """how: a ThcConfig runs on the package's kernels, a Scheme in the study's THC, AsPrinted as Algorithm 1.
+    """how: a ThcConfig (through a server) and Nearest (among ranks) run on the package's kernels, a Scheme in the
+    study's THC, AsPrinted as Algorithm 1.
 
     removal: of one part of THC, all others stay.
     """
 
     name: str
-    how: ThcConfig | DenseConfig | Scheme | AsPrinted
+    how: ThcConfig | Nearest | DenseConfig | Scheme | AsPrinted
     removal: bool = False
 
     @property
     def implementation(self) -> str:
-        return {ThcConfig: "package", Scheme: "study", AsPrinted: "Algorithm 1"}.get(type(self.how), "fp32")
+        by_type = {ThcConfig: "package", Nearest: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
+        return by_type.get(type(self.how), "fp32")
 
     @property
     def table(self) -> LookupTable:
@@ -53,17 +56,15 @@ class Case:
         return self.how.resolve(WORKERS).table
 
     def bits(self, up: int) -> str:
-        """What travels of a coordinate: codes up, sums down. Sums have the 8 bits of a server that only adds."""
+        """What travels of a coordinate: codes up, and down sums, which have the 8 bits of a server that only adds."""
         if isinstance(self.how, DenseConfig):
             return "32 + 32"
-        down = self.how.down_bits if isinstance(self.how, ThcConfig) and isinstance(self.how.down_bits, int) else 8
-        return f"{up} + {down}"
+        return f"{up} + {self.how.down_bits if isinstance(self.how, Nearest) else 8}"
 
 
 def parts(bits: int) -> list[Case]:
     """THC with codes of so many bits, and each of its parts taken away or added alone."""
     thc = ThcConfig(bits=bits)
-    down = bits + 2
     return [
         Case("THC", thc),
         Case("no rotation", in_study(thc, rotation=False), removal=True),
@@ -74,8 +75,7 @@ def parts(bits: int) -> list[Case]:
         Case("blocks of 256", ThcConfig(bits=bits, rotation_block=256), removal=True),
         Case("blocks of 65536", ThcConfig(bits=bits, rotation_block=1 << 16)),
         Case("with feedback", ThcConfig(bits=bits, error_feedback=True)),
-        Case("with subtraction", ThcConfig(bits=bits, subtract_rounding=True)),
-        Case("with requantized sums", ThcConfig(bits=bits, down_bits=down)),
+        Case("with ranks that decode", Nearest(bits, bits)),
     ]
 
 
@@ -114,8 +114,9 @@ def in_study(config: ThcConfig, *, rotation: bool = True, clamp: bool = True) ->
 def average_of(case: Case, tensors: Sequence[slice], seed: int) -> Average:
     """Return an average that keeps residuals from step to step."""
     if isinstance(case.how, ThcConfig):
-        seeded = case.how.model_copy(update={"seed": seed})
-        return make(seeded, WORKERS, tensors, server=not isinstance(seeded.down_bits, int)).average
+        return make(case.how.model_copy(update={"seed": seed}), WORKERS, tensors).average
+    if isinstance(case.how, Nearest):
+        return make(replace(case.how, seed=seed), WORKERS, tensors).average
     if isinstance(case.how, DenseConfig):
         return make(case.how, WORKERS, tensors).average
     if isinstance(case.how, Scheme):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -95,51 +94,6 @@ class Smoothed:
     def _rotate(self, x: F64) -> F64:
         rotated = hadamard(torch.from_numpy(x.reshape(-1, self.block)).float())
         return rotated.double().numpy().reshape(-1) / math.sqrt(self.block)
-
-
-@dataclass(frozen=True)
-class Eden:
-    """EDEN (Vargaftik et al., ICML 2022; with one bit: DRIVE, NeurIPS 2021).
-
-    Random rotation of blocks, the quantizer of least error for a normal density (Lloyd-Max), and the scale
-    |x|^2 / <x, q> that makes it unbiased over the rotations. The paper rotates the vector as a whole; blocks are THC's.
-    """
-
-    code_bits: int
-    block: int = 8192
-    unbiased: bool = True
-
-    @property
-    def bits(self) -> float:
-        return self.code_bits + 32 / self.block
-
-    def __call__(self, x: F64, uniform: F64) -> F64:
-        signs = np.where(uniform < 0.5, -1.0, 1.0)
-        rotated = self._rotate(x * signs)
-        energy = np.square(rotated).sum(axis=1, keepdims=True)
-        unit = rotated / np.sqrt(np.maximum(energy / self.block, 1e-300))
-        centroids = lloyd_max(self.code_bits)
-        chosen = centroids[np.searchsorted((centroids[1:] + centroids[:-1]) / 2, unit)]
-        overlap = (rotated * chosen).sum(axis=1, keepdims=True)
-        return self._rotate(chosen * (energy / np.maximum(overlap, 1e-300))).reshape(-1) * signs
-
-    def _rotate(self, x: F64) -> F64:
-        blocks = torch.from_numpy(x.reshape(-1, self.block)).float()
-        return hadamard(blocks).double().numpy() / math.sqrt(self.block)
-
-
-@lru_cache
-def lloyd_max(bits: int) -> F64:
-    """Return the 2^bits values of least squared error for a standard normal density (Max, 1960; Lloyd, 1982)."""
-    places = (torch.arange(1 << bits, dtype=torch.float64) + 0.5) / (1 << bits)
-    values = torch.special.ndtri(places) * math.sqrt(3)  # the limit of many values (Panter and Dite, 1951)
-    ends = torch.full((1,), torch.inf, dtype=torch.float64)
-    for _ in range(2000):
-        edges = torch.cat([-ends, (values[1:] + values[:-1]) / 2, ends])
-        density = torch.exp(-edges.square() / 2) / math.sqrt(2 * math.pi)
-        values = (density[:-1] - density[1:]) / torch.special.ndtr(edges).diff()
-    found: F64 = values.numpy()
-    return found
 
 
 @dataclass(frozen=True)

@@ -8,26 +8,20 @@ from torch import Tensor
 
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import value_dtype
-from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import Partition
 from byteps_thc.config import ResolvedConfig
 
 
 class ServersAverager:
-    """Averages gradients of all workers, the whole of them as one partition.
+    """Averages gradients of all workers, the whole of them as one partition."""
 
-    name, plan: of the partition: what chooses its random numbers, and its rotation blocks (Compressor.partition).
-    """
-
-    def __init__(
-        self, resolved: ResolvedConfig, coordinates: int, *, name: str = "gradient", plan: BlockPlan = WHOLE
-    ) -> None:
+    def __init__(self, resolved: ResolvedConfig, coordinates: int) -> None:
         self._resolved = resolved
         self._compressors = [
             Compressor(resolved, workers=resolved.workers, worker=worker, threads=1)
             for worker in range(resolved.workers)
         ]
-        self.partitions: list[Partition] = [own.partition(name, coordinates, plan=plan) for own in self._compressors]
+        self.partitions: list[Partition] = [own.partition("gradient", coordinates) for own in self._compressors]
         self._contributions = np.array([resolved.workers], np.uint16)
         self._round = 0
 
