@@ -6,8 +6,6 @@ does not compress finds out, as the other rank does, instead of waiting for a me
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from torch import Tensor
 from typing_extensions import override
@@ -76,7 +74,7 @@ class ExactPiece(Piece):
         plan.messages.give_back(self._arrived)
 
     @override
-    def sum(self, then: Callable[[], object] | None = None) -> None:
+    def sum(self) -> None:
         """Do nothing."""
 
     @override
