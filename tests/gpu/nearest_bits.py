@@ -31,7 +31,7 @@ FINGERPRINT = 1_234_567_890
 #: What blocks of gradients are made of, in turn.
 KINDS = ("normal", "normal", "one", "zero", "tiny", "large", "nan", "small", "normal", "infinite")
 #: Tensors and rows of a gradient whose blocks are mostly of 16 and 32: codes of all others begin anywhere, too.
-NARROW = (16, 8192, 9, 8192, *[16] * 10, *[20] * 3, *[32] * 3, *[48] * 3, *range(1, 64), 700, 16, 8192)
+NARROW = (16, 8192, 9, 8192, *[16] * 270, *[20] * 3, *[32] * 3, *[48] * 3, *range(1, 64), 700, 16, 8192)
 
 
 @dataclass(frozen=True)
