@@ -8,6 +8,7 @@
 #include "csrc/naive/twins.h"
 #include "thc/bit_stream.h"
 #include "thc/errors.h"
+#include "thc/nearest_scale.h"
 #include "thc/threaded_kernels.h"
 
 namespace thc::testing {
@@ -294,6 +295,13 @@ TEST(RotationBlocks, AreCutAtEveryEnd) {
   EXPECT_THROW(RotationBlocks(300, 8192, std::vector<std::uint64_t>{20, 20}), ConfigurationError);
   EXPECT_THROW(RotationBlocks(300, 100), ConfigurationError);
   EXPECT_THROW(rows.part(3, 7), InputError);
+}
+
+/// Staggered points of few bits may have codes that do not point to the block: its scale would be enormous.
+TEST(NearestScale, IsZeroIfCodesHardlyPointToTheBlock) {
+  EXPECT_EQ(scale_of(2.0F, 1024 * 0x1p-12F, 1024), 2 * 0x1p+12F);
+  EXPECT_EQ(scale_of(2.0F, 1024 * 0x1p-13F, 1024), 0.0F);
+  EXPECT_EQ(scale_of(2.0F, -1.0F, 1024), 0.0F);
 }
 
 TEST(NearestPoints, WrongOnesAreRefused) {
