@@ -1,13 +1,12 @@
 """A rank that differs from the others, in one way in each training; and gradients with values that are no numbers.
 
 settings: {"kernels": "host" or "device"; "front_end": its name; "differences": their names; "odd": the ranks that
-differ}. Reports, for every difference, the error, whether parameters have changed because of it, and whether this rank
-waited; for values, the averages of steps with them.
+differ}. Reports, for every difference, the error, and whether parameters have changed because of it;
+for values, the averages of steps with them.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ import torch.distributed as dist
 from device_ranks import take_cpu_for_device_of_ranks
 from ranks import Rank, joined_rank
 from torch import Tensor
-from trainings import DEADLINE_S, FRONT_ENDS, Setup, Training
+from trainings import FRONT_ENDS, Setup, Training
 
 _A_B = Setup()
 _SCALED = Setup(scale=2.0)
@@ -76,7 +75,7 @@ def differ(rank: Rank, front_end: str, name: str) -> dict[str, Any]:
     odd = rank.rank in rank.settings["odd"]
     setup = difference.odd if odd else difference.usual
     training: Training | None = None
-    error, before, start = "", [], time.monotonic()
+    error, before = "", list[Tensor]()
     try:
         training = FRONT_ENDS[front_end](rank.ranks, setup)
         comes_later = bool(difference.ahead) or difference.later is not None
@@ -90,12 +89,11 @@ def differ(rank: Rank, front_end: str, name: str) -> dict[str, Any]:
                 training.change_scale(difference.later)
     except Exception as failed:  # of whatever kind: it comes through torch
         error = f"{type(failed).__name__}: {failed}"
-    waited = time.monotonic() - start > DEADLINE_S / 2
     changed = False
     if training is not None:
         changed = any(not torch.equal(*pair) for pair in zip(before, training.parameters(), strict=True))
         training.handle.close()
-    return {"error": error, "changed": changed, "waited": waited}
+    return {"error": error, "changed": changed}
 
 
 def values(rank: Rank, front_end: str) -> dict[str, Any]:

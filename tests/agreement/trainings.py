@@ -18,7 +18,7 @@ from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 from byteps_thc.pipeline.saved_state import sealed
 
-#: long, because no wait may last as long
+#: a rank that waits as long gets another error
 DEADLINE_S = 60.0
 Shapes = Mapping[str, tuple[int, ...]]
 

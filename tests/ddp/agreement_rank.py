@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
@@ -43,7 +42,6 @@ def error_of(
     names: tuple[list[str], list[str]] = (["a", "b"], ["a", "b"]),
     scales: tuple[float | None, float | None] = (None, None),
     size: int = 64,
-    mesh: bool = False,
     later: bool = False,
     **policy: Any,
 ) -> dict[str, Any]:
@@ -52,12 +50,8 @@ def error_of(
     ddp = DistributedDataParallel(Sum(names[odd], size))
     scale = scales[odd and not later]
     scaler = None if scale is None else torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
-    place: dict[str, Any] = {}
-    if mesh:
-        grid = init_device_mesh("cpu", (rank.ranks, 1), mesh_dim_names=("between", "within"))
-        place = {"mesh": grid, "dim": "between"}
     settings = CompressionPolicy(deadline_s=DEADLINE_S, **policy)
-    state = compress(ddp, scheme, policy=settings, grad_scaler=scaler, **place)
+    state = compress(ddp, scheme, policy=settings, grad_scaler=scaler)
     optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
     error, start = "", time.monotonic()
     try:
@@ -79,7 +73,6 @@ def cases(rank: Rank) -> dict[str, dict[str, Any]]:
     other = (["a", "b"], ["a", "c"])
     scales = (2.0, 1024.0)
     return {
-        "compressed names": error_of(rank, names=other),
         "compressed scale": error_of(rank, scales=scales),
         "scale later": error_of(rank, scales=scales, later=True),
         "no scaler": error_of(rank, scales=(None, 1024.0)),
@@ -91,7 +84,6 @@ def cases(rank: Rank) -> dict[str, dict[str, Any]]:
         "small scale": error_of(rank, scales=scales, size=8),
         "top-k names": error_of(rank, TopK(), names=other),
         "fp16 scale": error_of(rank, Fp16(), scales=scales),
-        "mesh scale": error_of(rank, mesh=True, scales=scales),
     }
 
 

@@ -22,8 +22,6 @@ def test_an_error_on_all_ranks(ranks: int, odd: int, tmp_path: Path) -> None:
         assert "in round 1," in report["scale later"]["error"]
         own, other = ("1024", "1") if rank == odd else ("1", "1024")
         assert f"scaled by {own}, another one the same, scaled by {other}. " in report["no scaler"]["error"]
-        for name in ("compressed names", "mesh scale"):
-            assert "average different gradients" in report[name]["error"], (name, report[name])
         who = [("1024.0" if number == odd else "2.0", number) for number in range(ranks)]
         scales = ", ".join(f"gradients scaled by {scale} on rank {number}" for scale, number in who)
         for name in ("warm-up scale", "small scale", "fp16 scale"):

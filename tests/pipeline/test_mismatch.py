@@ -48,6 +48,8 @@ def cases_among_ranks(ranks: int) -> list[dict[str, Any]]:
         {"name": "a shorter one", "parameters": [[["x", 50_000]]] * rest + [[T]]},
         {"name": "tensors", "parameters": [[["x", 9000, 5000]]] * rest + [[["x", 9000, 4096]]]},
         {"name": "what is small", "parameters": [[["x", 5000, 5]]] * rest + [[["x", 5000, 9]]]},
+        {"name": "one is small", "parameters": [[["x", 5000]]] * rest + [[["p", 5]]]},
+        {"name": "another one is small", "parameters": [[["p", 5]]] * rest + [[["x", 5000]]]},
         {"name": "rows", "parameters": same, "odd": {"row": 50}},
         {"name": "dtype", "parameters": same, "odd": {"dtype": "float16"}},
         {"name": "another dtype", "parameters": same, "odd": {"dtype": "bfloat16"}},
