@@ -124,7 +124,7 @@ def assert_compressed(output: str) -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_resumed_run_repeats_the_other_one(name: str, python: Path, tmp_path: Path) -> None:
-    """To the last digit that is printed: parameters, the optimizer's state, data and the state of compression are those of step 10."""
+    """To the last digit that is printed: parameters, the optimizer's state, data, and compression are as at step 10."""
     checkpoints = tmp_path / "checkpoints"
     options = ["--save-every", "10", "--checkpoints", checkpoints]
     whole = on_two_ranks(python, name, tmp_path / "whole.log", *options)
