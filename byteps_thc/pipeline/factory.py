@@ -33,9 +33,14 @@ from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTran
 from byteps_thc.transport.transport import Transport
 from byteps_thc.worker_limits import require_packet_workers
 
-#: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
-#: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
+#: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
+#: which their last parameter may make larger, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
+
+
+def _among_ranks(config: ThcConfig) -> ThcConfig:
+    given = "partition_bytes" in config.model_fields_set
+    return config if given else config.model_copy(update={"partition_bytes": _PIECE_BYTES})
 
 
 def collective_engine(
@@ -52,8 +57,7 @@ def collective_engine(
     have different settings, or kernels="device" cannot be had.
     """
     workers, worker = process_group.size(), process_group.rank()
-    if "partition_bytes" not in config.model_fields_set:
-        config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
+    config = _among_ranks(config)
     communicators = communicators or Communicators(process_group, policy.deadline_s)
 
     def resolve() -> RankSettings:
@@ -66,8 +70,9 @@ def collective_engine(
 def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
-    """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    """As collective_engine, for a reduce-scatter."""
     warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
+    config = _among_ranks(config)
     communicators = Communicators(process_group, policy.deadline_s)
 
     def resolve() -> RankSettings:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
@@ -163,7 +164,9 @@ def run(rank: Rank, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "baseline":
             report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
         else:
-            report["of a baseline"] = _error_of_load(training.compression, Path(settings["load"]) / "baseline", None)
+            with log_lines() as lines:
+                error = _error_of_load(training.compression, Path(settings["load"]) / "baseline", None)
+            report["of a baseline"] = [error, lines]
     return report
 
 
