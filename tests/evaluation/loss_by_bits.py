@@ -65,18 +65,29 @@ def excess_text(curves: Curves, scheme: str) -> str:
 
 def default_check(curves: dict[str, Curves]) -> Check:
     """The rule that chooses the default. curves: by model."""
-    chosen = next((scheme for scheme in CANDIDATES if all(fits(own, scheme) for own in curves.values())), "none")
+    chosen = narrowest(curves)
     losses = (
         f"{scheme}: {', '.join(f'{model} {excess_text(own, scheme)}' for model, own in curves.items())}"
         for scheme in CANDIDATES
+    )
+    sharp = {model: own for model, own in curves.items() if spread(own[DEFAULT].excess(own["fp32"])) <= TOLERANCE}
+    vague = ", ".join(model for model in curves if model not in sharp) or "no model"
+    why = (
+        f"{vague}: the interval over the seeds is wider than the tolerance, so these losses decide nothing. The others "
+        f"({', '.join(sharp) or 'none'}) choose {narrowest(sharp) if sharp else 'nothing'}"
     )
     return Check(
         f"default among ranks, {DEFAULT}",
         f"the fewest bits whose loss is at most {TOLERANCE:.1%} above fp32's on each model, interval included",
         f"{chosen}. {'; '.join(losses)}",
         chosen == DEFAULT,
-        "" if chosen == DEFAULT else "intervals are of few seeds",
+        "" if chosen == DEFAULT else why,
     )
+
+
+def narrowest(curves: dict[str, Curves]) -> str:
+    """Return the first candidate that fits all models, or "none"."""
+    return next((scheme for scheme in CANDIDATES if all(fits(own, scheme) for own in curves.values())), "none")
 
 
 def fits(curves: Curves, scheme: str) -> bool:
