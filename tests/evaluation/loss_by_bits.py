@@ -222,6 +222,6 @@ CLAIM = Claim(
     "Four ranks in one process, on the package's kernels; parameters with fewer than 1024 elements travel exactly with "
     "all schemes. PowerSGD is trained by torch's functions, on all of the gradient at once; TernGrad passes a server "
     "that compresses the average again.",
-    minutes=40,
+    minutes=25,
     measure=measure,
 )

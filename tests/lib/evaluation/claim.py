@@ -20,6 +20,7 @@ NAMES = (
     "granularity",
     "round_time",
     "time_to_loss",
+    "loss_by_bits",
     "scale",
     "loss_and_stragglers",
     "ablation",
