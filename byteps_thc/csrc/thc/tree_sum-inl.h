@@ -65,7 +65,7 @@ class TreeSum {
   static constexpr std::size_t kLevels = std::countr_zero(kMaxRotationBlock / kDotLanes) + 1;
 
   std::size_t added_ = 0;
-  std::size_t last_ = 0;  // the entry that has been written last
+  std::size_t last_ = 0;            // the entry that has been written last
   VF pending_[kLevels][kDotParts];  // entry k: the sum of 2^k, where bit k of added_ is set
 };
 
