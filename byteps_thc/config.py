@@ -80,7 +80,7 @@ class ThcConfig(Settings):
     uniform_table: bool = False
     """Uniform THC: the identity table, g = 2^bits - 1"""
     value_bits: Literal[8, 16, "auto"] = "auto"
-    """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16. The collective engine packs sums"""
+    """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16"""
     rotation_block: int = DEFAULT_ROTATION_BLOCK
     """coordinates rotated together, a power of two in 64 .. 2^20"""
     error_feedback: bool | Literal["auto"] = "auto"

@@ -32,7 +32,8 @@ def test_default_is_the_automatic_choice(workers):
     [
         ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
         ({"down_bits": 9}, "down_bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
-        ({"total_bits": 11}, "total_bits: ThcConfig has no such setting"),
+        ({"total_bits": 11}, "total_bits: ThcConfig has no such setting any more: give bits .* and down_bits"),
+        ({"subtract_rounding": True}, "no such setting any more: ranks .* need nothing in its place"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
@@ -186,6 +187,7 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),
         ("downbits=5", r"downbits: there is no such setting, did you mean down_bits or .*\?$"),
+        ("total_bits=11", r"^THC_CONFIG: total_bits: there is no such setting any more: give bits"),
         ("absent.toml", "No such file"),
         ("granularity=30,uniform_table=1", r"not 30 \(THC_CONFIG says granularity, uniform_table\)"),
     ],
