@@ -91,6 +91,7 @@ def test_stages_of_a_step(rows: Callable[..., dict[str, list[str]]], tmp_path: P
     assert [name for name, (calls, *_) in measured.items() if calls == "not in this version"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_fsdp2_with_ranks_that_are_not_there(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/fsdp_steps.py", "--stand-in")
