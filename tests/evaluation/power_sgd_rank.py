@@ -1,6 +1,8 @@
 """A rank that averages with torch's own PowerSGD hook, for test_power_sgd.py: reports every step's average."""
 
 # No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
+import os
+
 import torch
 from ranks import joined_rank
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ def main() -> None:
             parameters = reversed(list(ddp.parameters()))
             averages.append(torch.cat([parameter.grad.flatten() for parameter in parameters]))
         rank.report(torch.stack(averages))
+    os._exit(0)  # torch's hook leaves futures that hold the group: one of its threads may end last, and join itself
 
 
 if __name__ == "__main__":
