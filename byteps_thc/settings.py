@@ -46,7 +46,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         setting = str(detail["loc"][0]) if detail["loc"] else ""
         message = detail["msg"].removeprefix("Value error, ")
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-            message = f"{model.__name__} has no such setting{similar_to(setting, model.model_fields)}"
+            elsewhere = getattr(model, "elsewhere", {}).get(setting)
+            message = f"{model.__name__} has no such setting{elsewhere or similar_to(setting, model.model_fields)}"
         given = f" (given: {detail['input']!r})" if setting else ""
         first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
         lines.setdefault((setting, given), []).append(first)
