@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32
@@ -83,6 +84,16 @@ class Fingerprints:
             digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
             known = self._known[key] = Known(label, int.from_bytes(digest) % _MODULUS)
         return known
+
+    def difference(self, own: Known, round: int, received: npt.NDArray[np.int32]) -> InputError | None:
+        """Return the error of ranks that average different gradients; None: all have the same.
+
+        received: int32[ranks, words], which begin with the two of each rank. It came with codes: no average is written.
+        """
+        largest, complement = received[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
+        if (largest, complement) == self.words(own, round):
+            return None
+        return self.mismatch(own, round, (largest, complement), "No average was written")
 
     def mismatch(
         self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"

@@ -57,7 +57,7 @@ class RanksAgreement(Agreement):
     def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
         """Raise InputError naming the first tensor that differs."""
         if not all_have_same(self._communicator, packing.fingerprint):
-            _refuse(gather_by_rank(gather_over(self._communicator, self._ranks), _lines(packing)))
+            _refuse(gather_by_rank(gather_over(self._communicator, self._ranks), "\n".join(packing.description)))
 
 
 class LevelsAgreement(Agreement):
@@ -76,9 +76,10 @@ class LevelsAgreement(Agreement):
         """Raise InputError naming the first tensor that differs."""
         if all_have_same(self._fast, packing.fingerprint, self._slow):
             return
+        described = "\n".join(packing.description)
         fast = gather_over(self._fast, self._levels.fast.size())
         slow = gather_over(self._slow, self._levels.slow.size())
-        _refuse(gather_by_rank_over_mesh(fast, slow, _lines(packing)))
+        _refuse(gather_by_rank_over_mesh(fast, slow, described))
 
 
 class ServersAgreement(Agreement):
@@ -109,10 +110,6 @@ class ServersAgreement(Agreement):
                 f"workers average different tensors; here {len(packing.description)}, beginning with {first}: {_HINT}"
             )
         self._known.add(packing.fingerprint)
-
-
-def _lines(packing: Packing) -> str:
-    return "\n".join(packing.description) or "none"
 
 
 def _refuse(descriptions: Mapping[int, str]) -> NoReturn:

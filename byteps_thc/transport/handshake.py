@@ -78,7 +78,7 @@ def first_difference(texts: Mapping[int, str]) -> tuple[int, str]:
 
     texts[r]: the lines of rank r of the world, which are not the same on all ranks.
     """
-    everyone = [text.split("\n") for text in texts.values()]
+    everyone = [text.split("\n") if text else [] for text in texts.values()]
     for number, lines in enumerate(itertools.zip_longest(*everyone, fillvalue="none")):
         if len(set(lines)) > 1:
             return number, _who(dict(zip(texts, lines, strict=True)))

@@ -8,18 +8,18 @@ dcp.load without byteps_thc.checkpoint.load says.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from error_of import error_of
 from log_lines import log_lines
 from ranks import Rank, joined_rank
 
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.saved_state import sealed
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -43,14 +43,6 @@ class Earlier:
         raise AssertionError("this version is gone")
 
 
-def refusal(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
 def run(rank: Rank, name: str) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for kind in ("with residuals", "without"):
@@ -61,7 +53,7 @@ def run(rank: Rank, name: str) -> dict[str, Any]:
         residuals = {parameter: torch.full((size,), 1.0 + rank.rank) for parameter, size in sizes.items()}
         folder = rank.directory / f"{name} {kind}"
         dcp.save({"thc": checkpointable(Earlier(before, residuals))}, checkpoint_id=folder)
-        alone = refusal(lambda handle=handle, folder=folder: dcp_load(handle, folder))
+        alone = error_of(lambda handle=handle, folder=folder: dcp_load(handle, folder))
         unchanged = handle.state_dict() == before
         with log_lines() as lines:
             load(handle, folder)

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from error_of import error_of
 from ranks import Rank, joined_rank
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import byteps_thc.engines
 import byteps_thc.transport.nodes
-from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.transport.nodes import WayTimes
@@ -129,14 +130,6 @@ def refusals(rank: Rank) -> dict[str, str]:
         "servers": lambda: ThcReducer(NetworkConfig(["127.0.0.1:1"]), mesh=two, dim="no"),
     }
     return {name: error_of(call) for name, call in calls.items()}
-
-
-def error_of(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 SCENARIOS = [found, flat, mesh, mismatch, warm_up, resumed, refusals]

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from error_of import error_of
 from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.baselines import Fp16, TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.engines import make_engine
@@ -41,14 +41,6 @@ def exact_average(tensor: Tensor) -> Tensor:
     average = tensor.detach().float().clone().contiguous()
     dist.all_reduce(average)
     return average / dist.get_world_size()
-
-
-def error_of(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def many_tensors(rank: Rank, step: int) -> dict[str, Tensor]:

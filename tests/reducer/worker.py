@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from error_of import error_of
 from ranks import Rank
 from torch import Tensor
 
-from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.baselines import TopK
 from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
@@ -24,14 +24,6 @@ SHAPES = {"a": (5,), "b": (40, 100), "c": (1 << 20, 1)}
 def tensors_of(worker: int, step: int) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(100 * step + worker)
     return {name: torch.randn(*shape, generator=random) for name, shape in SHAPES.items()}
-
-
-def error_of(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def run(rank: Rank) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from error_of import error_of
 from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
@@ -21,7 +22,6 @@ from byteps_thc import (
     NetworkConfig,
     ParameterSynchronizer,
     ThcConfig,
-    ThcError,
     ThcReducer,
     Timeouts,
     synchronize_parameters,
@@ -313,15 +313,7 @@ def refusals(rank: Rank) -> dict[str, str]:
         "not a handle": lambda: synchronize_parameters(model, sgd, compression=CONFIG),
         "not a state": lambda: calm.load_state_dict({"steps": "7"}),
     }
-    return {name: _error(call) for name, call in calls.items()}
-
-
-def _error(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return {name: error_of(call) for name, call in calls.items()}
 
 
 CASES: list[Callable[[Rank], Any]] = [

@@ -3,7 +3,7 @@
 import pytest
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.handshake import require_equal
+from byteps_thc.transport.handshake import first_difference, require_equal
 
 
 def refusal(values: list[int]) -> str:
@@ -26,3 +26,7 @@ def test_many_ranks_are_named_by_what_they_have() -> None:
     assert refusal(values) == (
         "ranks have different settings: bits is 4 on ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1015 more, 3 on rank 700"
     )
+
+
+def test_a_rank_without_lines_has_none() -> None:
+    assert first_difference({0: "", 1: "a\nb"}) == (0, "none on rank 0, a on rank 1")

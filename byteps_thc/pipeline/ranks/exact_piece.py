@@ -64,12 +64,11 @@ class ExactPiece(Piece):
         plan, round = self._plan, self._round
         self._work.wait()
         words = self._arrived.numpy().view(np.int32)
-        largest, complement = words[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
-        if (largest, complement) != plan.fingerprints.words(plan.known, round):
+        if (error := plan.fingerprints.difference(plan.known, round, words)) is not None:
             if words[:, _UNCOMPRESSED].all():  # so all ranks come here, and tell each other what they have
                 facts = (f"round {round}", how_it_travels(compress=False), str(plan.dtype))
                 plan.questions.require_same(plan.contents, plan.size, round, *facts)
-            raise plan.fingerprints.mismatch(plan.known, round, (largest, complement), "No average was written")
+            raise error
         plan.messages.give_back(self._sent)
         plan.messages.give_back(self._arrived)
 

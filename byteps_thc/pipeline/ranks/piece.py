@@ -105,7 +105,9 @@ class RankPiece(Piece):
         tools, plan = self._tools, self._plan
         self._headers.wait()
         received = Messages.of(self._arrived.numpy(), plan.up)
-        self._require_same(received)  # before the rest is waited for, which another gradient's may not come
+        # Before the rest is waited for, which of another gradient may not come.
+        if (error := tools.fingerprints.difference(self._host.known, self._round, received.words)) is not None:
+            raise error
         self._work.wait()
         tools.messages.give_back(self._sent)
         if plan.sharded:
@@ -138,12 +140,6 @@ class RankPiece(Piece):
             if self._host.exact_columns is not None:
                 out.index_copy_(0, self._host.exact_columns, torch.from_numpy(exact).to(out.dtype))
         tools.messages.give_back(self._arrived)
-
-    def _require_same(self, received: Messages) -> None:
-        fingerprints, known = self._tools.fingerprints, self._host.known
-        largest, complement = received.words[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
-        if (largest, complement) != fingerprints.words(known, self._round):
-            raise fingerprints.mismatch(known, self._round, (largest, complement), "No average was written")
 
 
 def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
