@@ -3,11 +3,11 @@
 settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
 "cases": [{"name", "network": job or none for the engine among ranks; "parameters": [name, elements] of the buffers that
 a rank averages after a first step, by rank, and where the second of two parameters in one begins; "first": the same of
-the first step, of all ranks; "small_packets": whether norms need several; "odd": "dtype" and "row" (elements of rows
-with scales of their own) of the last rank's buffers in the second step; "scale": loss scale of the last rank after the
-first step, where the others have 2; "ahead": rounds that the last rank is ahead}]}. Reports for every case the error of
-the second step and of a third one, what the gradients of the second step are then, and whether the residuals are as
-they were.
+the first step, of all ranks; "again": of the third step, where not as in the first; "small_packets": whether norms need
+several; "odd": "dtype" and "row" (elements of rows with scales of their own) of the last rank's buffers in the second
+step; "scale": loss scale of the last rank after the first step, where the others have 2; "ahead": rounds that the last
+rank is ahead}]}. Reports for every case the error of the second step and of a third one, what the gradients of the
+second step are then, and whether the residuals are as they were.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     if "scale" in case:
         engine.use_loss_scale(case["scale"] if last else 2.0)
     error, gradients = average(engine, case["parameters"][rank.rank], **(case.get("odd", {}) if last else {}))
-    again, _ = average(engine, parameters)
+    again, _ = average(engine, case.get("again", parameters))
     after = engine.state_dict().get("residuals", {})
     kept = all(torch.equal(after[name], residual) for name, residual in before.items())
     engine.close()
