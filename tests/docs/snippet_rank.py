@@ -61,13 +61,6 @@ def check(names: dict[str, Any]) -> int:
     if "ddp" in names or "reducer" in names:
         for parameter in names.get("ddp", names.get("model")).parameters():
             check_same(parameter.grad)
-    if "ops" in names:  # which has no handles
-        exact = names["gradient"].clone()
-        dist.all_reduce(exact)
-        exact /= dist.get_world_size()
-        check_same(names["mean"])
-        assert 0 < (names["mean"] - exact).norm() < 0.3 * exact.norm()
-        return 1
     handles = [names[name] for name in HANDLES if name in names]
     for handle in handles:
         assert handle.compression_stats().ratio > 4

@@ -42,7 +42,6 @@ SCRIPTS = {
     "statistics": [DDP, *GUIDE["Statistics"]],
     "reducer": [REDUCER],
     "fragments": [REDUCER, FRAGMENTS],
-    "operators": GUIDE["Operators"],
 }
 #: Lines of examples, which tests/examples/test_frameworks.py runs.
 IN_EXAMPLES = {
