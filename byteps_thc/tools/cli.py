@@ -80,9 +80,3 @@ def ps(context: typer.Context) -> None:
 def key() -> None:
     """Print a new key for authenticated jobs: (umask 077; thc key > FILE)."""
     print(secrets.token_hex(32))
-
-
-@app.command()
-def version() -> None:
-    """Print the version, as --version does."""
-    _print_version(True)

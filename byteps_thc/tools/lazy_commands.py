@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
+from byteps_thc.gone import COMMANDS
+
 
 class LazyCommands(TyperGroup):
     """A group with further commands, named in `modules`; its --help imports them all."""
@@ -39,6 +41,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; TyperGroup's own suggestions leave out those of `modules`."""
+        if args and args[0] in COMMANDS:
+            ctx.fail(f"There is no command {args[0]!r} any more: {COMMANDS[args[0]]}.")
         names = self.list_commands(ctx)
         if args and args[0] not in names and (similar := difflib.get_close_matches(args[0], names)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")

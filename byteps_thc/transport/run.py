@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.byteps.scheduler import run_of_scheduler
 from byteps_thc.wire.fnv1a import fnv1a_64
 
 #: What all workers of a training say, and those of no other do; 7 and "7" are the same.
 Run = int | str
-_VARIABLE = "THC_RUN"
 #: TORCHELASTIC_RUN_ID without --rdzv-id or --standalone, the same in all trainings.
 _TORCHRUN_DEFAULT = "none"
 
@@ -18,7 +18,7 @@ _TORCHRUN_DEFAULT = "none"
 def told_run(run: Run | None) -> str | None:
     """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
     if run is None:
-        return os.environ.get(_VARIABLE) or None
+        return variable("RUN") or None
     if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
         raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
     return str(run)

@@ -244,12 +244,12 @@ class JobDescription(Description):
 
     def _check_sums(self) -> None:
         workers, largest_sum = self.num_workers, (1 << limits.VALUE_BITS) - 1
-        granularity = (1 << limits.CODE_BITS) - 1 if self.thc.uniform_table else self.thc.granularity
+        granularity = self.thc.granularity
         if granularity != "auto" and granularity * workers > largest_sum:
             raise ValueError(
                 f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit the switch's "
                 f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): use thc.granularity {largest_sum // workers} "
-                "or less, and no uniform_table"
+                "or less"
             )
         if self.thc.value_bits not in ("auto", limits.VALUE_BITS):
             raise ValueError(f"thc.value_bits is {self.thc.value_bits}; the switch sums in {limits.VALUE_BITS} bits")

@@ -7,7 +7,6 @@ of those that averaged something.
 
 from __future__ import annotations
 
-import functools
 import os
 import runpy
 import time
@@ -71,11 +70,9 @@ def check(names: dict[str, Any]) -> int:
 def main() -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)  # torch.compile's own imports
     with joined_rank() as rank:
         pass  # only who this is: each script has a group of its own
     assert byteps_thc.__file__.startswith(rank.settings["package"])
-    torch.compile = functools.partial(torch.compile, backend=rank.settings["compile_with"])
     done = []
     for name, file in rank.settings["scripts"].items():
         store = join_store(rank, name)

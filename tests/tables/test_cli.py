@@ -20,9 +20,15 @@ def run(*arguments: str, columns: int = 120) -> str:
     return result.output
 
 
-def test_solve_prints_the_table():
-    assert "0 3 5 7 9 11 13 14 15 17 19 21 23 25 27 30" in run("solve")
-    assert json.loads(run("solve", "-b", "2", "-g", "4", "-p", "1/16", "--json"))["values"] == [0, 1, 2, 4]
+def test_show_prints_the_table():
+    assert "0 3 5 7 9 11 13 14 15 17 19 21 23 25 27 30" in run("show")
+    assert " 0 1 2 4 " in run("show", "-b", "2", "-g", "4", "-p", "1/16")
+
+
+def test_the_former_command_names_the_one_in_its_place():
+    result = CliRunner().invoke(app, ["solve"], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "There is no command 'solve' any more: use thc tables show." in result.output
 
 
 def test_auto_equals_the_library():
@@ -134,9 +140,9 @@ def test_chart_marks_every_quantization_value(width):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("solve", "-g", "0"),
-        ("solve", "-p", "x"),
-        ("solve", "-g", "70000"),
+        ("show", "-g", "-1"),
+        ("show", "-p", "x"),
+        ("show", "-g", "70000"),
         ("auto", "-n", "0"),
         ("auto", "-n", "1025"),
         ("auto", "-n", "4", "--value-bits", "7"),

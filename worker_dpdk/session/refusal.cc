@@ -24,7 +24,7 @@ std::string name_of(wire::ConfigField field) {
     case wire::ConfigField::kArithmetic:
       return "the version of byteps_thc's arithmetic";
     case wire::ConfigField::kTable:
-      return "the lookup table (by p, granularity or uniform_table)";
+      return "the lookup table (by p or granularity)";
     default:
       return wire::kConfigFieldNames[value];
   }

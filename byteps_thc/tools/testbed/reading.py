@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import instead_of
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_checks import check
-from byteps_thc.transport.network_settings import REMOVED_SETTINGS
 
 #: Values of this section may be secrets, and are in no message.
 _SECRETS = "training.environment"
@@ -70,9 +70,7 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            if name in REMOVED_SETTINGS:
-                return f"{path}: {name} {REMOVED_SETTINGS[name]}: remove it"
-            return f"{path}: there is no such key{_similar(name, names)}"
+            return f"{path}: there is no such key{instead_of(name) or _similar(name, names)}"
         case "missing":
             return f"{path}: is missing"
         case "union_tag_not_found":
