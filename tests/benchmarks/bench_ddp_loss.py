@@ -1,7 +1,7 @@
 """Loss after 300 steps of the demo's model with four DDP ranks: THC, default settings, against DDP's fp32 average.
 
 Both runs start from the same parameters and see the same batches. The loss is the mean per character over all of the
-held-out files (byteps_thc/tools/demo/data.py), after the last step. A few minutes.
+held-out files (lab/thc_lab/demo/data.py), after the last step. A few minutes.
 
     PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_ddp_loss.py [--json build/bench/ddp_loss.json]
 """

@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.tools.demo.data import BatchSampler, Corpus, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of, window_losses
-from byteps_thc.tools.demo.settings import DemoSettings
+from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
+from thc_lab.demo.settings import DemoSettings
 
 DEMO = DemoSettings()
 WARM_UP_STEPS = 20

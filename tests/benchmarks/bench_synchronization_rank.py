@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ThcConfig, Timeouts
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import BatchSampler, Corpus, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of, window_losses
 from byteps_thc.transport.session import FaultConfig
+from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
 
 SHAPE = GptShape(layers=2, heads=2, width=128, context=64)
 BATCH_SIZE = 8

@@ -20,10 +20,10 @@ from e2e.workers import JOB
 from testbed_chains import changed, run_description, skip_without_namespaces
 from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
-from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.testbed.plan_environment import config_text
 from byteps_thc.transport.session import has_dpdk
+from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.testbed.plan_environment import config_text
 
 pytestmark = [
     pytest.mark.byteps,
@@ -50,7 +50,7 @@ THC_PS = {
 def digests_of_thc_ps(lanes: int, workers: int = 3) -> set[str]:
     """What the workers print after the same training through thc-ps and kernel UDP, on loopback."""
     with tempfile.TemporaryDirectory() as folder, ParameterServer() as thc_ps:
-        network = {"THC_SERVERS": thc_ps.address, "THC_JOB": str(JOB), "THC_LANES": str(lanes)}
+        network = {"THC_SERVERS": f"{thc_ps.address},lanes={lanes}", "THC_JOB": str(JOB)}
         with BytepsLab(Path(folder), workers=workers) as lab:
             lab.start(PROGRAM, str(STEPS), environment=network | {"THC_CONFIG": config_text(CONFIG)})
             finished = lab.wait(240.0)
