@@ -33,12 +33,11 @@ class ThcCommands(LazyCommands):
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None; ConfigurationError if thc_lab has it and is not installed."""
-        command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in _OF_LAB:
-            raise ConfigurationError(f"thc {cmd_name} is in thc_lab: in a clone of byteps_thc, pip install ./lab")
-        return command
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with; ConfigurationError if thc_lab has it and is not installed."""
+        if args and args[0] in _OF_LAB and args[0] not in self.modules:
+            raise ConfigurationError(f"thc {args[0]} is in thc_lab: in a clone of byteps_thc, pip install ./lab")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
