@@ -28,6 +28,7 @@ GROUPS = {
         "Algorithm <docs/algorithm>",
         "docs/evaluation",
         "docs/benchmarks",
+        "evaluation/README",
         "tables/README",
     ],
     "Operations": ["docs/operations", "docs/slow_ways", "Testbed <docs/testbed>", "docs/security"],
