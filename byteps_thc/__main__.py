@@ -8,9 +8,10 @@ def main() -> None:
     try:
         from byteps_thc.tools.cli import app
     except ModuleNotFoundError as error:
-        if error.name not in ("rich", "typer"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("rich", "typer"):
             raise
-        sys.exit(f"thc: {error.name} is not installed: pip install 'rich>=13' 'typer>=0.12'")
+        sys.exit(f"thc: {package} is not installed: pip install 'rich>=13' 'typer>=0.12'")
     app(prog_name="thc")
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gone import VARIABLES as GONE
-from byteps_thc.settings import similar_to
-from byteps_thc.transport.warn_once import warn_once
+from byteps_thc.settings import similar_to, warn_once
 
 #: All of them, without THC_.
 NAMES = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Collection
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +13,8 @@ from typing_extensions import dataclass_transform
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gone import instead_of
+
+_logger = logging.getLogger("byteps_thc")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -46,6 +50,12 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
         for (setting, given), messages in lines.items()
     )
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warn, unless this process has done so in the same words, however many engines it makes."""
+    _logger.warning("%s", text)
 
 
 def describe(value: object) -> str:

@@ -26,7 +26,7 @@ LONGEST = (
     "p4/e2e/test_sums.py",
     "p4/e2e/test_failures.py",
     "p4/e2e/test_racks.py",
-    "benchmarks/test_bench_gpu.py",
+    "evaluation/test_bench_gpu.py",
     "p4/e2e/test_front_ends.py",
     "examples/test_examples.py",
     "docs/test_snippets.py",

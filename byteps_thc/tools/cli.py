@@ -28,17 +28,16 @@ class ThcCommands(LazyCommands):
         "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
-        "tables": "byteps_thc.tables.cli:app",
+        "tables": "byteps_thc.tools.tables.cli:app",
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None; ConfigurationError if thc_lab has it and is not installed."""
-        command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in _OF_LAB:
-            raise ConfigurationError(f"thc {cmd_name} is in thc_lab: in a clone of byteps_thc, pip install ./lab")
-        return command
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with; ConfigurationError if thc_lab has it and is not installed."""
+        if args and args[0] in _OF_LAB and args[0] not in self.modules:
+            raise ConfigurationError(f"thc {args[0]} is in thc_lab: in a clone of byteps_thc, pip install ./lab")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

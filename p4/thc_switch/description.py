@@ -193,7 +193,7 @@ class JobDescription(Description):
     upstream: UpstreamDescription | None = None
     """the root, when this switch sums for one rack: `workers` are that rack's, in order"""
     lanes: int = Field(default=1, ge=1, le=16)
-    """of a BytePS training (lanes in THC_SERVERS): lane k is job job_id + k with as many slots, from the UDP port k above"""
+    """of a BytePS training: lane k is job job_id + k with as many slots, from the UDP port k above"""
     thc: ThcConfig = ThcConfig()
 
     @model_validator(mode="after")
