@@ -29,7 +29,7 @@ from byteps_thc.transport.handshake import Introductions, introduce
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
-from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
+from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
 from byteps_thc.worker_limits import require_packet_workers
 
@@ -190,7 +190,6 @@ def network_engine(
     recorder = StatsRecorder(PlainCollective.servers(workers))
     kernels = open_kernels(agreed.device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     (exact,) = communicators.of_host(1)
-    session: PushSession
     if network.goes_on(workers):
         session = open_failover_session(
             network,

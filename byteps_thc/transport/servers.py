@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
@@ -16,6 +16,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.environment import backend_from_environment, network_from_environment
+from byteps_thc.transport.failover.session import FailoverSession
 from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
@@ -97,48 +98,6 @@ class NetworkConfig(NetworkSettings):
         return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
 
 
-class PushSession(Protocol):
-    """A Session, or one that goes on with other servers (failover/). Stages are what it returns."""
-
-    @property
-    def servers(self) -> Sequence[str]:
-        """See Session."""
-
-    @property
-    def codes_per_packet(self) -> int:
-        """See Session."""
-
-    @property
-    def code_bits(self) -> int:
-        """See Session."""
-
-    @property
-    def value_bits(self) -> int:
-        """See Session."""
-
-    @property
-    def workers(self) -> int:
-        """See Session."""
-
-    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Any:
-        """See Session."""
-
-    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Any:
-        """See Session."""
-
-    def wait(self, stage: Any) -> None:
-        """See Session."""
-
-    def chunks(self, count: int) -> int:
-        """See Session."""
-
-    def counters(self) -> dict[str, int]:
-        """See Session."""
-
-    def close(self) -> None:
-        """See Session."""
-
-
 class ServersTransport(Transport):
     """Norms and codes are numbered in separate streams, so a thread each keeps their order.
 
@@ -149,7 +108,9 @@ class ServersTransport(Transport):
     zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
     """
 
-    def __init__(self, session: PushSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
+    def __init__(
+        self, session: Session | FailoverSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros
+    ) -> None:
         self.session = session
         self.recorder = recorder
         self.zeros = zeros
