@@ -12,7 +12,7 @@ from byteps_thc.arrays import ResidualDtype
 from byteps_thc.environment import say_unused, variable_settings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
-from byteps_thc.settings import Settings, describe
+from byteps_thc.settings import Settings, describe, warn_once
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import best_table, expected_error
@@ -177,6 +177,11 @@ class ThcConfig(Settings):
     def keeps_residuals(self) -> bool:
         """error_feedback, with "auto" decided."""
         return self.error_feedback is True
+
+    def warn_of_ignored_bits(self, user: str, worker: int) -> None:
+        """Warn once, on worker 0, of down_bits that have no effect on `user`."""
+        if self.down_bits is not None and worker == 0:
+            warn_once(f"down_bits={self.down_bits} has no effect on {user}: omit it")
 
     def resolve(self, workers: int) -> ResolvedConfig:
         """Return the table and value bits for servers and switches with that many workers.

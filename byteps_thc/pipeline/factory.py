@@ -26,7 +26,6 @@ from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import Introductions, introduce
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
@@ -71,7 +70,7 @@ def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter."""
-    warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
+    config.warn_of_ignored_bits("FSDP2's reduce-scatters", process_group.rank())
     config = _among_ranks(config)
     communicators = Communicators(process_group, policy.deadline_s)
 

@@ -13,10 +13,10 @@ from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
-from byteps_thc.transport.byteps.scheduler import run_of_scheduler
 from byteps_thc.transport.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
 from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
+from byteps_thc.transport.run import run_of_scheduler
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
 

@@ -28,7 +28,6 @@ from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.network_settings import (
     DpdkConfig,
     FaultConfig,
@@ -96,7 +95,7 @@ class Session(NetworkSettings):
             _check_integer(name, getattr(self, name), 1 << 63, ConfigurationError)
         require_thc(self.config, "Session")
         require_packet_workers(self.workers)
-        warn_of_ignored_bits(self.config, "servers and switches", self.worker)
+        self.config.warn_of_ignored_bits("servers and switches", self.worker)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         operation_s = (self.timeouts or Timeouts()).operation_s
         object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
