@@ -6,6 +6,8 @@ from pathlib import Path
 
 from ranks import run_ranks
 
+from byteps_thc.tools.launch import ParameterServer
+
 #: What the error of a damage has in it, beside "ConfigurationError"
 WORDS = {
     "empty": "missing",
@@ -34,13 +36,14 @@ WORDS = {
 }
 
 
-def test_damaged_states_change_nothing(tmp_path: Path) -> None:
-    for report in run_ranks(Path(__file__).with_name("damaged_rank.py"), 2, tmp_path):
+def test_damaged_states_change_nothing(tmp_path: Path, thc_ps: ParameterServer) -> None:
+    program, settings = Path(__file__).with_name("damaged_rank.py"), {"server": thc_ps.address}
+    for report in run_ranks(program, 2, tmp_path, settings=settings):
         assert len(report) == 5
         for front_end, results in report.items():
             assert results.pop("version 1"), front_end
-            assert (results.pop("residuals") > 0) == (front_end == "ddp baseline"), front_end
-            assert ("a bit" in results) == (front_end == "ddp baseline") != ("earlier version" in results), front_end
+            assert (results.pop("residuals") > 0) == (front_end == "ddp server"), front_end
+            assert ("a bit" in results) == (front_end == "ddp server") != ("earlier version" in results), front_end
             for damage, (error, unchanged) in results.items():
                 assert error.startswith("ConfigurationError: "), (front_end, damage, error)
                 assert WORDS.get(damage, "") in error, (front_end, damage, error)

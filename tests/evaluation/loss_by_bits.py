@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from evaluation.averagers import BF16, FP32, Scheme
 from evaluation.claim import Check, Claim, Plot, Result, Series, Table
+from evaluation.codecs import TernGrad
 from evaluation.loss_curves import Curve, mean_steps, train_all
 from evaluation.nearest import Nearest
 from evaluation.power_sgd import PowerSgd
 from evaluation.trainings import spread
 
-from byteps_thc.baselines import TernGrad
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.rank_settings import DEFAULT_BITS
 

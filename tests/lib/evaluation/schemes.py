@@ -14,10 +14,10 @@ from gradient_study.alternatives import IF_ALIKE, PAIRS, TwoHops, alternatives
 from gradient_study.quantizers import F64, Integers, Smoothed
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
 from byteps_thc.settings import Settings
 from byteps_thc.tables import CODE_BITS
 from evaluation.averagers import BF16, Scheme, make
+from evaluation.codecs import Dgc, Qsgd, SignSgd, TernGrad, TopK
 from evaluation.nearest import Nearest
 
 #: float64[workers, coordinates] -> the average, and bits of a coordinate, up and down.
@@ -107,7 +107,7 @@ def eden_ways(tensors: Sequence[slice]) -> Iterator[Way]:
 
 
 def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
-    """What byteps_thc.baselines has, through a server that decodes all, averages and encodes anew."""
+    """The codecs of evaluation.codecs, through a server that decodes all, averages and encodes anew."""
     yield Way("bf16", "bf16", packaged(BF16, tensors))
     yield Way("TopK 10 %", "TopK", packaged(TopK(ratio=0.1), tensors))
     yield Way("DGC 10 %", "DGC", packaged(Dgc(ratio=0.1), tensors))

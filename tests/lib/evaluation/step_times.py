@@ -16,9 +16,9 @@ from pathlib import Path
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside
 
-from byteps_thc.baselines import TernGrad, TopK
 from byteps_thc.tools.launch import ParameterServer
 from evaluation.averagers import BF16, FP32, Scheme
+from evaluation.codecs import TernGrad, TopK
 from evaluation.nearest import Nearest
 from evaluation.power_sgd import PowerSgd
 

@@ -16,9 +16,9 @@ from gradient_study.averaging import Scheme, Table
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.tables import LookupTable
 from evaluation.averagers import make
+from evaluation.codecs.dense import DenseConfig
 from evaluation.nearest import Nearest
 from evaluation.trainings import MODELS, Average, train
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Dgc, TernGrad, TopK
-from byteps_thc.baselines.codec import VectorSpec
-from byteps_thc.baselines.config import CodecConfig
+from evaluation.codecs import Dgc, TernGrad, TopK
+from evaluation.codecs.codec import VectorSpec
+from evaluation.codecs.config import CodecConfig
 
 COORDINATES = 1 << 20
 WORKERS = 4

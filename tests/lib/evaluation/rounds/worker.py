@@ -14,10 +14,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import Compressor
-from byteps_thc.baselines.codec import EncodeContext
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Compensated, NoMemory
 from byteps_thc.transport.session import Session
+from evaluation.codecs.codec import EncodeContext
+from evaluation.codecs.config import CodecConfig
+from evaluation.codecs.memory import Compensated, NoMemory
 from evaluation.rounds.decoding_server import TIMEOUT_S
 from evaluation.rounds.schemes import COORDINATES, THC_CONFIG, WORKERS, Scheme
 
@@ -106,7 +106,7 @@ class CodecRounds(Rounds):
 
     def encode(self, i: int, round_number: int) -> Tensor:
         """One piece."""
-        state = self._memory.compensate(self._pieces[i], self._specs[i], compressed=True)
+        state = self._memory.compensate(self._pieces[i], self._specs[i])
         context = EncodeContext(worker=self._worker, round=round_number, step=0)
         payload = self._codec.encode(state.vector, self._specs[i], context)
         self._sent.append((i, state, payload))
