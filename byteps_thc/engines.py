@@ -1,4 +1,4 @@
-"""Which engine a configuration means: THC's (pipeline/factory.py), or a baseline's."""
+"""Which engine arguments of a front end mean; pipeline/factory.py makes it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from byteps_thc.baselines import BaselineConfig, baseline_engine
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.config import LOCAL_SETTINGS, ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import collective_engine, network_engine, row_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.factory import collective_engine, network_engine
 from byteps_thc.pipeline.hierarchy.factory import LevelCommunicators, hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import require_log_interval
@@ -27,24 +23,21 @@ from byteps_thc.transport.nodes import Nodes, Slowest, WayTimes, find_nodes
 from byteps_thc.transport.servers import NetworkConfig
 
 
-def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | BaselineConfig:
-    """Return what compresses: `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of
-    $THC_CONFIG.
+def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
+    """Return `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of $THC_CONFIG.
 
-    config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
+    config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
     for name in settings:
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig.from_environment(**settings)
-    if not isinstance(config, ThcConfig | DenseConfig | CodecConfig):
-        right = "ThcConfig(...) or one of byteps_thc.baselines, such as TopK(...)"
-        raise ConfigurationError(f"config is {describe(config)}: give {right}")
+    _require("config", config, ThcConfig, "ThcConfig(...)")
     if settings:
-        name = type(config).__name__
-        raise ConfigurationError(f"{', '.join(settings)}: write settings into the {name}(...) that is given")
-    ThcConfig.check_environment(config if isinstance(config, ThcConfig) else None, f"a {type(config).__name__}")
+        raise ConfigurationError(f"{', '.join(settings)}: write settings into the ThcConfig(...) that is given")
+    config = cast(ThcConfig, config)
+    ThcConfig.check_environment(config)
     return config
 
 
@@ -67,31 +60,27 @@ def _require(name: str, value: object, kind: type, example: str) -> None:
 
 def make_engine(
     process_group: dist.ProcessGroup,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
     communicators: Communicators | None = None,
 ) -> Engine:
-    """Return a new engine: THC among the ranks or with servers (`network`), or the baseline that `config` is of.
+    """Return a new engine: among the ranks, or with servers (`network`).
 
     gradients_on: where gradients will be, if that is known; without servers, the same kind of device on all ranks.
     communicators: new ones of the group, which end with the engine; None: its own.
     All ranks of the group must call this, in the same order and with the same settings. ConfigurationError when the
     settings contradict each other or those of other ranks.
     """
-    if isinstance(config, ThcConfig):
-        if network is not None:
-            return network_engine(process_group, config, network, policy, gradients_on, communicators)
-        return collective_engine(process_group, config, policy, gradients_on, communicators)
-    _require_no_network(config, network)
-    _require_for_baseline(config, policy)
-    return baseline_engine(process_group, config, policy, communicators=communicators)
+    if network is not None:
+        return network_engine(process_group, config, network, policy, gradients_on, communicators)
+    return collective_engine(process_group, config, policy, gradients_on, communicators)
 
 
 def make_hierarchical_engine(
     groups: MeshGroups,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
@@ -103,7 +92,7 @@ def make_hierarchical_engine(
     communicators: new ones of the two levels, which end with the engine; None: its own.
     """
     settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
-    settings |= {"scheme": type(config).__name__, "network": network is not None}
+    settings |= {"scheme": "ThcConfig", "network": network is not None}
     settings |= config.model_dump(exclude={*LOCAL_SETTINGS})
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
@@ -122,15 +111,15 @@ def make_hierarchical_engine(
 def find_levels(
     process_group: dist.ProcessGroup,
     nodes: Nodes,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None,
 ) -> MeshGroups | None:
     """Return the two levels that ranks average in, by nodes that are found; None: in one. Collective; see find_nodes.
 
-    Servers, switches and baselines average in one level, unless a mesh is given.
+    Servers and switches average in one level, unless a mesh is given.
     """
-    two_levels = config if isinstance(config, ThcConfig) and network is None else None
+    two_levels = config if network is None else None
 
     def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
         return time_both_ways(process_group, levels, config, policy, slowest)
@@ -141,7 +130,7 @@ def find_levels(
 def time_both_ways(
     process_group: dist.ProcessGroup,
     levels: MeshGroups,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     slowest: Slowest,
 ) -> WayTimes:
@@ -163,36 +152,3 @@ def time_both_ways(
 def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
     """Return the servers of this rank's shard: those that have the same one are a job of their own."""
     return None if network is None else replace(network, job=network.job + shards.rank())
-
-
-def _require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:
-    """ConfigurationError for a baseline with servers."""
-    if network is not None:
-        raise ConfigurationError(
-            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: leave "
-            "`network` out, or use a ThcConfig"
-        )
-
-
-def _require_for_baseline(config: BaselineConfig, policy: CompressionPolicy) -> None:
-    """ConfigurationError for a policy that baselines have not."""
-    route = f"baselines ({type(config).__name__})"
-    policy.require_host_kernels(route)
-    if policy.exclude and isinstance(config, DenseConfig) and config.dtype is not None:
-        raise ConfigurationError(
-            f"CompressionPolicy(exclude): {type(config).__name__} sends all gradients in {config.dtype}, as torch's "
-            "hooks do: omit exclude, or use another baseline or a ThcConfig"
-        )
-
-
-def make_row_engine(
-    process_group: dist.ProcessGroup,
-    config: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy,
-    gradients_on: torch.device,
-) -> FlatEngine:
-    """As make_engine, for a reduce-scatter among the ranks."""
-    if isinstance(config, ThcConfig):
-        return row_engine(process_group, config, policy, gradients_on)
-    _require_for_baseline(config, policy)
-    return baseline_engine(process_group, config, policy, sharded=True)

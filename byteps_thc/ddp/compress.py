@@ -8,7 +8,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.state import ThcState, thc_hook
 from byteps_thc.errors import ConfigurationError
@@ -22,7 +21,7 @@ from byteps_thc.transport.servers import NetworkConfig
 
 def compress(
     ddp: nn.Module,
-    config: ThcConfig | BaselineConfig | None = None,
+    config: ThcConfig | None = None,
     *,
     mesh: DeviceMesh | None = None,
     dim: str | None = None,
@@ -38,8 +37,8 @@ def compress(
         ddp = DistributedDataParallel(model)
         state = compress(ddp, bits=4)
 
-    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
-    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. nodes: "levels": where several hosts
+    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a
+    ThcConfig; or settings of ThcConfig as keywords, as here. nodes: "levels": where several hosts
     have equal numbers of ranks, more than one each, averages are exact within a host and compressed between them;
     "flat": compressed over all ranks; "auto": over gloo the faster of these, measured here, over NCCL "levels". mesh:
     2-D, of the same ranks, instead: averages are exact within the nodes, and compressed over its dimension `dim`,

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import ddp_of
 from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engine
@@ -42,7 +41,7 @@ class Plan:
     where: dist.ProcessGroup | DeviceMesh | None
     dim: str | None
     nodes: Nodes
-    scheme: ThcConfig | BaselineConfig
+    config: ThcConfig
     policy: CompressionPolicy
     network: NetworkConfig | None
     model: nn.Module | None
@@ -62,10 +61,10 @@ class Plan:
         mesh, group = self._mesh(), None
         if mesh is None:
             group = choose_process_group(self.where, "ThcState")
-            mesh = find_levels(group, self.nodes, self.scheme, self.policy, self.network)
+            mesh = find_levels(group, self.nodes, self.config, self.policy, self.network)
         first = None if self.model is None else next(self.model.parameters(), None)
         device = gradients_on if first is None else first.device
-        arguments = self.scheme, self.policy, self.network, device
+        arguments = self.config, self.policy, self.network, device
         replicas: Replicas
         if mesh is not None:
             engine = make_hierarchical_engine(mesh, *arguments)

@@ -14,13 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
-from byteps_thc.engines import choose_policy, choose_scheme
+from byteps_thc.engines import choose_config, choose_policy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
@@ -40,15 +39,15 @@ from byteps_thc.transport.servers import NetworkConfig
 
 
 class ThcState(Averager):
-    """State of thc_hook for one DDP model: engine, schedule, and with servers or baselines residuals.
+    """State of thc_hook for one DDP model: engine, schedule, and with servers residuals.
 
     process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
     slow dimension, between the nodes. nodes: without a mesh, "levels": ranks that share a host are a node where nodes
     have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
     compressed; "auto": over gloo the faster of these, measured here, over NCCL "levels". With a mesh, or nodes that
     were found, averages are exact within a node, where each rank gets a shard of every parameter, and compressed
-    between the nodes; residuals, figures and checkpoints are those of the shard. A baseline, or `network`, takes nodes
-    of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give settings of ThcConfig as keywords.
+    between the nodes; residuals, figures and checkpoints are those of the shard. `network` takes nodes
+    of a mesh only. config: a ThcConfig; or settings of ThcConfig as keywords.
     policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that
     sum; None: the ranks do. With a mesh, shard s of a node has the job network.job + s. model: names the residuals in
     checkpoints after the model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered
@@ -68,7 +67,7 @@ class ThcState(Averager):
     def __init__(
         self,
         process_group: dist.ProcessGroup | DeviceMesh | None = None,
-        config: ThcConfig | BaselineConfig | None = None,
+        config: ThcConfig | None = None,
         *,
         dim: str | None = None,
         nodes: Nodes = "auto",
@@ -84,14 +83,14 @@ class ThcState(Averager):
             group = choose_process_group(process_group, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-            scheme = choose_scheme(config, settings)
+            config = choose_config(config, settings)
             require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
             if not isinstance(process_group, DeviceMesh):
                 require_mesh(None, dim)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
         self._plan = Plan(
-            process_group, dim, nodes, scheme, self._buckets.policy, network, model, grad_scaler, log_every
+            process_group, dim, nodes, config, self._buckets.policy, network, model, grad_scaler, log_every
         )
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
@@ -104,12 +103,12 @@ class ThcState(Averager):
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
-        scheme = self._plan.scheme
-        given = ", ".join(f"{name}={getattr(scheme, name)!r}" for name in sorted(scheme.model_fields_set))
+        config = self._plan.config
+        given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
             levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
-        return f"ThcState({levels}, {type(scheme).__name__}({given}){', closed' if self._closed else ''})"
+        return f"ThcState({levels}, ThcConfig({given}){', closed' if self._closed else ''})"
 
     def __reduce__(self) -> tuple[type[UncompressedState], tuple[()]]:
         """Copy and pickle as a state that does not compress."""

@@ -217,19 +217,14 @@ def network_engine(
 
 
 def make_server_engine(
-    network: NetworkConfig, config: object, policy: CompressionPolicy | None, worker: int, workers: int
+    network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy | None, worker: int, workers: int
 ) -> tuple[Engine, Transport]:
     """Return an engine for one of `workers` workers without a process group, and the transport of its norms and codes.
 
     It compresses on the current GPU where the policy says kernels="device", in host memory otherwise.
-    Servers sum codes alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks
-    for warm-up, stop_step, bypass_elements or exclude. Raises what Session raises.
+    Servers sum codes alone, so everything is compressed: ConfigurationError for a policy that asks for warm-up,
+    stop_step, bypass_elements or exclude. Raises what Session raises.
     """
-    if not isinstance(config, ThcConfig):
-        raise ConfigurationError(
-            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: baselines "
-            "need a process group and no NetworkConfig"
-        )
     if network.failover:
         raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
     policy = policy or CompressionPolicy()

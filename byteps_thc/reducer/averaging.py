@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engine
 from byteps_thc.errors import ConfigurationError
@@ -74,7 +73,7 @@ class Place:
         if dist.group.WORLD is not None and (self.worker is not None or self.workers is not None):
             raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
 
-    def open(self, config: ThcConfig | BaselineConfig, policy: CompressionPolicy) -> Averaging:
+    def open(self, config: ThcConfig, policy: CompressionPolicy) -> Averaging:
         """Return what averages there, once it is checked; collective. Raises what ThcReducer raises."""
         network, group = self._network, self.group
         if self.mesh is not None:
@@ -92,9 +91,7 @@ class Place:
             agreement = RanksAgreement(communicators.for_caller(), engine.workers)
         return Averaging(engine, agreement, RankReplicas(group, policy.deadline_s), None, engine.workers)
 
-    def _of_servers(
-        self, network: NetworkConfig, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
-    ) -> Averaging:
+    def _of_servers(self, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy) -> Averaging:
         if self.worker is None or self.workers is None:
             raise ConfigurationError(
                 "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
@@ -105,7 +102,7 @@ class Place:
 
 
 def _in_levels(
-    levels: MeshGroups, config: ThcConfig | BaselineConfig, policy: CompressionPolicy, network: NetworkConfig | None
+    levels: MeshGroups, config: ThcConfig, policy: CompressionPolicy, network: NetworkConfig | None
 ) -> Averaging:
     communicators = level_communicators(levels, policy, callers=1)
     engine = make_hierarchical_engine(levels, config, policy, network, communicators=communicators)

@@ -18,9 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme
+from byteps_thc.engines import choose_config, choose_policy
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
@@ -50,8 +49,8 @@ class ThcReducer:
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
     bypass_elements is 0; warm-up, stop_step and exclude are refused. mesh, dim, nodes: two levels, exact within a node
     and compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
-    residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
-    byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
+    residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig; or
+    settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
     small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
     gradients of embeddings, added to policy.rows; None: no more than those. grad_scaler: as ThcState's; calls must be
     waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
@@ -67,7 +66,7 @@ class ThcReducer:
     def __init__(
         self,
         where: dist.ProcessGroup | NetworkConfig | None = None,
-        config: ThcConfig | BaselineConfig | None = None,
+        config: ThcConfig | None = None,
         *,
         mesh: DeviceMesh | None = None,
         dim: str | None = None,
@@ -84,8 +83,8 @@ class ThcReducer:
         with refusals_told(place.group):
             place.check()
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
-            scheme = choose_scheme(config, settings)
-        averaging = place.open(scheme, policy)
+            config = choose_config(config, settings)
+        averaging = place.open(config, policy)
         self._engine, self._levels = averaging.engine, averaging.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = averaging.replicas

@@ -57,10 +57,6 @@ class DeviceAgreement(Questions):
         )
         self._copied: torch.cuda.Event | None = None
 
-    @override
-    def use_loss_scale(self, scale: float) -> None:
-        self._fingerprints.use_loss_scale(scale)
-
     def number(self, names: Sequence[str], columns: int, label: str, layout: str) -> int:
         """Return the number of a piece; arguments as those of Fingerprints.of()."""
         known = self._fingerprints.of(names, columns, label, layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,9 +17,8 @@ from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.ranks.codec import RankCodec
-from byteps_thc.pipeline.ranks.device_piece import DeviceRankScheme, DeviceTools
-from byteps_thc.pipeline.ranks.figures import RankFigures
-from byteps_thc.pipeline.ranks.piece import RankScheme, RankTools
+from byteps_thc.pipeline.ranks.device_piece import DeviceTools, prepare_device_pieces
+from byteps_thc.pipeline.ranks.piece import RankTools, prepare_rank_pieces
 from byteps_thc.pipeline.staging import Staging, make_device_staging, make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -51,27 +51,23 @@ def rank_engine(
     exact, to_owners, of_owners = communicators
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     pool = _core.ThreadPool(threads) if threads > 1 else None
-    state = EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder)
-    clock, asked = WorkClock(), questions(exact)
+    clock, asked, fingerprints = WorkClock(), questions(exact), Fingerprints(settings.identity, rank)
     tools = RankTools(
         RankCodec(settings, rank, pool),
         RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU),
-        Fingerprints(settings.identity, rank),
+        fingerprints,
         asked,
         recorder,
         clock,
     )
     return FlatEngine(
-        settings.config,
         policy,
         Place(_CPU, SideStream(_CPU), in_stream=False, staging=lambda gradient: make_staging(gradient, recorder)),
-        state,
-        RankScheme(tools),
-        figures=RankFigures(recorder),
+        EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
+        partial(prepare_rank_pieces, tools),
+        fingerprints=fingerprints,
         exact=exact.sum_,
         questions=asked,
-        # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
-        asks_first=sharded,
         alone=settings.ranks == 1,
         clock=clock,
         leave=leave,
@@ -99,19 +95,19 @@ def device_rank_engine(
     """
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     stream = SideStream(device)
-    agreement = DeviceAgreement(Fingerprints(settings.identity, rank), device, communicator)
+    fingerprints = Fingerprints(settings.identity, rank)
+    agreement = DeviceAgreement(fingerprints, device, communicator)
     messages = RankMessages(communicator, communicator, recorder, settings.ranks, device)
 
     def staging(gradient: Tensor) -> Staging | None:
         return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
 
     return FlatEngine(
-        settings.config,
         policy,
         Place(device, stream, in_stream=True, staging=staging),
-        EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder),
-        DeviceRankScheme(DeviceTools(settings, rank, messages, agreement, recorder)),
-        figures=RankFigures(recorder),
+        EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
+        partial(prepare_device_pieces, DeviceTools(settings, rank, messages, agreement, recorder)),
+        fingerprints=fingerprints,
         exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
         of_layouts=of_layouts,

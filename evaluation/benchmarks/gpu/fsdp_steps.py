@@ -108,7 +108,7 @@ def ms_of_step(place: Place, *, compressed: bool) -> float:
     compression = None
     if compressed:
         engine = rows_engine(place, PRETENDED_RANKS, ThcConfig())
-        with mock.patch.object(compressed_reduce_scatter, "make_row_engine", return_value=engine):
+        with mock.patch.object(compressed_reduce_scatter, "row_engine", return_value=engine):
             compression = compress_reduce_scatter(model)
     inputs = inputs_of(place, size)
     with autocast(place):
