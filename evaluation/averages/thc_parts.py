@@ -120,7 +120,7 @@ def average_of(case: Case, tensors: Sequence[slice], seed: int) -> Average:
     if isinstance(case.how, DenseConfig):
         return make(case.how, WORKERS, tensors).average
     if isinstance(case.how, Scheme):
-        return averaging.Averager(case.how, [slice(0, tensors[-1].stop)], seed=seed).average
+        return averaging.Averager(case.how, tensors[-1].stop, seed=seed).average
     return as_printed.Averager(case.how, seed=seed).average
 
 
