@@ -32,7 +32,7 @@ LONGEST = (
     "docs/test_snippets.py",
     "docs/test_site.py",
     "security/test_trainings.py",
-    "tools/demo/test_demo.py",
+    "lab/demo/test_demo.py",
     "ddp/test_failures.py",
     "p4/thc_switch/test_emitters.py",
     "p4/thc_switch/test_grpc.py",

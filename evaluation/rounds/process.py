@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session
 from rounds import parts
 from rounds.decoding_server import TIMEOUT_S, DecodingServer, tune
 from rounds.schemes import SCHEMES, THC, THC_CONFIG, WORKERS, gradient_of
 from rounds.worker import CodecRounds, DenseRounds, Rounds, ThcRounds
+from thc_lab.testbed.hosts.namespaces import inside
 
 SOCKET = "socket"
 #: Nobody tells a process anything for so long only if whoever does has gone.

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from byteps_thc.tools.demo.data import ALPHABET, UNKNOWN, BatchSampler, Corpus, load_corpus
-from byteps_thc.tools.demo.data import HELD_OUT_STRIDE as TOPIC_STRIDE
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of, window_losses
+from thc_lab.demo.data import ALPHABET, UNKNOWN, BatchSampler, Corpus, load_corpus
+from thc_lab.demo.data import HELD_OUT_STRIDE as TOPIC_STRIDE
+from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
 from trainings.models import CHARACTERS, PIXELS, Batch, Training, character_images
 
 OPTIMIZERS = ("SGD", "AdamW")
