@@ -1,7 +1,7 @@
 """THC's average of n workers in torch, for studies: the algorithm of tests/lib/reference.py, all workers at once.
 
 Codes are not made: the table values that a code stands for are added. Norms per rotation block, and a clamp, rounding
-and sums as in the reference; only the random numbers come from torch. Runs on any device.
+and sums as in the reference; only the random numbers come from torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import torch
@@ -28,31 +27,10 @@ _ROUNDING = 1 << 16
 
 
 @dataclass(frozen=True)
-class Table:
-    """Values 0 = T[0] < ... < T[-1] = g, and the clamp in units of a block's norm (or a group's scale)."""
-
-    values: tuple[int, ...]
-    threshold: float
-
-    @classmethod
-    def of(cls, table: LookupTable) -> Table:
-        return cls(table.values, table.threshold)
-
-    @property
-    def granularity(self) -> int:
-        return self.values[-1]
-
-    @property
-    def p(self) -> float:
-        """Fraction of normal coordinates that is clamped."""
-        return 2 * (1 - NormalDist().cdf(self.threshold))
-
-
-@dataclass(frozen=True)
 class Scheme:
     """How gradients are averaged."""
 
-    table: Table
+    table: LookupTable
     rotation_block: int = 8192
     rounding: Literal["independent", "stratified"] = "independent"
     error_feedback: bool = False
@@ -74,29 +52,24 @@ class Averager:
         self.scheme = scheme
         self.residual: Tensor | None = None
         self._partitions = even_spans(coordinates, PARTITION_COORDINATES, scheme.rotation_block)
-        self._seed = seed
-        self._generator: torch.Generator | None = None
+        self._generator = torch.Generator().manual_seed(seed)
 
     def average(self, gradients: Tensor) -> Tensor:
         """float32[workers, coordinates] -> float32[coordinates]."""
-        if self._generator is None:
-            self._generator = torch.Generator(gradients.device).manual_seed(self._seed)
         x = gradients if self.residual is None else gradients + self.residual
         average, lost = torch.zeros_like(x[0]), torch.zeros_like(x)
         for partition in self._partitions:
             padded = -(-(partition.stop - partition.start) // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
-            signs = self._integers(2, (padded,), x.device).mul_(2).sub_(1).float()
-            bits = self._integers(_ROUNDING, (self._streams(len(x)), padded), x.device)
+            signs = self._integers(2, (padded,)).mul_(2).sub_(1).float()
+            streams = 1 if self.scheme.rounding == "stratified" else len(x)
+            bits = self._integers(_ROUNDING, (streams, padded))
             average[partition], lost[:, partition] = average_partition(x[:, partition], self.scheme, signs, bits)
         if self.scheme.error_feedback:
             self.residual = lost
         return average
 
-    def _streams(self, workers: int) -> int:
-        return 1 if self.scheme.rounding == "stratified" else workers
-
-    def _integers(self, high: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        return torch.randint(high, shape, generator=self._generator, device=device, dtype=torch.int32)
+    def _integers(self, high: int, shape: tuple[int, ...]) -> Tensor:
+        return torch.randint(high, shape, generator=self._generator, dtype=torch.int32)
 
 
 def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,12 +82,11 @@ def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) ->
     signs = signs if scheme.rotation else torch.ones_like(signs)
     x = torch.nn.functional.pad(x, (0, len(signs) - coordinates)) * signs
     if len(bits) == 1:
-        bits = (bits + _phases(workers).to(bits.device)) % _ROUNDING
+        bits = (bits + _phases(workers)) % _ROUNDING
     average, lost = torch.empty_like(x[0]), torch.empty_like(x)
     for start, count, size in _runs(len(signs), scheme.rotation_block):
         span = slice(start, start + count * size)
-        # A few blocks at a time stay in a processor's cache; a GPU takes all at once.
-        chunk = max(1, CACHED_COORDINATES // size) if x.device.type == "cpu" else count
+        chunk = max(1, CACHED_COORDINATES // size)  # blocks that stay in a processor's cache
         blocks = x[:, span].reshape(workers, count, size).split(chunk, dim=1)
         chances = bits[:, span].reshape(len(bits), count, size).split(chunk, dim=1)
         parts = [_average_blocks(part, scheme, own) for part, own in zip(blocks, chances, strict=True)]
@@ -132,7 +104,7 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
     limit = max_norm * table.threshold if scheme.clamp else rotated.abs().amax(dim=(0, 2), keepdim=True)
     safe = limit.clamp_min(1e-30)
     u = (rotated.clamp(-limit, limit) / safe + 1) * (0.5 * table.granularity)
-    values, cells = _on_device(table, x.device)
+    values, cells = _looked_up(table)
     cell = cells[u.long().clamp(0, table.granularity)]
     low = values[cell]
     gap = (values[1:] - values[:-1])[cell]
@@ -152,11 +124,11 @@ def _runs(padded: int, rotation_block: int) -> Iterator[tuple[int, int, int]]:
 
 
 @functools.cache
-def _on_device(table: Table, device: torch.device) -> tuple[Tensor, Tensor]:
+def _looked_up(table: LookupTable) -> tuple[Tensor, Tensor]:
     """T as float32, and the largest i with T[i] <= cell < g for every cell 0 .. g of the grid."""
     values = torch.tensor(table.values, dtype=torch.float32)
     cells = torch.searchsorted(values[:-1], torch.arange(table.granularity + 1.0), right=True) - 1
-    return values.to(device), cells.to(device)
+    return values, cells
 
 
 @functools.cache
@@ -173,12 +145,12 @@ def hadamard(x: Tensor) -> Tensor:
     size = x.shape[-1]
     left = 1 << ((size.bit_length() - 1) // 2)
     matrix = x.reshape(-1, left, size // left)
-    return (_hadamard_matrix(left, x.device) @ matrix @ _hadamard_matrix(size // left, x.device)).view(x.shape)
+    return (_hadamard_matrix(left) @ matrix @ _hadamard_matrix(size // left)).view(x.shape)
 
 
 @functools.cache
-def _hadamard_matrix(size: int, device: torch.device) -> Tensor:
-    matrix = torch.ones(1, 1, device=device)
+def _hadamard_matrix(size: int) -> Tensor:
+    matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return matrix

@@ -16,7 +16,7 @@ from averages import as_printed, averaging
 from averages.alternatives import gradients
 from averages.as_printed import AsPrinted
 from averages.averagers import make
-from averages.averaging import Scheme, Table
+from averages.averaging import Scheme
 from averages.nearest import Nearest
 from byteps_thc import ThcConfig
 from byteps_thc.baselines.dense import DenseConfig
@@ -101,7 +101,7 @@ def in_study(config: ThcConfig, *, rotation: bool = True, clamp: bool = True) ->
     """Return what a server's workers do, with parts that the package cannot switch off."""
     feedback = config.keeps_residuals
     return Scheme(
-        Table.of(config.resolve(WORKERS).table),
+        config.resolve(WORKERS).table,
         config.rotation_block,
         config.rounding,
         feedback,
