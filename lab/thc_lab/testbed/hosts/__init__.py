@@ -1,1 +1,1 @@
-"""Hosts of a testbed: how commands get to them, and what is asked of the keeper there."""
+"""Hosts of a testbed: sessions with the agent on each, and namespaces of this machine in their place."""

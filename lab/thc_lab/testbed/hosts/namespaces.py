@@ -1,6 +1,6 @@
 """Network namespaces of this machine as hosts, with cables (veth pairs) between them. They stay until removed.
 
-A cable's ends are in the namespaces that they name as hosts; wired() puts those of a testbed there.
+A cable's ends are in the namespaces that they name as hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -29,17 +28,6 @@ _SIOCETHTOOL = 0x8946
 # Commands of linux/ethtool.h that set one feature, in an order in which none depends on a later one: TSO, GSO, GRO,
 # checksums of what comes, checksums of what goes.
 _SET_COMMANDS = (0x1F, 0x24, 0x2C, 0x15, 0x17)
-
-
-def namespace_of(testbed: str, host: str) -> str:
-    """Name of the namespace that is a host of a testbed."""
-    return f"thc-{testbed}-{host}"
-
-
-def wired(testbed: str, cable: Cable) -> Cable:
-    """A testbed's cable between the namespaces that are its hosts."""
-    a, b = (replace(end, host=namespace_of(testbed, end.host)) for end in (cable.a, cable.b))
-    return replace(cable, a=a, b=b)
 
 
 def why_not() -> str | None:
@@ -86,6 +74,14 @@ def connect(cable: Cable) -> None:
         if not cable.offloads:
             with inside(end.host):
                 disable_offloads(end.interface)
+
+
+def bridge(namespace: str, interfaces: Sequence[str]) -> None:
+    """Connect interfaces of a namespace by a bridge. ConfigurationError as of add()."""
+    _ip(namespace, "link", "add", "name", "bridge0", "type", "bridge")
+    _ip(namespace, "link", "set", "dev", "bridge0", "addrgenmode", "none", "up")
+    for interface in interfaces:
+        _ip(namespace, "link", "set", "dev", interface, "master", "bridge0")
 
 
 def has(end: CableEnd) -> bool:
