@@ -28,7 +28,7 @@ class ThcCommands(LazyCommands):
         "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
-        "tables": "byteps_thc.tables.cli:app",
+        "tables": "byteps_thc.tools.tables.cli:app",
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }

@@ -16,11 +16,12 @@ from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.rank_settings import DEFAULT_BITS, RankSettings
 from byteps_thc.rounding import RoundingMode
-from byteps_thc.tables import chart, store
+from byteps_thc.tables import store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.points_report import print_points
 from byteps_thc.tables.selection import expected_error
 from byteps_thc.tools.consoles import table_console
+from byteps_thc.tools.tables import chart
+from byteps_thc.tools.tables.points_report import print_points
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import require_packet_workers
 
