@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from thc_lab.namespaces import Cable, CableEnd
 from thc_lab.testbed import run as running
 from thc_lab.testbed.cli import run_to_end
-from thc_lab.testbed.process import Cable, CableEnd, Plan, PlannedFile, PlannedHost, PlannedProcess, Role
+from thc_lab.testbed.process import Plan, PlannedFile, PlannedHost, PlannedProcess, Role
 
 #: Of everything that is waited for: the machine may be busy.
 DEADLINE_S = 120.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from thc_lab.namespaces import Cable, CableEnd
 from thc_lab.testbed.description import (
     PREFIX_LENGTH,
     Testbed,
@@ -12,7 +13,7 @@ from thc_lab.testbed.description import (
     mac_of,
     management_interface_of,
 )
-from thc_lab.testbed.process import Cable, CableEnd, PlannedHost
+from thc_lab.testbed.process import PlannedHost
 from thc_lab.testbed.sections import Dpdk, SwitchAggregator, Udp
 from thc_lab.testbed.switch import AGENT_INTERFACE, CPU_INTERFACE, port_interface
 

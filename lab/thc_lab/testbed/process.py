@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from thc_lab.namespaces import Cable
+
 #: scheduler, server: BytePS's. aggregator: thc-ps. switch: a P4 program in software, with its agent. agent: of a switch
 #: that runs elsewhere. worker: one bpslaunch or torchrun.
 Role = Literal["scheduler", "server", "aggregator", "switch", "agent", "worker"]
@@ -28,28 +30,6 @@ class PlannedHost:
     management_ip: str | None = None
     #: the Python there that has byteps_thc: a path, or a command on PATH
     python: str = "python3"
-
-
-@dataclass(frozen=True)
-class CableEnd:
-    """One end of a veth pair."""
-
-    host: str
-    interface: str
-    mac: str
-    #: with prefix length, such as 10.0.0.1/24; empty: none, because DPDK or a switch answers for it
-    address: str = ""
-
-
-@dataclass(frozen=True)
-class Cable:
-    """A veth pair between two namespaces, both ends up. Only in namespaces."""
-
-    a: CableEnd
-    b: CableEnd
-    #: leave checksums and segmentation to the interfaces; False where DPDK or a switch in software gets the frames
-    offloads: bool = False
-    mtu_bytes: int = 1500
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from byteps_thc.errors import ConfigurationError, TransportError
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.host import Events, Host
-from thc_lab.testbed.hosts.namespaces import bridge, connect
+from thc_lab.namespaces import Namespaces, bridge, connect
+from thc_lab.testbed.host import Events, Host
 from thc_lab.testbed.process import Plan, PlannedProcess
 from thc_switch.targets import INSTALL_MODEL
 

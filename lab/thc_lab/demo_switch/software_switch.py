@@ -11,8 +11,8 @@ from typing import Literal
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.launch import ENDS_WITH_PARENT, Child
+from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed.description import Testbed, assign_workers
-from thc_lab.testbed.hosts.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed.sections import SwitchAggregator
 from thc_lab.testbed.switch import deployment_of, text_of, words_of_run
 from thc_switch.description import Deployment

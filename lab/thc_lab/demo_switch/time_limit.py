@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from thc_lab.demo.launcher import started_network, train
-from thc_lab.demo.pace import Pace, measure
 from thc_lab.demo.settings import DemoSettings, Progress, RunResult
-from thc_lab.demo.software_switch import SwitchChoice
-from thc_lab.demo.switch_network import start_switches
+from thc_lab.demo_switch.pace import Pace, measure
+from thc_lab.demo_switch.software_switch import SwitchChoice
+from thc_lab.demo_switch.switch_network import start_switches
 
 #: Fewer show nothing: so many are trained however long they take.
 FEWEST_STEPS = 10

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from byteps_thc.config import ThcConfig
-from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.demo_switch.software_switch import SwitchChoice
+from thc_lab.namespaces import connect
 from thc_lab.testbed.description import Testbed, assign_workers
-from thc_lab.testbed.hosts.namespaces import connect
 from thc_lab.testbed.plan_environment import servers_of
 from thc_lab.testbed.plan_network import cables_of
 from thc_lab.testbed.sections import HostDescription, JobSettings, Nic, SwitchAggregator, Training, Udp

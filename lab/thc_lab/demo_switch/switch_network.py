@@ -12,12 +12,11 @@ from typing_extensions import override
 from byteps_thc.tools.launch import ENDS_WITH_PARENT, ParameterServer
 from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 from thc_lab.demo.checked_session import CheckedSession
-from thc_lab.demo.namespaces import Namespaces
 from thc_lab.demo.network import RUN, Network
 from thc_lab.demo.settings import DemoSettings, Scheme
-from thc_lab.demo.site import Site
-from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.demo_switch.site import Site
+from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.namespaces import Namespaces, inside
 
 #: A software switch takes milliseconds for a packet.
 TIMEOUTS = Timeouts(connect_s=60, operation_s=120)

@@ -9,28 +9,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET
 from thc_lab.demo.cli import Show, train_and_report
-from thc_lab.demo.settings import DemoSettings
 from thc_lab.demo.signals import ended_in_order
-from thc_lab.demo.software_switch import SwitchChoice, choose_switches
-from thc_lab.demo.switch_network import start_switches
-from thc_lab.demo.time_limit import train_within
-
-#: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
-#: them, where that of `thc demo` has a million, and trains for fewer steps.
-DEFAULTS = DemoSettings(
-    steps=60,
-    batch_size=16,
-    context=32,
-    layers=2,
-    width=64,
-    learning_rate=6e-3,
-    codes_per_packet=SWITCH_CODES_PER_PACKET,
-    validate_every=10,
-    # Packets are padded to 1024 codes and 256 norms, which shows where a partition is as small as here.
-    saving_tolerance=0.1,
-)
+from thc_lab.demo_switch.software_switch import SwitchChoice, choose_switches
+from thc_lab.demo_switch.switch_network import start_switches
+from thc_lab.demo_switch.time_limit import train_within
 
 TIME_LIMIT_S = 180.0
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from byteps_thc.errors import TransportError
+from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed import agent
-from thc_lab.testbed.hosts.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed.process import PlannedFile, PlannedHost, PlannedProcess
 
 _PROGRAM = Path(agent.__file__).read_text(encoding="utf-8")
