@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from thc_lab.demo.cli import Show, train_and_report
+from thc_lab.demo.settings import SWITCH_DEFAULTS as DEFAULTS
 from thc_lab.demo.signals import ended_in_order
 from thc_lab.demo_switch.software_switch import SwitchChoice, choose_switches
 from thc_lab.demo_switch.switch_network import start_switches
