@@ -132,7 +132,11 @@ class Host:
     async def _receive(self) -> None:
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            event = json.loads(line)
+            try:
+                event = json.loads(line)
+            except ValueError:  # of the login's shell
+                self._errors.append(line.decode(errors="replace").strip())
+                continue
             if "id" not in event:
                 self._events.put_nowait((event["name"], event["line"] if "line" in event else event["status"]))
             elif not (answer := self._answers[event["id"]]).done():
