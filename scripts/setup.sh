@@ -33,8 +33,8 @@ case $purpose in
     packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 git shellcheck clang-14 libclang-rt-14-dev)
     packages+=("${byteps_packages[@]}")
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
-    # For tests of `thc testbed`; not on people's machines, where it would start to serve.
-    [[ ${CI:-} != true ]] || packages+=(openssh-server)
+    # For tests of `thc testbed` and of the example for Slurm; not on people's machines, where they would start to serve.
+    [[ ${CI:-} != true ]] || packages+=(openssh-server slurm-wlm munge)
     extras+=,test,docs,lint
     test_module=ON
     ;;
