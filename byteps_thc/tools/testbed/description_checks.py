@@ -163,8 +163,6 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
         raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
     if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
         raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
-    if dpdk.isolate and dpdk.driver != "bifurcated":
-        raise ValueError('transport.isolate: it leaves the rest of a "bifurcated" card to the kernel; leave it out')
     if dpdk.driver != "af_packet" and dpdk.hugepages == "none":
         raise ValueError(f'transport.hugepages: {dpdk.driver} needs huge pages: "2M" or "1G"')
     for number, host in enumerate(testbed.hosts):
@@ -181,8 +179,6 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
 def _check_device(testbed: Testbed, dpdk: Dpdk, where: str, nic: Nic) -> None:
     if dpdk.driver != "af_packet" and nic.pci_address is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give pci_address, the device that {dpdk.driver} takes")
-    if dpdk.isolate and nic.mac is None:
-        raise ValueError(f"{where}: NIC {nic.ip}: give mac: with transport.isolate nobody can ask for it by ARP")
     if dpdk.driver == "af_packet" and testbed.reach == "ssh" and nic.interface is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give interface, which af_packet opens")
 

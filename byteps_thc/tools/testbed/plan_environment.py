@@ -13,7 +13,6 @@ from byteps_thc.tools.testbed.description import (
     aggregator_nic,
     config_of,
     interface_of,
-    mac_of,
     management_interface_of,
     racks_of,
 )
@@ -123,9 +122,6 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     if isinstance(transport, Dpdk):
         arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
-        if transport.isolate:
-            neighbours = ",".join(neighbours_of(testbed, worker.nic))
-            variables |= {"THC_DPDK_ISOLATE": "1", "THC_DPDK_NEIGHBOURS": neighbours}
     first = worker.number == 0
     threads = transport.polling_threads
     optional = {
@@ -153,14 +149,6 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def neighbours_of(testbed: Testbed, nic: Nic) -> list[str]:
-    """IP=MAC of all others in the data network, for who gets no answer by ARP."""
-    macs = {other.ip: mac_of(other) for host in testbed.hosts for other in host.nics if other is not nic}
-    if isinstance(testbed.aggregator, SwitchAggregator):
-        macs[testbed.aggregator.switch.ip] = testbed.aggregator.switch.mac
-    return [f"{ip}={mac}" for ip, mac in macs.items()]
 
 
 def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:

@@ -13,7 +13,6 @@ from byteps_thc.tools.testbed.plan_environment import (
     byteps_environment,
     byteps_worker_environment,
     eal_arguments,
-    neighbours_of,
     path_environment,
     torch_environment,
 )
@@ -102,9 +101,6 @@ class Processes:
         if isinstance(transport, Dpdk):
             arguments = eal_arguments(self._testbed, transport, host, nic, name)
             argv += ["--dpdk", "--eal-args", shlex.join(arguments), "--dpdk-prefix", str(PREFIX_LENGTH)]
-            if transport.isolate:
-                neighbours = neighbours_of(self._testbed, nic)
-                argv += ["--dpdk-isolate", *(word for each in neighbours for word in ("--dpdk-neighbour", each))]
         ports = range(aggregator.port, aggregator.port + threads)
         return PlannedProcess(
             name=name,

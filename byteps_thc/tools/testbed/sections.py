@@ -189,9 +189,6 @@ class Dpdk(Section):
     """memory of each process that uses DPDK"""
     queues: int = Field(default=1, ge=1, le=64)
     """of a worker's NIC, each with a polling thread and a UDP port"""
-    isolate: bool = False
-    """bifurcated: DPDK gets the job's packets and nothing else, by flow rules of the card; it gets no ARP either, so
-    every NIC needs its mac"""
     eal_args: tuple[EalArgument, ...] = ()
     """further arguments of EAL, for all"""
     timeouts: TimeoutSettings = TimeoutSettings()

@@ -67,7 +67,6 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
             "memory_mib = 128\nqueues = 2",
             r"transport: a switch is at one UDP port.*leave queues out",
         ),
-        ("memory_mib = 128", "memory_mib = 128\nisolate = true", r"transport.isolate: .*leave it out"),
         ("[training]", "[trainings]", r"trainings: there is no such key, did you mean training\?"),
     ],
     "udp_thc_ps": [
@@ -163,7 +162,6 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "colocated": [
         ('kind = "colocated"', 'kind = "colocated"\nhosts = ["gpu0"]', r'"colocated" is all hosts with workers'),
-        ('mac = "02:00:00:00:00:03", ', "", r"hosts.1 \(gpu1\): NIC 10.0.0.2: give mac: with transport.isolate"),
         ("queues = 2", "queues = 65", r"transport.queues: .*less than or equal to 64"),
         ('kind = "colocated"', 'kind = "colocated"\nthreads = 1', r"aggregator.threads: .*give it 2 or more"),
         (

@@ -205,21 +205,6 @@ def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
     assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
 
 
-def test_whoever_gets_no_arp_is_told_of_the_others() -> None:
-    testbed = description("colocated")
-    planned = plan(testbed)
-    macs = {f"{nic.ip}={nic.mac}" for host in testbed.hosts for nic in host.nics}
-    for worker in of_role(planned, "worker"):
-        own = worker.environment["THC_LOCAL"].split(":")[0]
-        told = worker.environment["THC_DPDK_NEIGHBOURS"].split(",")
-        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{own}="))
-        assert worker.environment["THC_DPDK_ISOLATE"] == "1"
-    for thc_ps in of_role(planned, "aggregator"):
-        told = [word for word in thc_ps.argv if word in macs]
-        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{option(thc_ps, '--listen')}="))
-        assert "--dpdk-isolate" in thc_ps.argv
-
-
 def test_what_is_changed_on_hosts_is_undone() -> None:
     for name in ("dpdk_switch", "torchrun", "colocated"):
         steps = [step for setup in plan(description(name)).setups for step in setup.steps]
