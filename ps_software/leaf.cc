@@ -1,9 +1,7 @@
-// The part of Shard that makes it a leaf: the server of a rack, whose sums the root adds (docs/protocol.md, "Racks").
-#include <cstring>
-#include <optional>
+#include "leaf.h"
 
-#include "replies.h"
-#include "shard.h"
+#include <algorithm>
+#include <cstring>
 
 namespace thc::ps {
 namespace {
@@ -48,72 +46,98 @@ bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexce
 
 }  // namespace
 
-bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  RootLink* link = upstream_->find(hello.job_id);
+RootLink* Leaf::open_link(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  RootLink* link = upstream_.create(hello, packet.from);
   if (link == nullptr) {
-    link = upstream_->create(hello, packet.from);
-    if (link == nullptr) {
-      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
-      send_error(packet, {ErrorReason::kTooManyJobs});
-      return false;
-    }
+    jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
+    outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
+  }
+  return link;
+}
+
+std::optional<std::uint32_t> Leaf::admit(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  RootLink* link = upstream_.find(hello.job_id);
+  if (link == nullptr) {
+    link = open_link(packet, hello, now);
   } else if (link->run() != hello.run && !link->may_give_way(now)) {
-    send_error(packet, {ErrorReason::kOtherTraining});
-    return false;
+    outbox_.send_error(packet, {ErrorReason::kOtherTraining});
+    return std::nullopt;
   } else if (const auto field = difference(hello.config, link->config())) {
     if (packet.job != nullptr || !comes_with_smaller_packets(hello, *link)) {
-      send_error(packet, {.reason = ErrorReason::kConfigMismatch,
-                          .field = *field,
-                          .job_value = value_of(*field, link->config()).value_or(0)});
-      return false;
+      outbox_.send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                                  .field = *field,
+                                  .job_value = value_of(*field, link->config()).value_or(0)});
+      return std::nullopt;
     }
-    upstream_->forget(*link);
-    link = upstream_->create(hello, packet.from);
-    if (link == nullptr) {
-      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
-      send_error(packet, {ErrorReason::kTooManyJobs});
-      return false;
-    }
+    upstream_.forget(*link);
+    link = open_link(packet, hello, now);
   }
-  if (link->run() != hello.run) upstream_->renew(*link, hello.run);
+  if (link == nullptr) return std::nullopt;
+  if (link->run() != hello.run) upstream_.renew(*link, hello.run);
   link->want(now);
-  if (link->joined()) return true;
-  upstream_->ask(*link, now);
+  if (link->joined()) return link->slots();
+  upstream_.ask(*link, now);
   if (const auto refusal = link->why_waiting(now)) {
-    send_error(packet, *refusal);
+    outbox_.send_error(packet, *refusal);
   } else {
     packet.counters.count(Drop::kLater);
   }
-  return false;
+  return std::nullopt;
 }
 
-void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
-  if (!upstream_->is_root(packet.from)) return packet.counters.count(Drop::kSender);
-  RootLink* link = upstream_->find(packet.header.job_id);
+void Leaf::limit(Message<wire::WelcomePayload>& welcome, const Job& job, io::Endpoint to) const noexcept {
+  // A leaf does not hear whose packet was the last of all racks.
+  welcome.header.flags = static_cast<std::uint8_t>(welcome.header.flags & ~unsigned{wire::kFlagLast});
+  // A packet of codes is as many sums in front of the root.
+  const std::size_t above = upstream_.find(job.id())->window_bytes();
+  const std::size_t share =
+      std::max(above * job.config().table.bits() / LeafConfig::kSumBits, outbox_.io.max_datagram_bytes(to));
+  if (share < welcome.payload.window_bytes) welcome.payload.window_bytes = static_cast<std::uint32_t>(share);
+}
+
+bool Leaf::takes(const Packet& packet) const noexcept {
+  switch (packet.type()) {
+    case MessageType::kCodes:
+    case MessageType::kNorm:
+    case MessageType::kGoodbye:
+    case MessageType::kAlive:
+      return false;  // the root is no worker, as those find
+    case MessageType::kHello:
+      return upstream_.is_root(packet.from);
+    default:
+      return true;
+  }
+}
+
+void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
+  if (!upstream_.is_root(packet.from) || packet.type() == MessageType::kHello) {
+    return packet.counters.count(Drop::kSender);
+  }
+  RootLink* link = upstream_.find(packet.header.job_id);
   if (link == nullptr || !link->is_addressed(packet.header)) return packet.counters.count(Drop::kHeader);
-  switch (static_cast<MessageType>(std::uint8_t{packet.header.message_type})) {
+  switch (packet.type()) {
     case MessageType::kWelcome:
-      return take_root_welcome(packet, *link, now);
+      return take_welcome(packet, *link, now);
     case MessageType::kChallenge: {
       const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
       if (!payload || !link->answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
-      return upstream_->answer_challenge(*link, *payload);
+      return upstream_.answer_challenge(*link, *payload);
     }
     case MessageType::kError:
-      return take_root_error(packet, *link, now);
+      return take_error(packet, *link, now);
     case MessageType::kProbe:
       if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in whatever epoch, as workers do
-      return upstream_->send(link->notice_header(MessageType::kAlive));
+      return upstream_.send(link->notice_header(MessageType::kAlive));
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
     case MessageType::kStraggler:
-      return take_root_answer(packet, *link);
+      return take_answer(packet, *link);
     default:
       return packet.counters.count(Drop::kType);
   }
 }
 
-void Shard::take_root_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+void Leaf::take_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept {
   const auto payload = payload_of<wire::WelcomePayload>(packet.datagram);
   if (!payload || !link.answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
   link.heard_of();
@@ -130,12 +154,12 @@ void Shard::take_root_welcome(const Packet& packet, RootLink& link, TimePoint no
   if (!link.take_welcome(packet.header, *payload, now)) return packet.counters.count(Drop::kHeader);
   // The root may have come back with other slots; workers that say HELLO then start the job.
   if (packet.job != nullptr && packet.job->slots() != link.slots()) {
-    flush();
+    outbox_.flush();
     jobs_.remove(link.job_id(), JobChange::kRootLost);
   }
 }
 
-void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+void Leaf::take_error(const Packet& packet, RootLink& link, TimePoint now) noexcept {
   const wire::Header& header = packet.header;
   const auto error = payload_of<wire::ErrorPayload>(packet.datagram);
   if (!error) return packet.counters.count(Drop::kLength);
@@ -143,7 +167,7 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
   if (error->reason >= wire::kErrorReasonNames.size()) return packet.counters.count(Drop::kHeader);
   if (header.epoch == 0 && link.answers_hello(header)) {
     const auto field = static_cast<wire::ConfigField>(std::uint16_t{error->field});
-    return take_root_refusal({.reason = reason, .field = field, .job_value = error->job_value}, link, now);
+    return take_refusal({.reason = reason, .field = field, .job_value = error->job_value}, link, now);
   }
   if (!link.joined() || header.epoch != link.epoch()) return packet.counters.count(Drop::kHeader);
   switch (reason) {
@@ -155,13 +179,13 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
       return;
     case ErrorReason::kIncomplete:
     case ErrorReason::kOrderMismatch:
-      return take_root_answer(packet, link);
+      return take_answer(packet, link);
     default:
       return packet.counters.count(Drop::kHeader);
   }
 }
 
-void Shard::take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept {
+void Leaf::take_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept {
   link.heard_of();
   if (!link.take_refusal(refusal, now)) return;
   jobs_.events().push({.job = link.job_id(),
@@ -171,19 +195,19 @@ void Shard::take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint 
                        .field = refusal.field});
 }
 
-void Shard::leave_root_job(RootLink& link, ErrorReason why) noexcept {
+void Leaf::leave_root_job(RootLink& link, ErrorReason why) noexcept {
   Job* job = jobs_.find(link.job_id());
-  flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results are in the job's memory
   if (why == ErrorReason::kStaleEpoch && job != nullptr) {
     // Another rack has other processes now, with which these workers have no rounds in common.
     job->start_over();
     return link.start_over(link.run());
   }
   if (job != nullptr) jobs_.remove(link.job_id(), JobChange::kRootLost);
-  upstream_->forget(link);
+  upstream_.forget(link);
 }
 
-void Shard::take_root_answer(const Packet& packet, RootLink& link) noexcept {
+void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
   const wire::Header& header = packet.header;
   const ShardShare share = jobs_.limits().share;
   const std::uint32_t slot = header.slot;
@@ -196,7 +220,7 @@ void Shard::take_root_answer(const Packet& packet, RootLink& link) noexcept {
   if (type == MessageType::kStraggler) {
     if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
   } else if (type != MessageType::kError &&
-             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
+             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_.leaf())) {
     return packet.counters.count(Drop::kLength);
   }
   link.heard_of();
@@ -206,29 +230,29 @@ void Shard::take_root_answer(const Packet& packet, RootLink& link) noexcept {
   pass_on(packet, *packet.job, packet.job->awaited().take_waiting(share.local(slot), header.round, !waits));
 }
 
-void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
-  RootLink* link = upstream_->find(packet.header.job_id);
+void Leaf::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
+  RootLink* link = upstream_.find(packet.header.job_id);
   if (link == nullptr || !link->joined()) return;
   const bool again = reply.outcome == SlotOutcome::kReplay;
   if (again && link->is_root_silent(now)) {
-    send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_->leaf().racks});
+    outbox_.send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_.leaf().racks});
   }
   AwaitedRounds& awaited = packet.job->awaited();
   const std::uint32_t round = packet.header.round;
   wire::Header header = packet.header;
   header.payload_count = reply.count;
-  packet.job->mark_queued(local_slot, round, flush_number_);
+  packet.job->mark_queued(local_slot, round, outbox_.flush_number());
   if (again) {
     awaited.asked(local_slot, round, packet.header.worker_id);
-    upstream_->send(link->repeated_sum_header(header, now), reply.result);
+    upstream_.send(link->repeated_sum_header(header, now), reply.result);
   } else {
     awaited.sent(local_slot, round);
-    upstream_->send(link->partial_sum_header(header, now), reply.result);
+    upstream_.send(link->partial_sum_header(header, now), reply.result);
   }
   packet.counters.sent_up.add();
 }
 
-void Shard::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept {
+void Leaf::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept {
   if (workers == 0) return packet.counters.duplicates.add();
   if (packet.header.message_type == static_cast<std::uint8_t>(MessageType::kError)) {
     return pass_on_error(packet, job, workers);
@@ -244,23 +268,23 @@ void Shard::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexc
     if ((workers >> worker & 1) == 0) return;
     header.worker_id = worker;
     header.flags = is_result ? static_cast<std::uint8_t>(flags | job.take_congestion_flag(worker)) : flags;
-    io_.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
+    outbox_.io.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
   });
 }
 
-void Shard::pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
+void Leaf::pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
   Message<wire::ErrorPayload> message{.header = header_below(packet.header, job), .payload = {}};
   message.payload = *payload_of<wire::ErrorPayload>(packet.datagram);
   if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
     message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
     message.payload.field = std::uint16_t{0};
-    message.payload.job_value = std::uint32_t{upstream_->leaf().racks};
+    message.payload.job_value = std::uint32_t{upstream_.leaf().racks};
   }
   packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));
   job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
     if ((workers >> worker & 1) == 0) return;
     message.header.worker_id = worker;
-    io_.send(to, bytes_of(message), {});
+    outbox_.io.send(to, bytes_of(message), {});
   });
 }
 
