@@ -23,13 +23,13 @@ class ThcCommands(LazyCommands):
         "demo": "byteps_thc.tools.demo.cli:demo",
         "demo-switch": "byteps_thc.tools.demo.switch_cli:demo_switch",
         "doctor": "byteps_thc.tools.doctor.cli:doctor",
-        "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
         "tables": "byteps_thc.tables.cli:app",
         "switch": "thc_switch.cli:app",
         "testbed": "byteps_thc.tools.testbed.cli:app",
     }
+    gone: ClassVar = {"break-even": "thc compare"}
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

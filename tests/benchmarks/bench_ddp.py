@@ -49,6 +49,7 @@ _OTHERS = (RANKS - 1) / RANKS
 BYTES_PER_PARAMETER = {
     "fp32": 2 * _OTHERS * 4,
     "bf16": 2 * _OTHERS * 2,
+    "power_sgd": 2 * _OTHERS * 4 * (2048 * 4 + 1024) / (1024 * 1024 + 1024),
     "thc_5": 2 * _OTHERS * 5 / 8,
     "thc_4": 2 * _OTHERS * 4 / 8,
     "thc_ps": 0.5,
@@ -56,6 +57,7 @@ BYTES_PER_PARAMETER = {
 TITLES = {
     "fp32": "DDP, fp32",
     "bf16": "DDP, bf16 hook",
+    "power_sgd": "DDP, PowerSGD hook, rank 4",
     "thc_5": "THC among ranks, 5 bits each way",
     "thc_4": "THC among ranks, 4 bits each way",
     "thc_ps": "THC network, thc-ps",
