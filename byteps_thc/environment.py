@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.settings import similar_to
-from byteps_thc.transport.warn_once import warn_once
+from byteps_thc.settings import similar_to, warn_once
 
 VARIABLE = "THC_CONFIG"
 

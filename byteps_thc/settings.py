@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Collection
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import dataclass_transform
 
 from byteps_thc.errors import ConfigurationError
+
+_logger = logging.getLogger("byteps_thc")
 
 _NOTHING = "ranks without servers decode each other's codes, and need nothing in its place"
 #: Settings of earlier versions.
@@ -55,6 +59,12 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
         for (setting, given), messages in lines.items()
     )
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warn, unless this process has done so in the same words, however many engines it makes."""
+    _logger.warning("%s", text)
 
 
 def describe(value: object) -> str:

@@ -30,13 +30,12 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
-from byteps_thc.settings import describe
+from byteps_thc.settings import describe, warn_once
 from byteps_thc.transport.groups import choose_process_group, refusals_told
 from byteps_thc.transport.mesh import counted, require_mesh
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.warn_once import warn_once
 
 
 class ThcState(Averager):

@@ -30,8 +30,8 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.settings import warn_once
 from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.warn_once import warn_once
 
 
 def compress_reduce_scatter(

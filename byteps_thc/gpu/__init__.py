@@ -11,7 +11,6 @@ try:
 except ImportError as error:
     raise ConfigurationError("GPU kernels need Triton: pip install 'triton>=3.6'") from error
 
-from byteps_thc.gpu.compressor import GpuCompressor
-from byteps_thc.gpu.partition import DevicePartition
+from byteps_thc.gpu.compressor import DevicePartition, GpuCompressor
 
 __all__ = ["DevicePartition", "GpuCompressor"]

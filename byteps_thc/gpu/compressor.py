@@ -13,20 +13,27 @@ caller's to record (Tensor.record_stream). All calls can be captured in a CUDA g
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import everybody, indexed_device, residual_torch_dtype
+from byteps_thc import _core
+from byteps_thc.arrays import everybody, indexed_device, require_tensor, residual_torch_dtype
 from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.frontend import INTERPRETED
-from byteps_thc.gpu.partition import DevicePartition
+from byteps_thc.gpu.row_scales import DeviceRowScales
+from byteps_thc.gpu.tiles import TileTable
+from byteps_thc.keys import device_key, set_round
 from byteps_thc.rounding import Rounding
 from byteps_thc.row_scales import PartitionSizes
 from byteps_thc.tables.device import DeviceTable
+
+_GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class GpuCompressor:
@@ -87,3 +94,120 @@ class GpuCompressor:
         if residual is None and self.resolved.error_feedback:
             residual = torch.zeros(coordinates, dtype=self.residual_dtype, device=self.device)
         return DevicePartition(self, name, coordinates, residual, plan)
+
+
+class DevicePartition:
+    """A partition of B rotation blocks; GpuCompressor.partition makes it.
+
+    residual: [coordinates], None without error feedback. norms, max_norms: float32[B + S], of the blocks and of S rows
+    with scales. scales: of those rows; None without any. limits: float32[B], the norms that clamp the blocks; valid
+    after encode(). keep: int32[1], whether encode() wrote the residual. clamped: int64[1], coordinates beyond the
+    clamp. energy: float64[1], squared norm. padded, code_bytes: sizes of the aggregate and of the codes.
+    """
+
+    def __init__(
+        self,
+        compressor: GpuCompressor,
+        name: str,
+        coordinates: int,
+        residual: Tensor | None,
+        plan: BlockPlan = WHOLE,
+    ) -> None:
+        device, config = compressor.device, compressor.config
+        self._compressor = compressor
+        self.coordinates, self.residual = coordinates, residual
+        if residual is not None:
+            self._require("residual", residual, (compressor.residual_dtype,), coordinates)
+        sizes = compressor.partition_sizes
+        norms, self.padded = sizes.of(coordinates, plan)
+        self.code_bytes = _core.code_bytes(self.padded, compressor.table.bits)
+        self._blocks = sizes.blocks(coordinates, plan)
+        rows = sizes.scaled_rows(coordinates, plan)
+        self.scales = None if rows is None else DeviceRowScales(rows, coordinates, device)
+        self.norms, self.max_norms = torch.zeros(norms, device=device), torch.zeros(norms, device=device)
+        self.limits = self.max_norms
+        self.keep = torch.zeros(1, dtype=torch.int32, device=device)
+        self.clamped = torch.zeros(1, dtype=torch.int64, device=device)
+        self.energy = torch.zeros(1, dtype=torch.float64, device=device)
+        self._ranges = torch.zeros(self._blocks, 4, device=device)
+        tensor, rounding = zlib.crc32(name.encode()), compressor.rounding
+        self._key = device_key(device, seed=config.seed, tensor=tensor, rounding=rounding)
+        self._tiles = TileTable.of(coordinates, plan.ends, config.rotation_block, device)
+
+    def begin(self, round: int | Tensor) -> None:
+        """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph.
+
+        round: the same on all workers, never twice for a name; 32 bits, or int32[1] on the device.
+        """
+        set_round(self._key, round)
+
+    def measure(self, gradient: Tensor) -> None:
+        """Write the norms of gradient + residual.
+
+        gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
+        """
+        self._require("gradient", gradient, _GRADIENTS, self.coordinates)
+        block = self._compressor.config.rotation_block
+        kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block, tiles=self._tiles)
+        if self.scales is not None:
+            self.scales.measure(gradient, self.residual, self.norms)
+
+    def encode(self, gradient: Tensor, codes: Tensor) -> None:
+        """Rotate, quantize and pack what was measured, and write the residual. max_norms: there already.
+
+        codes: uint8[code_bytes], a stream. A gradient that is not finite, here or on another worker, leaves the
+        residual as it was.
+        """
+        compressor = self._compressor
+        self._require("gradient", gradient, _GRADIENTS, self.coordinates)
+        self._require("codes", codes, (torch.uint8,), self.code_bytes)
+        scales, carried = self.scales, self.residual
+        norms, table = self.norms[: self._blocks], compressor.table
+        blocks, found = self.max_norms[: self._blocks], (self.keep, self.clamped, self.energy)
+        kernels.clamp_ranges(norms, blocks, self._ranges, *found, table=table)
+        if scales is not None:
+            self.limits = scales.take(self.max_norms)
+            unused = [torch.empty_like(tensor) for tensor in found]
+            kernels.clamp_ranges(norms, self.limits, self._ranges, *unused, table=table)
+            gradient = scales.scale(gradient, carried)
+            carried = None if carried is None else torch.zeros_like(gradient)
+        kernels.encode(
+            gradient, carried, self._ranges, codes, self.keep, self.clamped,
+            rotation_block=compressor.config.rotation_block, table=table, key=self._key,
+            keep_error=carried is not None, tiles=self._tiles,
+        )  # fmt: skip
+        if scales is not None and carried is not None and self.residual is not None:
+            kept = scales.unscale(carried).to(self.residual.dtype)
+            torch.where(self.keep != 0, kept, self.residual, out=self.residual)
+
+    def decode(
+        self,
+        aggregate: Tensor,
+        out: Tensor,
+        *,
+        contributions: Tensor | None = None,
+        codes_per_chunk: int | None = None,
+    ) -> None:
+        """Write the average to out, float32, float16 or bfloat16[coordinates]; several times, if wanted.
+
+        aggregate: uint8 or uint16 (value_bits) [padded], the sums of table values. contributions: uint8 or uint16,
+        workers in each chunk of codes_per_chunk coordinates (None: one chunk); None: all workers are in all sums.
+        """
+        compressor = self._compressor
+        numbers = torch.uint8 if compressor.resolved.value_bits == 8 else torch.uint16
+        self._require("aggregate", aggregate, (numbers,), self.padded)
+        self._require("out", out, _GRADIENTS, self.coordinates)
+        average = out if self.scales is None else torch.zeros(out.shape, device=out.device)
+        kernels.decode(
+            aggregate, compressor.everybody if contributions is None else contributions, self.limits, average,
+            codes_per_chunk=codes_per_chunk or self.padded, rotation_block=compressor.config.rotation_block,
+            granularity=compressor.table.granularity, threshold=compressor.decode_threshold, key=self._key,
+            tiles=self._tiles,
+        )  # fmt: skip
+        if self.scales is not None:
+            out.copy_(self.scales.unscale(average))
+
+    def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:
+        require_tensor(name, tensor, dtypes, size)
+        if tensor.device.type != self._compressor.device.type:
+            raise InputError(f"{name} is on {tensor.device}, not on {self._compressor.device}")

@@ -1,4 +1,4 @@
-"""Who takes gradients through their stages: a thread for each; device/stream.py and turns.py have other ways."""
+"""Who takes gradients through their stages: a thread for each, or a stream; turns.py has another way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+import torch
 from typing_extensions import override
 
 from byteps_thc.pipeline.device.stream import SideStream
@@ -128,3 +129,37 @@ class ThreadDriver(Driver):
     @override
     def join(self) -> None:
         self._threads.join()
+
+
+class StreamDriver(Driver):
+    """Puts all stages of a gradient on a stream, behind what is on the current one, in the caller's thread.
+
+    Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
+    start in the order of the calls, the same on all ranks.
+    """
+
+    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
+        self._stream = stream
+        self._stages, self._failed = stages, failed
+
+    @override
+    def submit(self, job: Reduction) -> None:
+        stages = self._stages
+        on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self._stream.device]
+        with self._stream.behind_current(*on_device), torch.no_grad():
+            try:
+                for measured in stages.measure(job):
+                    for encoded in stages.encode(measured):
+                        for summed in stages.sum(encoded):
+                            for _ in stages.decode(summed):
+                                pass
+            except Exception as error:  # Triton's have no other base
+                self._failed(error)
+
+    @override
+    def end(self) -> None:
+        """Do nothing: none is under way."""
+
+    @override
+    def join(self) -> None:
+        """Do nothing: none is under way."""

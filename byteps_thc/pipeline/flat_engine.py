@@ -20,8 +20,8 @@ from typing_extensions import override
 from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import SideStream, StreamDriver
-from byteps_thc.pipeline.drivers import Driver, ThreadDriver
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.fingerprint import Fingerprints

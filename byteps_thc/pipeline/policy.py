@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.names import matches_any, unmatched
-from byteps_thc.settings import Settings
+from byteps_thc.settings import Settings, warn_once
 from byteps_thc.threads import MAX_THREADS, default_threads
-from byteps_thc.transport.warn_once import warn_once
 
 
 def _patterns(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.transport.warn_once import warn_once
+from byteps_thc.settings import warn_once
 
 
 def warn_of_ignored_bits(config: ThcConfig, user: str, worker: int) -> None:

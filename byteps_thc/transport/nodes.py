@@ -20,12 +20,12 @@ import torch.distributed as dist
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import warn_once
 from byteps_thc.transport.groups import Communicators, backends, cut_group
 from byteps_thc.transport.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
 from byteps_thc.transport.host import host_of, node_identity
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.transport.mesh import MeshGroups, counted
-from byteps_thc.transport.warn_once import warn_once
 
 #: auto: the faster way if nodes allow two levels. levels: two levels if nodes allow it. flat: one, over all ranks.
 Nodes = Literal["auto", "levels", "flat"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from evaluation.codecs import TopK
-from evaluation.codecs.hook import CodecState, codec_hook
+from baselines import TopK
+from baselines.hook import CodecState, codec_hook
 from ranks import joined_rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

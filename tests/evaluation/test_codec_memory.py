@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from evaluation.codecs import Dgc, SignSgd, TopK
-from evaluation.codecs.codec import EncodeContext, VectorSpec
-from evaluation.codecs.config import CodecConfig
+from baselines import Dgc, SignSgd, TopK
+from baselines.codec import EncodeContext, VectorSpec
+from baselines.config import CodecConfig
 
 SPEC = VectorSpec.of("bucket", {"a": 40, "b": 60})
 

@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from evaluation.codecs import Dgc, Qsgd, SignSgd, TernGrad, TopK
-from evaluation.codecs.codec import EncodeContext, VectorSpec
-from evaluation.codecs.config import CodecConfig
-from evaluation.codecs.packing import pack, packed_bytes, unpack
+from baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
+from baselines.codec import EncodeContext, VectorSpec
+from baselines.config import CodecConfig
+from baselines.packing import pack, packed_bytes, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

@@ -12,7 +12,7 @@ from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.excluded import apart
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.warn_once import warn_once
+from byteps_thc.settings import warn_once
 
 LARGE = 1 << 20
 

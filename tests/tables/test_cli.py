@@ -6,12 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from byteps_thc.tables import LookupTable
-from byteps_thc.tables.chart import quantization_values, terminal_chart
-from byteps_thc.tables.cli import app
 from byteps_thc.tables.points import lloyd_max, staggered
 from byteps_thc.tables.selection import best_table
 from byteps_thc.tables.store import committed
 from byteps_thc.tools.cli import app as thc
+from byteps_thc.tools.tables.chart import quantization_values, terminal_chart
+from byteps_thc.tools.tables.cli import app
 
 
 def run(*arguments: str, columns: int = 120) -> str:

@@ -1,18 +1,13 @@
-"""The stream on which an engine's kernels, copies and collectives run, and what puts gradients on it."""
+"""The stream on which an engine's kernels, copies and collectives run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:  # which work with a stream
-    from byteps_thc.pipeline.stages import Reduction, Stages
-
 
 _POLL_S = 1e-3
 
@@ -67,36 +62,3 @@ class SideStream:
             deadline_s = time.monotonic() + limit_s
             while not done.query() and time.monotonic() < deadline_s:  # type: ignore[no-untyped-call]
                 time.sleep(_POLL_S)
-
-
-class StreamDriver:
-    """A Driver (drivers.py) that puts all stages of a gradient on a stream of its own, behind what is on the current
-    one, in the caller's thread.
-
-    Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
-    start in the order of the calls, the same on all ranks.
-    """
-
-    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
-        self._stream = stream
-        self._stages, self._failed = stages, failed
-
-    def submit(self, job: Reduction) -> None:
-        """See Driver."""
-        stages = self._stages
-        on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self._stream.device]
-        with self._stream.behind_current(*on_device), torch.no_grad():
-            try:
-                for measured in stages.measure(job):
-                    for encoded in stages.encode(measured):
-                        for summed in stages.sum(encoded):
-                            for _ in stages.decode(summed):
-                                pass
-            except Exception as error:  # Triton's have no other base
-                self._failed(error)
-
-    def end(self) -> None:
-        """Do nothing: none is under way."""
-
-    def join(self) -> None:
-        """Do nothing: none is under way."""
