@@ -22,9 +22,12 @@ from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.pipeline.way_time import seconds_of_averages
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.mesh import MeshGroups
-from byteps_thc.transport.nodes import Nodes, Slowest, WayTimes, find_nodes
+from byteps_thc.transport.mesh import Levels, MeshGroups, mesh_groups
+from byteps_thc.transport.nodes import Slowest, WayTimes, find_nodes
 from byteps_thc.transport.servers import NetworkConfig
+
+#: Arguments of earlier versions that `levels` replaces.
+_LEVELS = ("mesh", "dim", "nodes")
 
 
 def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | BaselineConfig:
@@ -34,6 +37,11 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
     config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
     """
     for name in settings:
+        if name in _LEVELS:
+            raise ConfigurationError(
+                f'{name}= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average, and '
+                'compress_replicas(model, mesh["replicate"]) over which dimension'
+            )
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
@@ -121,21 +129,23 @@ def make_hierarchical_engine(
 
 def find_levels(
     process_group: dist.ProcessGroup,
-    nodes: Nodes,
+    levels: Levels,
     config: ThcConfig | BaselineConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None,
 ) -> MeshGroups | None:
-    """Return the two levels that ranks average in, by nodes that are found; None: in one. Collective; see find_nodes.
+    """Return the two levels in which ranks average; None: one. Collective unless it is a mesh's; see find_nodes.
 
     Servers, switches and baselines average in one level, unless a mesh is given.
     """
+    if not isinstance(levels, str):
+        return mesh_groups(*levels, process_group)
     two_levels = config if isinstance(config, ThcConfig) and network is None else None
 
-    def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
-        return time_both_ways(process_group, levels, config, policy, slowest)
+    def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:
+        return time_both_ways(process_group, found, config, policy, slowest)
 
-    return find_nodes(process_group, nodes, two_levels, policy.deadline_s, measure)
+    return find_nodes(process_group, levels, two_levels, policy.deadline_s, measure)
 
 
 def time_both_ways(

@@ -10,7 +10,7 @@ from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.dgc import Dgc
 from byteps_thc.baselines.scheme import BaselineFigures, BaselineScheme
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.agreement import SAME_ROWS, Questions, RankAgreement
+from byteps_thc.pipeline.agreement import SAME_MODEL, SAME_ROWS, Questions, RankAgreement
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
@@ -59,7 +59,7 @@ def baseline_engine(
         introduce(communicators.for_questions().gather, settings)
         # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
         asked, sent, flags = communicators.of_host(3)
-        questions = RankAgreement(asked, workers, SAME_ROWS) if sharded else RankAgreement(asked, workers)
+        questions = RankAgreement((asked, workers), hint=SAME_ROWS if sharded else SAME_MODEL)
     recorder, clock = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded)), WorkClock()
     figures = BaselineFigures(recorder, clock)
     scheme = BaselineScheme(

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 from typing_extensions import override
 
@@ -33,8 +32,7 @@ from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe, warn_once
 from byteps_thc.transport.groups import choose_process_group, refusals_told
-from byteps_thc.transport.mesh import counted, require_mesh
-from byteps_thc.transport.nodes import Nodes, require_nodes
+from byteps_thc.transport.mesh import Levels, counted, require_levels
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -42,17 +40,17 @@ from byteps_thc.transport.servers import NetworkConfig
 class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, schedule, and with servers or baselines residuals.
 
-    process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
-    slow dimension, between the nodes. nodes: without a mesh, "levels": ranks that share a host are a node where nodes
-    have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
-    compressed; "auto": over gloo the faster of these, measured here, over NCCL "levels". With a mesh, or nodes that
-    were found, averages are exact within a node, where each rank gets a shard of every parameter, and compressed
-    between the nodes; residuals, figures and checkpoints are those of the shard. A baseline, or `network`, takes nodes
-    of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give settings of ThcConfig as keywords.
-    policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that
-    sum; None: the ranks do. With a mesh, shard s of a node has the job network.job + s. model: names the residuals in
-    checkpoints after the model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered
-    in the order of DDP's first iteration, which a resumed run repeats when model and bucket_cap_mb are the same.
+    process_group: DDP's, None for the default one; gloo or NCCL. levels: "flat": all ranks average compressed. "auto":
+    ranks that share a host are a node if there are several nodes with equal numbers of ranks, more than one, over gloo
+    if two levels are the faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks, and the name of its slow
+    dimension, between the nodes. With two levels averages are exact within a node, where each rank gets a shard of
+    every parameter, and compressed between the nodes; residuals, figures and checkpoints are the shard's. A baseline,
+    or `network`, takes two levels of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give settings
+    of ThcConfig as keywords. policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy().
+    network: servers or a switch that sum; None: the ranks do. With a mesh, shard s of a node has the job
+    network.job + s. model: names the residuals in checkpoints after the model's parameters (DDP's and torch.compile's
+    prefixes left out). Without it they are numbered in the order of DDP's first iteration, which a resumed run repeats
+    when model and bucket_cap_mb are the same.
     grad_scaler: its scale must be the same on all ranks, but for those of a quorum or with lost packets. Residuals
     follow the scale, and a skipped step restores all of them, which costs a copy per step. Without it, only residuals
     of the partition that is not finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0
@@ -67,11 +65,10 @@ class ThcState(Averager):
 
     def __init__(
         self,
-        process_group: dist.ProcessGroup | DeviceMesh | None = None,
+        process_group: dist.ProcessGroup | None = None,
         config: ThcConfig | BaselineConfig | None = None,
         *,
-        dim: str | None = None,
-        nodes: Nodes = "auto",
+        levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
         network: NetworkConfig | None = None,
         model: nn.Module | None = None,
@@ -80,19 +77,15 @@ class ThcState(Averager):
         **settings: Unpack[ThcSettings],
     ) -> None:
         group = None
-        if not isinstance(process_group, DeviceMesh) and (process_group is not None or dist.group.WORLD is not None):
+        if process_group is not None or dist.group.WORLD is not None:
             group = choose_process_group(process_group, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             scheme = choose_scheme(config, settings)
-            require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
-            if not isinstance(process_group, DeviceMesh):
-                require_mesh(None, dim)
+            require_levels(levels)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._plan = Plan(
-            process_group, dim, nodes, scheme, self._buckets.policy, network, model, grad_scaler, log_every
-        )
+        self._plan = Plan(process_group, levels, scheme, self._buckets.policy, network, model, grad_scaler, log_every)
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()

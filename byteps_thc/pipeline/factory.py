@@ -139,7 +139,7 @@ def _ranks_engine(
     """Return one of `communicators`, which end with it."""
 
     def questions(communicator: Communicator) -> Questions:
-        return RankAgreement(communicator, settings.ranks, SAME_ROWS if sharded else SAME_MODEL)
+        return RankAgreement((communicator, settings.ranks), hint=SAME_ROWS if sharded else SAME_MODEL)
 
     if agreed.device is not None:
         return device_rank_engine(
@@ -210,7 +210,7 @@ def network_engine(
         policy,
         transport=transport,
         exact=exact.sum_,
-        questions=RankAgreement(exact, workers),
+        questions=RankAgreement((exact, workers)),
         recorder=recorder,
         leave=communicators.close,
     )

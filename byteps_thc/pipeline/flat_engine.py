@@ -60,8 +60,7 @@ class FlatEngine(Engine):
     """Averages gradients over workers, as a whole or each its own row.
 
     config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint. asks_first: about every gradient. of_layouts: about the first gradient of each layout, before any of
-    it is sent: messages of different sizes would never arrive; None: nobody is asked. alone: there is nobody else to
+    no fingerprint. asks_first: about every gradient. alone: there is nobody else to
     average with. clock: of the stages; the time in which gradients are in flight and none of them works is reported as
     communicate_ms. leave: ends the communicators; called when nothing of this engine uses them any more.
     """
@@ -78,7 +77,6 @@ class FlatEngine(Engine):
         exact: ExactSum,
         questions: Questions,
         asks_first: bool = False,
-        of_layouts: Questions | None = None,
         alone: bool = False,
         clock: WorkClock | None = None,
         leave: Callable[[], None] | None = None,
@@ -87,7 +85,6 @@ class FlatEngine(Engine):
         self.config, self.policy = config, policy
         self._place, self._state, self._scheme = place, state, scheme
         self._figures, self._questions, self._alone = figures, questions, alone
-        self._of_layouts = of_layouts or Questions()
         self._without_layout: set[tuple[Contents, torch.dtype]] = set()
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
@@ -205,7 +202,6 @@ class FlatEngine(Engine):
     def use_loss_scale(self, scale: float) -> None:
         with self._between_steps("use_loss_scale"):
             self._questions.use_loss_scale(scale)
-            self._of_layouts.use_loss_scale(scale)
             self._scheme.use_loss_scale(scale)
 
     @override
@@ -295,7 +291,7 @@ class FlatEngine(Engine):
             return
         number, step = self._state.round, self._state.step
         try:
-            self._of_layouts.require_same(contents, size, number, f"round {number}", f"step {step}", *facts)
+            self._questions.require_same_layout(contents, size, number, f"round {number}", f"step {step}", *facts)
         except ThcError as error:
             self._in_flight.fail(error)
             raise

@@ -16,7 +16,6 @@ from typing import Any, Literal, Self, Unpack, overload
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
@@ -36,8 +35,7 @@ from byteps_thc.reducer.calls import Call, Calls
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
 from byteps_thc.transport.ending import Ending
 from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import counted
-from byteps_thc.transport.nodes import Nodes
+from byteps_thc.transport.mesh import Levels, counted
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -48,9 +46,8 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0; warm-up, stop_step and exclude are refused. mesh, dim, nodes: two levels, exact within a node
-    and compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
-    residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
+    bypass_elements is 0; warm-up, stop_step and exclude are refused. levels: as ThcState's. With two levels, residuals,
+    figures and checkpoints are those of a rank's shards. config: a ThcConfig, or one of
     byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
     small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
     gradients of embeddings, added to policy.rows; None: no more than those. grad_scaler: as ThcState's; calls must be
@@ -69,9 +66,7 @@ class ThcReducer:
         where: dist.ProcessGroup | NetworkConfig | None = None,
         config: ThcConfig | BaselineConfig | None = None,
         *,
-        mesh: DeviceMesh | None = None,
-        dim: str | None = None,
-        nodes: Nodes = "auto",
+        levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
         rows: Sequence[str] | None = None,
         worker: int | None = None,
@@ -80,7 +75,7 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        place = Place(where, mesh, dim, nodes, worker, workers)
+        place = Place(where, levels, worker, workers)
         with refusals_told(place.group):
             place.check()
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
@@ -102,7 +97,13 @@ class ThcReducer:
             rank=self._engine.worker,
             drift_warning=DriftWarning(network, averaging.workers, self.replicas),
         )
-        self._calls = Calls(self._engine, averaging.agreement, self._steps)
+        self._calls = Calls(
+            self._engine,
+            averaging.questions,
+            self._steps,
+            asks_once=self.replicas is None,
+            leave=averaging.leave,
+        )
         self._closed = False
         self._ending = Ending(self, self._calls.close)
 

@@ -41,7 +41,7 @@ def reduce_scatter(model: nn.Module, config: Any) -> tuple[nn.Module, Any, Avera
 def replicas(model: nn.Module, config: Any) -> tuple[nn.Module, Any, Averager]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
     fully_shard(model, mesh=mesh["shard"])
-    return model, compress_replicas(model, mesh, config, dim="replicate", policy=POLICY), lambda: None
+    return model, compress_replicas(model, mesh["replicate"], config, policy=POLICY), lambda: None
 
 
 def reducer(model: nn.Module, config: Any) -> tuple[nn.Module, Any, Averager]:
@@ -55,7 +55,7 @@ def network(model: nn.Module, config: Any) -> tuple[nn.Module, Any, Averager]:
     fully_shard(model, mesh=mesh["shard"])
     calls: list[Callable[[], Any]] = [
         lambda: compress(DistributedDataParallel(nn.Linear(2, 2)), config, network=NETWORK),
-        lambda: compress_replicas(model, mesh, config, dim="replicate", network=NETWORK),
+        lambda: compress_replicas(model, mesh["replicate"], config, network=NETWORK),
         lambda: ThcReducer(NETWORK, config),
     ]
     raise ConfigurationError("\n".join(map(refusal, calls)))

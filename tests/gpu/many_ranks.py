@@ -28,9 +28,9 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc.arrays import indexed_device
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
@@ -175,8 +175,9 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
         groups = cast(Any, SimpleNamespace(size=NODES * NODES, rank=rank, fast=fast))
         inner = place.engine(between[local], node, config, policy)
         scatter, gather = (place.communicator(within[node], local) for _ in range(2))
-        agreement = MeshAgreement(
-            place.communicator(within[node], local, CPU), place.communicator(between[local], node, CPU)
+        agreement = RankAgreement(
+            (place.communicator(within[node], local, CPU), NODES),
+            (place.communicator(between[local], node, CPU), NODES),
         )
         exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
         engine = NodeEngine(inner, exchange)

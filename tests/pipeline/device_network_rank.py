@@ -212,7 +212,7 @@ def hsdp(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     mesh = init_device_mesh("cpu", (rank.ranks, 1), mesh_dim_names=("replicate", "shard"))
     model = fully_shard(nn.Linear(256, 256), mesh=mesh["shard"])
     network = NetworkConfig(rank.settings["servers"], job=job)
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", network=network, policy=policy_of(kind))
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, network=network, policy=policy_of(kind))
     torch.manual_seed(rank.rank + 1)
     for _ in range(2):
         model(torch.randn(8, 256)).square().mean().backward()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from byteps_thc.pipeline.agreement import contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.layout import check_buffer
 from byteps_thc.pipeline.staging import Staging, make_staging
@@ -43,6 +44,7 @@ class BucketShards:
         check_buffer(buffer)
         gradient = buffer.gradient
         self.key, self.size, self.parameters = buffer.key, gradient.numel(), buffer.parameters
+        self.contents = contents_of(buffer.key, buffer.parameters)
         self.names = frozenset(part.name for part in self.parameters)
         self.ranks = ranks
         self._columns = [-(-part.size // ranks) for part in self.parameters]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import Gather, require_equal, with_arithmetic
-from byteps_thc.transport.host import host_identity
-from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
+from byteps_thc.transport.handshake import Gather, gather_in_levels, introduce
+from byteps_thc.transport.mesh import MeshGroups
 
 #: Makes the engine of the slow dimension.
 MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
@@ -53,35 +51,44 @@ def hierarchical_engine(
     """
     fast, slow = communicators or level_communicators(groups, policy)
     shared = dict(settings) | policy.shared_settings()
-    compare = partial(_compare, fast.for_questions().gather, slow.for_questions().gather)
-    hosts = compare(shared)
+    gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
-    threads = policy.thread_count(hosts.count(host_identity().decode()))
+    threads = policy.thread_count(introduce(gather, shared).ranks_on_this_host)
     inner_policy = policy.model_copy(update={"threads": threads})
-    inner = _agreed_inner(lambda: make_inner(groups.slow, inner_policy), compare)
+    inner = _agreed_inner(lambda: make_inner(groups.slow, inner_policy), gather)
 
     def leave() -> None:
         fast.close()
         slow.close()
 
     device = _stream_device(inner)
-    if device is not None:
-        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
-        agreement = MeshAgreement(fast.for_questions(), slow.for_questions() if waits_for_all else None)
-        scatter, gather = fast.of_device(), fast.of_device()
-        exchange = ShardExchange(groups, scatter, gather, agreement, device, asks_once=True)
+    scatter: Communicator
+    gathering: Communicator
+    between: Communicator | None = None
+    if device is None:
+        scatter, gathering = fast.of_host(2)
+        within: Communicator = scatter
+        device, asks_once = torch.device("cpu"), False
+        if waits_for_all:
+            [between] = slow.of_host(1)
     else:
-        asked, gathering = fast.of_host(2)
-        agreement = MeshAgreement(asked, slow.of_host(1)[0] if waits_for_all else None)
-        exchange = ShardExchange(groups, asked, gathering, agreement, torch.device("cpu"))
+        scatter, gathering = fast.of_device(), fast.of_device()
+        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
+        within, asks_once = fast.for_questions(), True
+        between = slow.for_questions() if waits_for_all else None
+    levels: list[tuple[Communicator, int]] = [(within, groups.fast.size())]
+    if between is not None:
+        levels.append((between, groups.slow.size()))
+    exchange = ShardExchange(groups, scatter, gathering, RankAgreement(*levels), device, asks_once=asks_once)
     return NodeEngine(inner, exchange, leave=leave)
 
 
-def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, Any]], object]) -> Engine:
+def _agreed_inner(make: Callable[[], Engine], gather: Gather) -> Engine:
     """Return what `make` gives, once all ranks are known to have one that compresses in the same memory.
 
     There a node will exchange shards, and `make` asks only the ranks that have the same shard. Raises what `make`
-    raises, or what `compare` does, with the settings of this rank, where another rank has not what this one has.
+    raises, or what introduce() does, with the settings of this rank, where another rank has not what this one has.
+    gather: of all ranks.
     """
     inner, refusal, difference = None, None, None
     try:
@@ -90,7 +97,7 @@ def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, An
     except Exception as error:  # Triton's have no other base
         refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
     try:
-        compare({"kernels": kernels})
+        introduce(gather, {"kernels": kernels})
     except ThcError as error:
         difference = error
     if inner is None:
@@ -105,12 +112,3 @@ def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, An
 def _stream_device(inner: Engine) -> torch.device | None:
     """Return the device on whose stream an engine works; None: threads compress in host memory."""
     return inner.device if isinstance(inner, FlatEngine) and inner.in_stream else None
-
-
-def _compare(fast: Gather, slow: Gather, settings: Mapping[str, Any]) -> list[str]:
-    """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = json.dumps([host_identity().decode(), with_arithmetic(settings)])
-    texts = gather_by_rank_over_mesh(fast, slow, mine)
-    everyone = {rank: json.loads(text) for rank, text in texts.items()}
-    require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
-    return [host for host, _ in everyone.values()]

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.pipeline.agreement import Questions
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.agreement import DeviceAgreement, Questions
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.fingerprint import Fingerprints
@@ -86,7 +85,7 @@ def device_rank_engine(
     device: torch.device,
     *,
     sharded: bool,
-    of_layouts: Questions | None = None,
+    of_layouts: Questions,
     compress_alone: bool = False,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
@@ -94,12 +93,12 @@ def device_rank_engine(
 
     communicator: of tensors on the device, for nobody else. Deadlines are the communicator's own: with NCCL its
     watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. of_layouts: see
-    FlatEngine. compress_alone: compress also with one rank, which has nothing to average: for tests and measurements.
-    leave: see FlatEngine.
+    DeviceAgreement. compress_alone: compress also with one rank, which has nothing to average: for tests and
+    measurements. leave: see FlatEngine.
     """
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     stream = SideStream(device)
-    agreement = DeviceAgreement(Fingerprints(settings.identity, rank), device, communicator)
+    agreement = DeviceAgreement(Fingerprints(settings.identity, rank), device, communicator, of_layouts)
     messages = RankMessages(communicator, communicator, recorder, settings.ranks, device)
 
     def staging(gradient: Tensor) -> Staging | None:
@@ -114,7 +113,6 @@ def device_rank_engine(
         figures=RankFigures(recorder),
         exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
-        of_layouts=of_layouts,
         alone=settings.ranks == 1 and not compress_alone and not sharded,
         leave=leave,
     )
