@@ -3,6 +3,7 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -11,14 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
-from typing_extensions import override
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
-from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
@@ -37,7 +36,7 @@ from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
-class ThcState(Averager):
+class ThcState:
     """State of thc_hook for one DDP model: engine, schedule, and with servers or baselines residuals.
 
     process_group: DDP's, None for the default one; gloo or NCCL. levels: "flat": all ranks average compressed. "auto":
@@ -90,7 +89,8 @@ class ThcState(Averager):
         if self._plan.has_ranks:
             self._opened()
         #: for average_gradient
-        self.number = register_averager(self)
+        self.number = id(self)
+        _states[self.number] = self
         self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
         self._called = False
@@ -133,7 +133,6 @@ class ThcState(Averager):
             return _unwrapped(averaging.engine.all_reduce(buffer))
         return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
 
-    @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
         """Average one parameter's gradient in place and wait for it; average_gradient calls it.
 
@@ -214,6 +213,29 @@ class ThcState(Averager):
             self._averaging = self._plan.begin(gradients_on)
             self._plan = replace(self._plan, model=None)  # which has this state, in C++, and would never go
         return self._averaging
+
+
+# Operators take tensors and numbers, so states go by a number. They live as long as their owners.
+_states: weakref.WeakValueDictionary[int, ThcState] = weakref.WeakValueDictionary()
+
+# torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
+# record it, which engines refuse (pipeline/in_flight.py).
+_TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
+
+
+@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",), tags=_TAGS)
+def average_gradient(gradient: Tensor, parameter: Tensor, state: int) -> None:
+    """Average `gradient` over the ranks in place, for compiled programs: torch.compile leaves its inside alone.
+
+    Only optimize_ddp="python_reducer" needs it, where the hook is part of the compiled backward pass. torch.compile's
+    default splits the graph at DDP's buckets and calls thc_hook as usual. state: its number.
+    """
+    _states[state].average_parameter(gradient, parameter)
+
+
+@average_gradient.register_fake
+def _average_gradient_fake(gradient: Tensor, parameter: Tensor, state: int) -> None:
+    """Shapes stay as they are."""
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]

@@ -21,7 +21,7 @@ from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.drivers import StreamDriver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
@@ -89,7 +89,7 @@ class FlatEngine(Engine):
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
         self._ended: InputError | None = None
-        self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
+        self._in_flight = InFlight(self._clock.buffers)
         self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=self._moving)
         stages = Stages(
             state.recorder,
@@ -103,7 +103,7 @@ class FlatEngine(Engine):
             finish=self._in_flight.finish,
         )
         drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
-        self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
+        self._driver = drive(stages, place.stream, self._in_flight.fail)
         end = partial(_end, self._driver, self._in_flight, scheme, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
@@ -251,7 +251,7 @@ class FlatEngine(Engine):
         number = self._state.round if layout is None else self._state.next_round()
         round = Round(number, self._state.step, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
-        self._in_flight.begin(key, job)
+        self._in_flight.begin(key, job.future)
         if layout is not None and layout.staging is not None:
             layout.staging.begin(source)
         self._driver.submit(job)
@@ -279,10 +279,10 @@ class FlatEngine(Engine):
     def _prepared(self, kind: object, layout: Layout, contents: Contents, *, compress: bool) -> Layout:
         rows = (f"{part.name!r} in rows of {part.row}" for part in layout.parameters if part.row)
         self._ask_of_layout(contents, layout.size, how_it_travels(compress), str(layout.dtype), *rows)
-        self._layouts.make_room(layout)
+        self._layouts.make_room(layout, layout.key, layout.names)
         if not self._alone or layout.extent.sharded:
             self._scheme.prepare(layout)
-        self._layouts.add(kind, layout)
+        self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
     def _ask_of_layout(self, contents: Contents, size: int, *facts: str) -> None:
@@ -330,8 +330,8 @@ class FlatEngine(Engine):
 
 
 def _end(
-    driver: Driver,
-    in_flight: InFlight[Reduction],
+    driver: StreamDriver | ThreadDriver,
+    in_flight: InFlight,
     scheme: Scheme,
     stream: SideStream,
     leave: Callable[[], None] | None,

@@ -93,7 +93,7 @@ class Stages:
 
     exact: sums what travels exactly. asks_first: whether nothing but questions
     tells that all ranks have the same, so that every gradient is asked about before anything else. finish: told of
-    gradients that have their averages, and of their keys.
+    the keys and futures of gradients that have their averages.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Stages:
         exact: ExactSum,
         questions: Questions,
         asks_first: bool,
-        finish: Callable[[str, Reduction], None],
+        finish: Callable[[str, Future[Tensor], Tensor], None],
     ) -> None:
         self._recorder, self._rollback = recorder, rollback
         self._worker, self._workers = worker, workers
@@ -167,7 +167,7 @@ class Stages:
                 self._finish_exact(job, job.layout)
                 if job.layout.staging is not None:
                     job.layout.staging.put_back(job.gradient)
-            self._finish(job.key, job)
+            self._finish(job.key, job.future, job.gradient)
         return iter(())
 
     def _ask(self, job: Reduction) -> None:
