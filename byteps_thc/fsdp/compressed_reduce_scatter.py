@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, make_row_engine
+from byteps_thc.engines import choose_policy, choose_scheme, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -66,7 +66,9 @@ def compress_reduce_scatter(
         policy = with_embeddings(policy, groups, process_group.rank())
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
-    engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
+    device = groups[0].source.device
+    engine = open_engine(process_group, None, None, scheme, policy, gradients_on=device, sharded=True).engine
+    assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, make_engine, network_of_shard
+from byteps_thc.engines import choose_policy, choose_scheme, open_engine
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -27,11 +27,12 @@ from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.excluded import apart
+from byteps_thc.pipeline.hierarchy.factory import network_of_shard
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.replicas import RankReplicas, require_same_lines
+from byteps_thc.transport.replicas import require_same_lines
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -72,8 +73,9 @@ def compress_replicas(
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
-    engine = make_engine(replicas, scheme, policy, network, groups[0].source.device)
-    same_shards = RankReplicas(replicas, policy.deadline_s)
+    opened = open_engine(replicas, None, network, scheme, policy, gradients_on=groups[0].source.device)
+    engine, same_shards = opened.engine, opened.replicas
+    assert same_shards is not None
     lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
     try:
         require_same_lines(same_shards, lines, "parameters")

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme
-from byteps_thc.errors import InputError
+from byteps_thc.engines import Worker, choose_policy, choose_scheme, open_engine
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.in_flight import require_not_captured
@@ -30,12 +30,11 @@ from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_v
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.average_work import AverageWork
-from byteps_thc.reducer.averaging import Place
 from byteps_thc.reducer.calls import Call, Calls
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
 from byteps_thc.transport.ending import Ending
-from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import Levels, counted
+from byteps_thc.transport.groups import choose_process_group, refusals_told
+from byteps_thc.transport.mesh import Levels, counted, require_levels
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -75,16 +74,20 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        place = Place(where, levels, worker, workers)
-        with refusals_told(place.group):
-            place.check()
+        network = where if isinstance(where, NetworkConfig) else None
+        group = None
+        if network is None or dist.group.WORLD is not None:
+            group = choose_process_group(None if network is not None else where, "ThcReducer")
+        with refusals_told(group):
+            require_levels(levels)
+            if dist.group.WORLD is not None and (worker is not None or workers is not None):
+                raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             scheme = choose_scheme(config, settings)
-        averaging = place.open(scheme, policy)
-        self._engine, self._levels = averaging.engine, averaging.levels
+        opened = open_engine(group or _worker(worker, workers), levels, network, scheme, policy, asks=True)
+        self._engine, self._levels = opened.engine, opened.levels
         #: the ranks that average; None without a process group
-        self.replicas: Replicas | None = averaging.replicas
-        network = where if isinstance(where, NetworkConfig) else None
+        self.replicas: Replicas | None = opened.replicas
         # Without a process group nobody sums exactly.
         self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
         self._grad_scaler = grad_scaler
@@ -92,17 +95,17 @@ class ThcReducer:
             [self._engine],
             grad_scaler,
             sees_all=False,  # a call may have some of the gradients only
-            compared=not may_drift(network, averaging.workers),
+            compared=not may_drift(network, opened.workers),
             log_every=log_every,
             rank=self._engine.worker,
-            drift_warning=DriftWarning(network, averaging.workers, self.replicas),
+            drift_warning=DriftWarning(network, opened.workers, self.replicas),
         )
         self._calls = Calls(
             self._engine,
-            averaging.questions,
+            opened.questions,
             self._steps,
             asks_once=self.replicas is None,
-            leave=averaging.leave,
+            leave=opened.leave,
         )
         self._closed = False
         self._ending = Ending(self, self._calls.close)
@@ -218,6 +221,15 @@ class ThcReducer:
             self._policy.warn_of_unmatched((name for name, *_ in signature), self._engine.worker)
             self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
         return Packing(signature, self._policy)
+
+
+def _worker(worker: int | None, workers: int | None) -> Worker:
+    if worker is None or workers is None:
+        raise ConfigurationError(
+            "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
+            "call torch.distributed.init_process_group() before"
+        )
+    return Worker(worker, workers)
 
 
 def _words(signature: Signature) -> str:

@@ -22,7 +22,7 @@ from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.transport.mesh import mesh_groups
@@ -134,7 +134,7 @@ def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     flat_sizes = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
     engines: dict[str, Any] = {
         "host": Training(mesh).state.engine,
-        "flat": collective_engine(group, CONFIG, SMALL),
+        "flat": flat_engine(group, CONFIG, SMALL),
     }
     results: dict[str, list[Tensor]] = {name: [] for name in engines}
     for step in range(3):
@@ -277,12 +277,12 @@ def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
     groups = mesh_groups(mesh, "between", None)
     first = groups.fast.rank() == 0
 
-    def broken(slow: dist.ProcessGroup, policy: CompressionPolicy) -> FlatEngine:
+    def broken(*arguments: Any) -> FlatEngine:
         if not first:
             raise OSError("no registers")
-        return collective_engine(slow, CONFIG, policy)
+        return flat_engine(*arguments)
 
-    return said(lambda: hierarchical_engine(groups, {}, SMALL, broken, waits_for_all=True))
+    return said(lambda: hierarchical_engine(groups, CONFIG, SMALL, make_inner=broken))
 
 
 def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:

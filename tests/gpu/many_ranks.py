@@ -35,7 +35,7 @@ from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.rank_settings import RankSettings
@@ -93,7 +93,7 @@ class Place:
     ) -> FlatEngine:
         settings = RankSettings.of(config, ranks.size, sharded=sharded)
         communicator = self.communicator(ranks, rank)
-        return device_rank_engine(settings, rank, policy, communicator, self.device, sharded=sharded)
+        return rank_engine(settings, rank, policy, [communicator], device=self.device, sharded=sharded)
 
     def late(self, gradient: Tensor, pause: Pause) -> Tensor:
         """The gradient on the device, where it is only once the current stream has waited."""
