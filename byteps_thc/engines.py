@@ -135,6 +135,9 @@ def open_engine(
     if isinstance(where, Worker):
         assert network is not None
         return _open_worker(where, network, config, policy)
+    if not isinstance(config, ThcConfig):
+        _require_no_network(config, network)
+        _require_for_baseline(config, policy)
     found = None if levels is None else find_levels(where, levels, config, policy, network)
     if found is not None:
         both = level_communicators(found, policy, callers=int(asks))
@@ -167,8 +170,6 @@ def _one_level(
     """As flat_engine, or a baseline's engine."""
     if isinstance(config, ThcConfig):
         return flat_engine(process_group, config, policy, network, gradients_on, communicators, sharded=sharded)
-    _require_no_network(config, network)
-    _require_for_baseline(config, policy)
     return baseline_engine(process_group, config, policy, sharded=sharded, communicators=communicators)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -58,9 +59,27 @@ def flat_engine(
     if sharded:
         warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
     communicators = communicators or Communicators(process_group, policy.deadline_s)
-    if network is None:
-        return _among_ranks(process_group, config, policy, gradients_on, communicators, sharded=sharded)
     workers, worker = process_group.size(), process_group.rank()
+    if network is None:
+        if "partition_bytes" not in config.model_fields_set:
+            config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
+        resolve = partial(RankSettings.of, config, workers, sharded=sharded)
+        kind = "reduce-scatter" if sharded else "collective"
+        agreed = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
+        # The operations of a communicator start in the order of its thread, the same on all ranks.
+        on_host = agreed.device is None
+        own = communicators.of_host(COMMUNICATORS) if on_host else [communicators.of_device()]
+        return rank_engine(
+            resolve(),
+            worker,
+            policy,
+            own,
+            device=agreed.device,
+            sharded=sharded,
+            threads=policy.thread_count(agreed.introductions.ranks_on_this_host),
+            of_layouts=communicators.for_questions(),
+            leave=communicators.close,
+        )
     require_packet_workers(workers)
     agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
@@ -69,25 +88,11 @@ def flat_engine(
     recorder = StatsRecorder(PlainCollective.servers(workers))
     kernels = open_kernels(agreed.device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     (exact,) = communicators.of_host(1)
-    session: PushSession
-    if network.goes_on(workers):
-        session = open_failover_session(
-            network,
-            config,
-            communicators.new_store(),
-            worker,
-            workers,
-            policy.deadline_s,
-            moved=recorder.add_server_move,
-            lost=recorder.add_failover_loss,
-        )
-    else:
-        session = network.open_session(config, worker, workers, policy.deadline_s)
-    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    session = _open_session(network, config, policy, communicators, worker, workers, recorder)
     return host_engine(
         kernels,
         policy,
-        transport=transport,
+        transport=ServersTransport(session, recorder, kernels.host_zeros),
         exact=exact.sum_,
         questions=RankAgreement((exact, workers)),
         recorder=recorder,
@@ -95,35 +100,26 @@ def flat_engine(
     )
 
 
-def _among_ranks(
-    process_group: dist.ProcessGroup,
+def _open_session(
+    network: NetworkConfig,
     config: ThcConfig,
     policy: CompressionPolicy,
-    gradients_on: torch.device | None,
     communicators: Communicators,
-    *,
-    sharded: bool,
-) -> FlatEngine:
-    if "partition_bytes" not in config.model_fields_set:
-        config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
-
-    def resolve() -> RankSettings:
-        return RankSettings.of(config, process_group.size(), sharded=sharded)
-
-    kind = "reduce-scatter" if sharded else "collective"
-    agreed = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
-    on_device = agreed.device is not None
-    return rank_engine(
-        resolve(),
-        process_group.rank(),
-        policy,
-        # The operations of a communicator start in the order of its thread, the same on all ranks.
-        [communicators.of_device()] if on_device else communicators.of_host(COMMUNICATORS),
-        device=agreed.device,
-        sharded=sharded,
-        threads=policy.thread_count(agreed.introductions.ranks_on_this_host),
-        of_layouts=communicators.for_questions(),
-        leave=communicators.close,
+    worker: int,
+    workers: int,
+    recorder: StatsRecorder,
+) -> PushSession:
+    if not network.goes_on(workers):
+        return network.open_session(config, worker, workers, policy.deadline_s)
+    return open_failover_session(
+        network,
+        config,
+        communicators.new_store(),
+        worker,
+        workers,
+        policy.deadline_s,
+        moved=recorder.add_server_move,
+        lost=recorder.add_failover_loss,
     )
 
 

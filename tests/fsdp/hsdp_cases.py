@@ -181,7 +181,7 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     sharded = sharded_model(mesh["shard"])
     makers: dict[str, Callable[[], object]] = {
         "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG),
-        "former": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, dim="rack"),
+        "former": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["replicate"], dim="rack"),
         "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["shard"], CONFIG),
         "native": lambda: compress_replicas(sharded_model(mesh), mesh["replicate"], CONFIG),
         "twice": lambda: compress_replicas(twice, mesh["replicate"], CONFIG),

@@ -39,8 +39,8 @@ def make_engines(
     """
     collect_forgotten()  # which may be in the same jobs
     processes, policy = process.local_size(), settings.policy
-    workers, worker = process.workers(), process.worker()
     groups = _open_groups(settings, len(lanes)) if processes > 1 else []
+    workers, worker = process.workers(), process.worker()
     engines: list[Engine | Bystander]
     if groups and process.local_rank() != 0:
         engines = [Bystander(policy, exact, recorder) for exact in sums]
