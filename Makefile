@@ -76,19 +76,19 @@ format: ## rewrite sources in the project's style
 
 bench: ## benchmarks; writes docs/benchmarks.md
 	@scripts/setup.sh all
-	@$(BIN)/python scripts/bench.py $(ARGS)
+	@$(BIN)/python evaluation/bench.py $(ARGS)
 
 bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes docs/benchmarks.md
 	@scripts/setup.sh all
-	@$(BIN)/python scripts/bench.py gpu
+	@$(BIN)/python evaluation/bench.py gpu
 
 evaluate: ## the paper's claims, about two hours; writes docs/evaluation.md (ARGS="scale" for one again)
 	@scripts/setup.sh all
-	@$(BIN)/python scripts/evaluate.py $(ARGS)
+	@$(BIN)/python evaluation/evaluate.py $(ARGS)
 
 evaluate-quick: ## the same on less data, ten minutes; what came of it into build/evaluation
 	@scripts/setup.sh all
-	@$(BIN)/python scripts/evaluate.py --quick $(ARGS)
+	@$(BIN)/python evaluation/evaluate.py --quick $(ARGS)
 
 docs: ## guide and API reference as a site, with a search, into build/docs; checks links (ARGS=--external: to other sites)
 	@scripts/setup.sh all

@@ -1,6 +1,19 @@
-"""`python -m byteps_thc`: the `thc` command of this Python."""
+"""`python -m byteps_thc`, and the command `thc`."""
 
-from byteps_thc.tools.cli import app
+import sys
+
+
+def main() -> None:
+    """Run the command line, which the extra `cli` brings; exit with what to install without it."""
+    try:
+        from byteps_thc.tools.cli import app
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("rich", "typer"):
+            raise
+        sys.exit(f"thc: {package} is not installed: pip install 'rich>=13' 'typer>=0.12'")
+    app(prog_name="thc")
+
 
 if __name__ == "__main__":
-    app(prog_name="thc")
+    main()

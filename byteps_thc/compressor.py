@@ -124,11 +124,11 @@ class Compressor:
     def __init__(
         self, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int, threads: int | None = None
     ) -> None:
-        if not 0 <= worker < workers:
-            raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
         if not isinstance(config, ResolvedConfig):
             require_thc(config, "Compressor")
             config = config.resolve(workers)
+        if not 0 <= worker < workers:
+            raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
         self.resolved = config
         if self.resolved.workers != workers:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")

@@ -8,7 +8,7 @@
 #   --tag      what the commit will be tagged with; if it has a tag, that is checked
 #   --draft    for a trial: the tree may have changes and CHANGELOG.md no heading
 #   --check    see that version, tag, CHANGELOG.md and tree are in order, and end
-#   --torch    Pythons for which byteps_thc[torch] is installed and DDP is run; the index must have a torch for them
+#   --torch    Pythons for which byteps_thc[cli,torch] is installed and DDP is run; the index must have a torch for them
 #   --roots    suites of Debian in whose bare systems all wheels are run as well (scripts/release/roots.sh; as root)
 #
 # It needs what README says a build needs, and an index for pip. JOBS=2 limits the compilers.
@@ -105,16 +105,16 @@ make_wheel() { # X.Y
 
 # With all that it depends on, as wheels: who installs it needs no compiler.
 collect_wheels() { # X.Y
-  local extra=''
-  [[ " $with_torch " != *" $1 "* ]] || extra='[torch]'
+  local extra='[cli]'
+  [[ " $with_torch " != *" $1 "* ]] || extra='[cli,torch]'
   mkdir -p "$work/wheels/$1"
   "$work/$1/venv/bin/pip" download --quiet --only-binary :all: --constraint scripts/constraints.txt --dest "$work/wheels/$1" \
     "$(echo "$work/$1"/repaired/*.whl)$extra"
 }
 
 try_wheel() { # X.Y
-  local venv=$work/$1/try requirement=byteps_thc
-  compgen -G "$work/wheels/$1/torch-*" >/dev/null && requirement+='[torch]'
+  local venv=$work/$1/try requirement='byteps_thc[cli]'
+  compgen -G "$work/wheels/$1/torch-*" >/dev/null && requirement='byteps_thc[cli,torch]'
   "$(<"$work/pythons/$1")" -m venv "$venv"
   "$venv/bin/pip" install --quiet --no-index --only-binary :all: --find-links "$work/wheels/$1" "$requirement==$version"
   "$venv/bin/python" -P scripts/release/try_wheel.py "$version"

@@ -17,7 +17,7 @@ packages=(g++ cmake ninja-build ccache
   libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
 byteps_packages=(make libnuma-dev)
 build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
-extras=demo
+extras=cli,torch
 test_module=OFF
 case $purpose in
   demo) ;;
@@ -111,20 +111,21 @@ install_project() {
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache  # the tests compile the same files again
   fi
   # Earlier versions of byteps_thc have the P4 model in them, and take it along when they go.
-  rm -f "$stamps/model"
+  rm -f "$stamps/thc_p4_model"
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt \
     --config-settings=cmake.define.THC_BUILD_TEST_MODULE="$test_module" ".[$extras]"
   echo "$state" >"$stamps/project"
 }
 
-install_model() {
-  local state folder=p4/thc_p4_model
-  state=$(digest $folder/src $folder/pyproject.toml $folder/README.md $folder/LICENSE)
-  [[ $state == "$(cat "$stamps/model" 2>/dev/null)" ]] && return
+# Distributions of their own; they are reinstalled when they change.
+install_distribution() { # FOLDER WHAT
+  local state folder=$1 stamp=$stamps/${1##*/}
+  state=$(digest "$folder")
+  [[ $state == "$(cat "$stamp" 2>/dev/null)" ]] && return
   install_build_tools
-  say "Installing the P4 model into $venv"
-  "$venv/bin/pip" install -qq --no-build-isolation ./$folder
-  echo "$state" >"$stamps/model"
+  say "Installing $2 into $venv"
+  "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt "./$folder"
+  echo "$state" >"$stamp"
 }
 
 # A script in this folder imports the source folder, not what is installed: it finds the compiled modules there as well.
@@ -160,5 +161,6 @@ if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
 fi
 mkdir -p "$stamps"
 install_project
-install_model
+install_distribution p4/thc_p4_model "the P4 model"
+install_distribution lab "thc's commands demo, demo-switch and testbed"
 link_modules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from importlib.metadata import entry_points
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any, ClassVar
 
@@ -11,25 +12,32 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from byteps_thc.errors import ThcError
+from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.tools.launch import find_thc_ps
 from byteps_thc.tools.lazy_commands import LazyCommands
+
+#: Commands of the distribution thc_lab.
+_OF_LAB = ("demo", "demo-switch", "testbed")
 
 
 class ThcCommands(LazyCommands):
     """Shows an error of this package as one line with exit code 1; with --debug, its traceback."""
 
     modules: ClassVar = {
-        "demo": "byteps_thc.tools.demo.cli:demo",
-        "demo-switch": "byteps_thc.tools.demo.switch_cli:demo_switch",
         "doctor": "byteps_thc.tools.doctor.cli:doctor",
         "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
         "tables": "byteps_thc.tools.tables.cli:app",
         "switch": "thc_switch.cli:app",
-        "testbed": "byteps_thc.tools.testbed.cli:app",
+        **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with; ConfigurationError if thc_lab has it and is not installed."""
+        if args and args[0] in _OF_LAB and args[0] not in self.modules:
+            raise ConfigurationError(f"thc {args[0]} is in thc_lab: in a clone of byteps_thc, pip install ./lab")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc import ThcReducer
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 
 def main() -> None:

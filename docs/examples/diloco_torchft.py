@@ -23,8 +23,8 @@ from torchft.process_group import ProcessGroupGloo, create_store_client
 from torchft.work import _DummyWork
 
 from byteps_thc import CompressionPolicy, ThcReducer
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 PATIENCE = timedelta(seconds=20)
 

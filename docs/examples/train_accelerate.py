@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from byteps_thc.checkpoint import gathered
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 
 def main() -> None:

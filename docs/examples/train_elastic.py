@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import CompressionPolicy
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from byteps_thc.fsdp import compress_reduce_scatter
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from byteps_thc.checkpoint import gathered
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+from thc_lab.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.model import Gpt, GptShape, loss_of
 
 
 class Batches(IterableDataset[tuple[Tensor, Tensor]]):

@@ -24,7 +24,7 @@ from torchtitan.models.llama3 import llama3_configs
 
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.fsdp import compress_reduce_scatter
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
+from thc_lab.demo.data import BatchSampler, load_corpus
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from transformers import (
 
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import VOCABULARY_SIZE, load_corpus
+from thc_lab.demo.data import VOCABULARY_SIZE, load_corpus
 
 
 class Compression(TrainerCallback):

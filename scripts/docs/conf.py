@@ -28,6 +28,7 @@ GROUPS = {
         "Algorithm <docs/algorithm>",
         "docs/evaluation",
         "docs/benchmarks",
+        "evaluation/README",
         "tables/README",
     ],
     "Operations": ["docs/operations", "docs/slow_ways", "Testbed <docs/testbed>", "docs/security"],
@@ -35,6 +36,7 @@ GROUPS = {
     "Contributing": [
         "How to <CONTRIBUTING>",
         "Source code <byteps_thc/README>",
+        "Lab <lab/README>",
         "tests/model/README",
         "P4 model <p4/thc_p4_model/README>",
         "Build of BytePS <scripts/byteps/README>",

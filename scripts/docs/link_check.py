@@ -20,12 +20,14 @@ _LOADED = {
 #: In a stylesheet: what it loads.
 _STYLE_ADDRESS = re.compile(r"""(?:url\(|@import)\s*["']?([^"')\s;]+)""")
 #: In pages: code that looks like a path, from one of _BASES or the page's own folder. NAME stands for any name.
-_PATH = re.compile(r"`((?:byteps_thc|docs|p4|ps_software|scripts|tables|tests|worker_dpdk)/(?![\w/]*NAME)[\w./-]+)`")
+_PATH = re.compile(
+    r"`((?:byteps_thc|docs|lab|p4|ps_software|scripts|tables|tests|worker_dpdk)/(?![\w/]*NAME)[\w./-]+)`"
+)
 _BASES = (".", "byteps_thc", "tests")
 #: In sources and pages: the name of a page of the guide, in an error message or a comment.
 _PAGE = re.compile(r"\bdocs/(?!NAME)[\w/]+\.md\b")
 _SOURCES = {".py", ".md", ".cc", ".h", ".p4", ".sh", ".toml", ".cmake", ".service"}
-_FOLDERS = ("byteps_thc", "docs", "p4", "ps_software", "scripts", "tables", "tests", "worker_dpdk")
+_FOLDERS = ("byteps_thc", "docs", "lab", "p4", "ps_software", "scripts", "tables", "tests", "worker_dpdk")
 
 
 @dataclass

@@ -81,7 +81,7 @@ interpreter() { # ROOT X.Y
 }
 
 try_wheel() { # SUITE X.Y
-  local suite=$1 python=$2 root=$folder/roots/$1 shared=$folder/shared extra='' requirement
+  local suite=$1 python=$2 root=$folder/roots/$1 shared=$folder/shared extra='[cli]' requirement
   rm -rf --one-file-system "$shared"
   mkdir -p "$shared"
   interpreter "$root" "$python" >"$shared/python"
@@ -91,7 +91,7 @@ try_wheel() { # SUITE X.Y
   fi
   cp -rl "$folder/wheels/$python" "$shared/wheels"
   cp try_wheel.py "$shared/"
-  compgen -G "$shared/wheels/torch-*" >/dev/null && extra='[torch]'
+  compgen -G "$shared/wheels/torch-*" >/dev/null && extra='[cli,torch]'
   requirement="byteps_thc$extra==$version"
   say "$suite, Python $python: $(head -n 1 "$shared/python") installs $requirement"
   timeout "$limit_s" unshare --mount --net --pid --fork --kill-child "$BASH" "$PWD/roots.sh" --in-root \

@@ -6,27 +6,47 @@ from pathlib import Path
 
 from ranks import run_ranks
 
-#: What the error of a damage has in it, beside "ConfigurationError"
+NO_TENSOR = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16; load"
+NO_NUMBERS = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16, of numbers up to 2^96"
+#: The error of every damage contains these words.
 WORDS = {
     "empty": "missing",
-    "none": "NoneType",
-    "list": "list",
-    "truncated, sealed": "residual of parameter",
-    "no elements, sealed": "has 0 elements",
-    "longer, sealed": "residual of parameter",
-    "float64": "finite 1-D float32",
-    "nan": "finite 1-D float32",
-    "enormous": "2^96",
-    "a bit": "residuals.",
-    "a name gone": "is missing",
-    "checksums gone": "checksums are missing",
-    "version of the future": "version",
+    "none": "not a state of compression: a NoneType",
+    "list": "not a state of compression: a list",
+    "truncated": "has 1199 elements and its gradient 1200",
+    "truncated, sealed": "has 1199 elements and its gradient 1200",
+    "no elements": "has 0 elements and its gradient 1200",
+    "no elements, sealed": "has 0 elements and its gradient 1200",
+    "longer": "has 2400 elements and its gradient 1200",
+    "longer, sealed": "has 2400 elements and its gradient 1200",
+    "float64": NO_TENSOR,
+    "float16": NO_TENSOR,
+    "2-D": NO_TENSOR,
+    "number": NO_TENSOR,
+    "nothing": NO_TENSOR,
+    "nan": NO_NUMBERS,
+    "infinite": NO_NUMBERS,
+    "enormous": NO_NUMBERS,
+    "a bit": "residuals.weight is not as saved",
+    "a name gone": "residuals.weight is missing",
+    "a name that is none": "residuals of 7 is not a finite",
+    "residuals gone": "not the state of an engine: residuals missing",
+    "residuals no mapping": "its residuals are not a mapping from parameter names to tensors",
+    "unknown name": "'stranger', which is unknown here",
+    "checksums gone": "its checksums are missing",
+    "checksums no mapping": "its checksums are missing",
+    "version gone": "not the state of an engine: version missing",
+    "version of the future": "its version is 99, here it is 2",
     "another round": "another checksum",
-    "a step that is none": "step is True",
+    "a round that is none": "its round is 'x', not a count",
+    "a step that is none": "its step is True, not a count",
+    "an enormous step": "its step is 1099511627776, not a count",
     "another worker": "its worker is",
     "another config": "its config has",
-    "loss scale nan": "loss_scale is nan",
-    "unknown name": "'stranger', which is unknown here",
+    "loss scale nan": "loss_scale is nan, not a positive number",
+    "loss scale 0": "loss_scale is 0.0, not a positive number",
+    "loss scale infinite": "loss_scale is inf, not a positive number",
+    "loss scale text": "loss_scale is '1.0', not a positive number",
     "earlier version": "it has residuals, and this compression keeps none. An earlier version",
     "earlier version without residuals": "granularity 'auto', here missing; p 'auto', here missing; uniform_table",
     "earlier settings": "Settings missing here are an earlier version's: byteps_thc.checkpoint.load() reads steps",
@@ -37,11 +57,12 @@ WORDS = {
 def test_damaged_states_change_nothing(tmp_path: Path) -> None:
     for report in run_ranks(Path(__file__).with_name("damaged_rank.py"), 2, tmp_path):
         assert len(report) == 5
+        assert {damage for results in report.values() for damage in results} == {*WORDS, "version 1", "residuals"}
         for front_end, results in report.items():
             assert results.pop("version 1"), front_end
             assert (results.pop("residuals") > 0) == (front_end == "ddp baseline"), front_end
             assert ("a bit" in results) == (front_end == "ddp baseline") != ("earlier version" in results), front_end
             for damage, (error, unchanged) in results.items():
                 assert error.startswith("ConfigurationError: "), (front_end, damage, error)
-                assert WORDS.get(damage, "") in error, (front_end, damage, error)
+                assert WORDS[damage] in error, (front_end, damage, error)
                 assert unchanged, (front_end, damage)

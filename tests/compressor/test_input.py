@@ -41,7 +41,11 @@ def test_decode_writes_into_a_tensor(compressor, partition, dtype):
     compressor.encode(partition, compressor.measure(partition, gradient, round=1))
     aggregate = np.full(partition.padded, compressor.table.granularity, np.uint8)
     compressor.decode(partition, aggregate, np.ones(1, np.uint8), out)
-    assert out.abs().sum() > 0
+    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
+    expected = np.zeros(1000, np.float32)
+    compressor.decode(partition, aggregate, np.ones(1, np.uint8), expected)
+    assert expected.any()
+    assert torch.equal(out, torch.from_numpy(expected).to(dtype))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,15 @@ def test_tiny_gradients(compressor, size):
     assert np.isfinite(out).all()
 
 
-@pytest.mark.parametrize(("workers", "worker"), [(2, 2), (2, -1), (0, 0), (1025, 0)])
-def test_worker_ids_are_checked(workers, worker):
-    with pytest.raises(ConfigurationError):
+@pytest.mark.parametrize(
+    ("workers", "worker", "message"),
+    [
+        (2, 2, "worker must be in 0 .. 1, not 2"),
+        (2, -1, "worker must be in 0 .. 1, not -1"),
+        (0, 0, "workers must be in 1 .. 1024, not 0"),
+        (1025, 0, "workers must be in 1 .. 1024, not 1025"),
+    ],
+)
+def test_worker_ids_are_checked(workers, worker, message):
+    with pytest.raises(ConfigurationError, match=message):
         Compressor(ThcConfig(), workers=workers, worker=worker)

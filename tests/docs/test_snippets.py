@@ -63,7 +63,7 @@ WITH_BYTEPS = [
 ]
 #: tests/test_readme.py, and below
 WITH_SERVER = [README_WORKER, REDUCER_WITH_SERVERS]
-#: tests/tools/testbed/test_docs.py
+#: tests/lab/testbed/test_docs.py
 WITH_TESTBED = [TESTBED]
 
 

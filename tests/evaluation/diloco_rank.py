@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evaluation.outer_steps import train
-from evaluation.replicas import Replicas, replica_of
 from ranks import joined_rank
 from torch import Tensor
+from trainings.outer_steps import train
+from trainings.replicas import Replicas, replica_of
 
 from byteps_thc import ThcReducer
 

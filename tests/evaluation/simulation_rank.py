@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from evaluation.trainings import MODELS
 from ranks import Rank, joined_rank
 from torch.nn.parallel import DistributedDataParallel
+from trainings.train import MODELS
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import CompressionPolicy, compress

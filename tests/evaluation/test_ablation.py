@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import reference
 import torch
-from evaluation.thc_parts import WORKERS, in_study
-from gradient_study.as_printed import uniform_thc
-from gradient_study.averaging import average_partition
-from gradient_study.servers_averager import ServersAverager
+from averages.as_printed import uniform_thc
+from averages.averaging import average_partition
+from averages.servers_averager import ServersAverager
+from averages.thc_parts import WORKERS, in_study
 
 from byteps_thc import ThcConfig
 from byteps_thc.rounding import Rounding

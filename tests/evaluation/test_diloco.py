@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluation.averagers import FP32, Scheme, make
-from evaluation.nearest import Nearest
-from evaluation.outer_steps import train
-from evaluation.replicas import Replicas
+from averages.averagers import FP32, Scheme, make
+from averages.nearest import Nearest
 from ranks import run_ranks
+from trainings.outer_steps import train
+from trainings.replicas import Replicas
 
 WORKERS, INNER, OUTER, SEED, BITS = 2, 2, 2, 1, 4
 RANK_PROGRAM = Path(__file__).with_name("diloco_rank.py")

@@ -10,31 +10,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from evaluation import page
-from evaluation.claim import NAMES, Check, Claim, Plot, Result, Series, Table
-from evaluation.plots import draw
-from evaluation.record import Record, measured
-from evaluation.style import style_of
+from pages import page
+from pages.claim import NAMES, Check, Claim, Plot, Result, Series, Table, claim_of
+from pages.plots import draw
+from pages.record import Record, measured
+from pages.style import style_of
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-EVALUATE = ROOT / "scripts/evaluate.py"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "evaluation/results"
+EVALUATE = ROOT / "evaluation/evaluate.py"
 
 
 @pytest.fixture
-def claims(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
-    for folder in (HERE, ROOT / "scripts"):
-        monkeypatch.syspath_prepend(str(folder))
-    from evaluation.claim import claim_of
-
+def claims() -> list[Claim]:
     return [claim_of(name) for name in NAMES]
 
 
 def test_every_claim_was_measured(claims: list[Claim]) -> None:
     assert [claim.name for claim in claims] == list(NAMES)
-    assert {path.stem for path in (HERE / "results").glob("*.json")} == set(NAMES)
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(NAMES)
     for claim in claims:
-        record = Record.read(HERE / f"results/{claim.name}.json")
+        record = Record.read(RESULTS / f"{claim.name}.json")
         assert record.claim == claim.name
         assert not record.quick
         assert record.result.checks
@@ -47,7 +43,7 @@ def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
     for document in (page.PAGE, page.README):
         (tmp_path / document).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / document).write_text((ROOT / document).read_text())
-    page.write(tmp_path, [(claim, Record.read(HERE / f"results/{claim.name}.json")) for claim in claims])
+    page.write(tmp_path, [(claim, Record.read(RESULTS / f"{claim.name}.json")) for claim in claims])
     for document in (page.PAGE, page.README):
         assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
     plots = {path.name for path in (tmp_path / "docs/evaluation").iterdir()}

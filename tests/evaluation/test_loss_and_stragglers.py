@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import torch
-from evaluation.averagers import make
-from evaluation.lossy_averager import CODES_PER_PACKET, Losses, LossyAverager
-from evaluation.replicas import Replicas
+from averages.averagers import make
+from averages.lossy_averager import CODES_PER_PACKET, Losses, LossyAverager
+from trainings.replicas import Replicas
 
 from byteps_thc import ThcConfig
 

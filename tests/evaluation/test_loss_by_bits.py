@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from types import ModuleType
-
 import nearest_reference
 import numpy as np
 import pytest
 import torch
-from evaluation.averagers import FP32, Scheme, make
-from evaluation.loss_curves import Curve
-from evaluation.nearest import Nearest
-from evaluation.power_sgd import PowerSgd
-from evaluation.style import style_of
-from evaluation.trainings import MODELS, Losses
+from averages.averagers import FP32, Scheme, make
+from averages.nearest import Nearest
+from averages.power_sgd import PowerSgd
+from claims import loss_by_bits as claim
+from pages.style import style_of
 from reference import Key
+from trainings.loss_curves import Curve
+from trainings.train import MODELS, Losses
 
 from byteps_thc.tables.points import lloyd_max, staggered
 
 RANKS, SIZES = 3, (5000, 70, 9000, 1024)
 TENSORS = [slice(0, 5000), slice(5000, 5070), slice(5070, 14070), slice(14070, 15094)]
-
-
-@pytest.fixture
-def claim(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    return importlib.import_module("loss_by_bits")
 
 
 def gradients() -> torch.Tensor:
@@ -61,7 +52,7 @@ def test_small_tensors_travel_exactly(scheme: Scheme) -> None:
 
 
 def test_fine_tuning_goes_on_where_training_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradient_study.small_trainings.PRETRAINING_STEPS", 2)
+    monkeypatch.setattr("trainings.small_trainings.PRETRAINING_STEPS", 2)
     trained = MODELS["GPT"](1, 2, "AdamW", 3)
     for _ in range(2):
         trained.training.update(trained.training.gradients()[0])
@@ -78,23 +69,23 @@ NAMES = {"fp32": "fp32", "five": "THC, 5 + 5", "four": "THC, 4 + 4", "power": "P
 BYTES = {"fp32": 64e6, "five": 10e6, "four": 8e6, "power": 4e6}
 
 
-def curves(claim: ModuleType, **losses: list[float]) -> dict[str, Curve]:
+def curves(**losses: list[float]) -> dict[str, Curve]:
     """By scheme, one seed, after 10 and 20 steps; those that are not named learn nothing."""
     found = {name: Curve(1e9, [Losses([10, 20], [9.0, 9.0])]) for name in ("fp32", *claim.OURS, *claim.PEERS)}
     return found | {NAMES[key]: Curve(BYTES[key], [Losses([10, 20], own)]) for key, own in losses.items()}
 
 
-def test_a_width_that_ends_above_fp32_is_no_default(claim: ModuleType) -> None:
-    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
+def test_a_width_that_ends_above_fp32_is_no_default() -> None:
+    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
     assert claim.loss_check("GPT", own, "THC, 5 + 5").met
     check = claim.loss_check("GPT", own, "THC, 4 + 4")
     assert not check.met
     assert "+0.40%" in check.got
 
 
-def test_the_default_has_the_fewest_bits_that_are_within_the_tolerance_of_all_models(claim: ModuleType) -> None:
-    within = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.002])
-    above = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
+def test_the_default_has_the_fewest_bits_that_are_within_the_tolerance_of_all_models() -> None:
+    within = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.002])
+    above = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
     assert claim.default_check({"GPT": above, "CNN": within}).met
     check = claim.default_check({"GPT": within})
     assert not check.met
@@ -103,16 +94,16 @@ def test_the_default_has_the_fewest_bits_that_are_within_the_tolerance_of_all_mo
     assert claim.default_check({"GPT": above}).got.startswith("none. ")
 
 
-def test_an_interval_beyond_the_tolerance_is_no_default(claim: ModuleType) -> None:
-    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002])
+def test_an_interval_beyond_the_tolerance_is_no_default() -> None:
+    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002])
     own["fp32"].seeds.append(Losses([10, 20], [2.0, 1.0]))
     own["THC, 5 + 5"].seeds.append(Losses([10, 20], [2.0, 1.0]))
     assert not claim.fits(own, "THC, 5 + 5")  # .1 % on average, and 12.7 standard errors of .1 %
 
 
-def test_a_peer_with_fewer_bytes_is_named(claim: ModuleType) -> None:
+def test_a_peer_with_fewer_bytes_is_named() -> None:
     """PowerSGD needs fewer bytes until 1.2 of fp32's loss, and gets no further."""
-    own = curves(claim, fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004], power=[2.0, 1.15])
+    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004], power=[2.0, 1.15])
     check = claim.front_check("GPT", own)
     assert not check.met
     assert check.got == "5 of 7 losses"
@@ -120,15 +111,15 @@ def test_a_peer_with_fewer_bytes_is_named(claim: ModuleType) -> None:
     assert claim.front_check("GPT", own | {"PowerSGD, rank 4": own["bf16"]}).met
 
 
-def test_a_loss_that_one_seed_does_not_reach_has_no_bytes(claim: ModuleType) -> None:
-    own = curves(claim, fp32=[2.0, 1.0])
+def test_a_loss_that_one_seed_does_not_reach_has_no_bytes() -> None:
+    own = curves(fp32=[2.0, 1.0])
     own["fp32"].seeds.append(Losses([10, 20], [2.0, 1.0]))
     own["THC, 5 + 5"] = Curve(1e6, [Losses([10, 20], [2.0, 1.0]), Losses([10, 20], [2.0, 1.5])])
     assert claim.megabytes_to(own, "THC, 5 + 5", 1.5) == pytest.approx((15 + 20) / 2)
     assert claim.megabytes_to(own, "THC, 5 + 5", 1.2) is None
 
 
-def test_schemes_are_told_apart(claim: ModuleType) -> None:
+def test_schemes_are_told_apart() -> None:
     names = ["fp32", *claim.OURS, *claim.PEERS]
     styles = [tuple(style_of(name, names[:i]).values()) for i, name in enumerate(names)]
     assert len(set(styles)) == len(names)

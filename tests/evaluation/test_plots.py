@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.claim import Plot, Series
-from evaluation.plots import draw
+from pages.claim import Plot, Series
+from pages.plots import draw
 
 
 def test_bars_are_labelled_with_their_x(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from evaluation.averagers import make
-from evaluation.power_sgd import PowerSgd
+from averages.averagers import make
+from averages.power_sgd import PowerSgd
 from ranks import run_ranks
 
 WORKERS, STEPS = 2, 5

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from evaluation.averagers import make
-from evaluation.rounds.bed import STAGES, stages_ms
-from evaluation.rounds.decoding_server import DecodingServer, tune
-from evaluation.rounds.parts import Link, computed_ms, network_ms
-from evaluation.rounds.schemes import COORDINATES, SCHEMES, THC, WORKERS, gradient_of
-from evaluation.rounds.worker import CodecRounds, DenseRounds
+from averages.averagers import make
+from rounds.bed import STAGES, stages_ms
+from rounds.decoding_server import DecodingServer, tune
+from rounds.parts import Link, computed_ms, network_ms
+from rounds.schemes import COORDINATES, SCHEMES, THC, WORKERS, gradient_of
+from rounds.worker import CodecRounds, DenseRounds
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from evaluation.cases import quarter
-from evaluation.schemes import Point, Way, best_scaled, nmse, points, thc_ways, undominated, ways, winner
-from evaluation.style import style_of
-from gradient_study.alternatives import gradients
-from gradient_study.comparisons import Window
-from gradient_study.quantizers import F64
+from averages.alternatives import gradients
+from averages.cases import quarter
+from averages.comparisons import Window
+from averages.quantizers import F64
+from averages.schemes import Point, Way, best_scaled, nmse, points, thc_ways, undominated, ways, winner
+from pages.style import style_of
 
 COORDINATES = 8192
 TENSORS = [slice(0, 5000), slice(5000, COORDINATES)]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from evaluation.averagers import make
-from evaluation.nearest import Nearest, NearestAverager
-from evaluation.trainings import MODELS, train
+from averages.averagers import make
+from averages.nearest import Nearest, NearestAverager
 from nearest_rounds import ROTATION_BLOCK
 from ranks import run_ranks
 from torch import Tensor
+from trainings.train import MODELS, train
 
 from byteps_thc.pipeline.ranks.shards import blocks_of
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from evaluation.loss_curves import Curve, mean_steps, steps_to
-from evaluation.trainings import Losses
+from trainings.loss_curves import Curve, mean_steps, steps_to
+from trainings.train import Losses
 
 
 def test_steps_to_a_loss_lie_between_two_measurements() -> None:

@@ -1,7 +1,8 @@
-"""The clone's two distributions: byteps_thc with the switch's agent, and the P4 model by itself."""
+"""The clone's three distributions: byteps_thc with the switch's agent, the lab, and the P4 model by itself."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import files, packages_distributions, requires
@@ -46,11 +47,23 @@ def test_the_p4_model_s_wheel_has_all_that_it_reads(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_installed_are_two_distributions() -> None:
+def test_what_is_installed_are_three_distributions() -> None:
     owners = packages_distributions()
     assert owners["thc_p4_model"] == ["thc_p4_model"]
+    assert owners["thc_lab"] == ["thc_lab"]
     assert set(owners["byteps_thc"]) == set(owners["thc_switch"]) == {"byteps_thc"}
     assert not [path for path in files("byteps_thc") or [] if "p4_model" in str(path)]
+
+
+def test_a_training_needs_no_command_line() -> None:
+    needed = [text for text in requires("byteps_thc") or [] if "extra ==" not in text]
+    assert sorted(text.partition(">")[0] for text in needed) == ["numpy", "pydantic", "typing-extensions"]
+
+
+def test_nothing_of_the_product_imports_the_lab() -> None:
+    product = [path for folder in ("byteps_thc", "p4", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    assert len(product) > 300
+    assert [path for path in product if re.search(r"^\s*(from|import) thc_lab", path.read_text(), re.MULTILINE)] == []
 
 
 def test_the_p4_model_asks_for_nothing_of_byteps_thc() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("byteps_thc", "p4", "docs", "scripts", "ps_software", "cmake", "tests", "worker_dpdk")
+FOLDERS = ("byteps_thc", "lab", "p4", "docs", "scripts", "ps_software", "cmake", "tests", "worker_dpdk")
 SUFFIXES = {".py", ".md", ".cmake", ".txt", ".cc", ".sh"}
 
 
@@ -31,7 +31,8 @@ def test_no_command_names_a_package_that_no_index_has() -> None:
 
 def test_versions_are_those_of_the_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"].values()
+    lab = tomllib.loads((ROOT / "lab/pyproject.toml").read_text())["project"]["dependencies"]
+    extras = [*project["project"]["optional-dependencies"].values(), lab]
     known = {requirement for extra in extras for requirement in extra} | set(project["build-system"]["requires"])
     suggested = {each for _, command in commands() for each in re.findall(r"'([a-z0-9-]+>=[0-9.]+)'", command)}
-    assert {"torch>=2.6", "triton>=3.6", "asyncssh>=2.18", "matplotlib>=3.8"} <= suggested <= known
+    assert {"torch>=2.6", "triton>=3.6", "matplotlib>=3.8", "typer>=0.12"} <= suggested <= known

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect
-from byteps_thc.tools.testbed.process import Cable, CableEnd
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.testbed.hosts.namespaces import command_inside, connect
+from thc_lab.testbed.process import Cable, CableEnd
 
 JUMBO_MTU_BYTES = 9000
 SERVER_IP = "10.9.0.2"

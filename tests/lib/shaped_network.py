@@ -21,9 +21,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect, inside
-from byteps_thc.tools.testbed.process import Cable, CableEnd
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.testbed.hosts.namespaces import command_inside, connect, inside
+from thc_lab.testbed.process import Cable, CableEnd
 
 INTERFACE = "eth0"
 MTU_BYTES = 1500

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.demo.namespaces import Namespaces
+from thc_lab.demo.namespaces import Namespaces
 
 #: A switch in software takes seconds for a step, more where the machine is busy.
 TIME_LIMIT_S = 280

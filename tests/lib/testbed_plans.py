@@ -1,4 +1,4 @@
-"""Plans of the descriptions in tests/tools/testbed/descriptions, and of the example, as they are printed.
+"""Plans of the descriptions in tests/lab/testbed/descriptions, and of the example, as they are printed.
 
 `python tests/lib/testbed_plans.py` writes the goldens anew, after a change that is meant: look at `git diff` then.
 """
@@ -9,16 +9,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.kubernetes import manifests
-from byteps_thc.tools.testbed.plan import plan
-from byteps_thc.tools.testbed.plan_text import as_json, as_text
-from byteps_thc.tools.testbed.reading import load
-from byteps_thc.tools.testbed.slurm import batch_script
+from thc_lab.testbed.description import Testbed
+from thc_lab.testbed.kubernetes import manifests
+from thc_lab.testbed.plan import plan
+from thc_lab.testbed.plan_text import as_json, as_text
+from thc_lab.testbed.reading import load
+from thc_lab.testbed.slurm import batch_script
 
 _TESTS = Path(__file__).parents[1]
-DESCRIPTIONS = _TESTS / "tools/testbed/descriptions"
-GOLDENS = _TESTS / "tools/testbed/goldens"
+DESCRIPTIONS = _TESTS / "lab/testbed/descriptions"
+GOLDENS = _TESTS / "lab/testbed/goldens"
 EXAMPLE = _TESTS.parent / "docs/examples/testbed.example.toml"
 RACKS_EXAMPLE = EXAMPLE.with_name("testbed.racks.toml")
 #: Names of descriptions that are not in DESCRIPTIONS.

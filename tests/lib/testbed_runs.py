@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.hosts.namespaces import namespace_of
-from byteps_thc.tools.testbed.process import (
+from thc_lab.testbed import operations
+from thc_lab.testbed.hosts.namespaces import namespace_of
+from thc_lab.testbed.process import (
     Cable,
     CableEnd,
     HostSetup,
@@ -22,7 +22,7 @@ from byteps_thc.tools.testbed.process import (
     PlannedProcess,
     Role,
 )
-from byteps_thc.tools.testbed.run_cli import run_to_end
+from thc_lab.testbed.run_cli import run_to_end
 
 #: Of everything that is waited for: the machine may be busy.
 DEADLINE_S = 120.0

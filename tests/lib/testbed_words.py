@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from testbed_plans import DESCRIPTIONS
 
-from byteps_thc.tools.testbed.description import Testbed
+from thc_lab.testbed.description import Testbed
 
 #: A program on PATH that leaves a mark; no description names it.
 MARKER = "hit"

@@ -78,7 +78,7 @@ def make_environment() -> None:
     if not PYTHON.exists():
         venv.create(PYTHON.parents[1])
     packages = sysconfig.get_path("purelib", vars={"base": str(PYTHON.parents[1])})
-    folders = (ROOT, ROOT / "p4", ROOT / "p4" / "thc_p4_model" / "src", sysconfig.get_path("purelib"))
+    folders = (ROOT, ROOT / "lab", ROOT / "p4", ROOT / "p4" / "thc_p4_model" / "src", sysconfig.get_path("purelib"))
     (Path(packages) / "mutation.pth").write_text("".join(f"{folder}\n" for folder in folders), encoding="utf-8")
     _link(PYTHON.with_name("thc-ps"), BUILD / "ps_software" / "thc-ps")
     for module in BUILD.rglob("_co*.so"):

@@ -26,7 +26,7 @@ print(*(path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/com
 """
 
 
-@pytest.mark.parametrize("module", ["byteps_thc.ddp", "byteps_thc.fsdp", "byteps_thc.tools.demo.worker"])
+@pytest.mark.parametrize("module", ["byteps_thc.ddp", "byteps_thc.fsdp", "thc_lab.demo.worker"])
 def test_no_thread_of_the_group_is_left_to_abort_the_process(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", CODE, module, str(tmp_path / "rendezvous")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)

@@ -266,16 +266,16 @@ def test_wrong_arrays_are_refused():
     keywords = {"rotation_block": 128, "seed": 0, "tensor": 0, "round": 0}
     core.rotate(x, None, rotated, **keywords)
     core.block_norms(x, None, norms, rotation_block=128)
-    for bad in (x[::2], x.astype(np.float64)):
-        with pytest.raises(InputError):
+    for bad, reason in ((x[::2], "not C-contiguous"), (x.astype(np.float64), "expected float32, float16 or uint16")):
+        with pytest.raises(InputError, match=f"gradient: .*{reason}"):
             core.rotate(bad, None, rotated, **keywords)
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=f"gradient: .*{reason}"):
             core.block_norms(bad, None, norms, rotation_block=128)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"rotated: expected C-contiguous float32\[128\]"):
         core.rotate(x, None, rotated[:127], **keywords)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"residual: expected C-contiguous floats\[100\]"):
         core.rotate(x, np.zeros(99, np.float32), rotated, **keywords)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"norms: expected C-contiguous float32\[1\]"):
         core.block_norms(x, None, np.zeros(2, np.float32), rotation_block=128)
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="rotation_block must be a power of two"):
         core.rotate(x, None, rotated, **(keywords | {"rotation_block": 100}))

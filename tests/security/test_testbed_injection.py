@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from testbed_words import BASES, MARKER, PAYLOADS, SOME_PAYLOADS, all_places, base, places, plant
 
 from byteps_thc.errors import ThcError
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, SCRIPTS, WRITE_FILE
-from byteps_thc.tools.testbed.kubernetes import manifests
-from byteps_thc.tools.testbed.plan import plan
-from byteps_thc.tools.testbed.process import Plan, SetupStep
-from byteps_thc.tools.testbed.reading import read
-from byteps_thc.tools.testbed.slurm import batch_script
+from thc_lab.testbed.description import Testbed
+from thc_lab.testbed.host_scripts import MAKE_FOLDER, SCRIPTS, WRITE_FILE
+from thc_lab.testbed.kubernetes import manifests
+from thc_lab.testbed.plan import plan
+from thc_lab.testbed.process import Plan, SetupStep
+from thc_lab.testbed.reading import read
+from thc_lab.testbed.slurm import batch_script
 
 DEADLINE_S = 120.0
 #: All four take their time, and these two have all that is unlike.

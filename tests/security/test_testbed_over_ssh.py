@@ -16,10 +16,10 @@ from ssh_servers import ALIAS, asyncssh_server, make_home, make_keys
 from testbed_runs import DEADLINE_S
 from testbed_words import MARKER, PAYLOADS
 
-from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.check import check
-from byteps_thc.tools.testbed.plan import plan
-from byteps_thc.tools.testbed.reading import read
+from thc_lab.testbed import operations
+from thc_lab.testbed.check import check
+from thc_lab.testbed.plan import plan
+from thc_lab.testbed.reading import read
 
 pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'asyncssh>=2.18'")
 

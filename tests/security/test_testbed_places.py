@@ -18,10 +18,10 @@ import pytest
 from testbed_plans import DESCRIPTIONS
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, SCRIPTS, WRITE_FILE, shell
-from byteps_thc.tools.testbed.keeper import files
-from byteps_thc.tools.testbed.keeper.places import read_own
-from byteps_thc.tools.testbed.reading import load
+from thc_lab.testbed.host_scripts import MAKE_FOLDER, SCRIPTS, WRITE_FILE, shell
+from thc_lab.testbed.keeper import files
+from thc_lab.testbed.keeper.places import read_own
+from thc_lab.testbed.reading import load
 
 #: How long a race is run: the first code lost it within some ten rounds.
 RACE_S = 3.0

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
-from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.plan import plan
-from byteps_thc.tools.testbed.reading import load, read
+from thc_lab.testbed import operations
+from thc_lab.testbed.plan import plan
+from thc_lab.testbed.reading import load, read
 
 SECRET = "hunter2-$(id)"
 NAMES = ("dpdk_switch", "torchrun", "colocated", "racks")
@@ -106,7 +106,7 @@ def test_a_run_keeps_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(work)
         first, *rest = lines
         assert first == SECRET
-        assert "byteps_thc.tools.testbed.keeper" in "".join(rest)
+        assert "thc_lab.testbed.keeper" in "".join(rest)
         assert SECRET not in "".join(rest)
         kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
         assert {"plan.json", "journal.json"} <= {path.name for path in kept}

@@ -106,13 +106,13 @@ def test_the_whole_grid_takes_seconds_and_equals_single_solutions():
 
 
 def test_parameters_are_checked():
-    for bits, granularity, p in [
-        (9, 600, 0.1),
-        (4, 0, 0.1),
-        (4, 70000, 0.1),
-        (4, 3000, 0.1),
-        (4, 30, 0.0),
-        (4, 30, 1.0),
+    for bits, granularity, p, message in [
+        (9, 600, 0.1, "bits must be one of 1, 2, 3, 4, 5, 6, 7, 8, not 9"),
+        (4, 0, 0.1, "granularity must be in 1..65535, not 0"),
+        (4, 70000, 0.1, "granularity must be in 1..65535, not 70000"),
+        (4, 3000, 0.1, "granularity 3000 is too fine to solve for: use at most 2047"),
+        (4, 30, 0.0, "must be between 0 and 1, not 0.0"),
+        (4, 30, 1.0, "must be between 0 and 1, not 1.0"),
     ]:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match=message):
             LookupTable.solve(bits, granularity, p)

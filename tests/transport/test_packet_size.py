@@ -42,7 +42,7 @@ def test_a_given_size_that_differs_is_refused_by_name(thc_ps: ParameterServer) -
 
 def test_who_waits_for_a_worker_that_was_refused_is_told_why(thc_ps: ParameterServer) -> None:
     with NetworkConfig([thc_ps.address], job=1).open_session(ThcConfig(), 0, 2, deadline_s=1.0) as first:
-        with pytest.raises(ServerRefusedError):
+        with pytest.raises(ServerRefusedError, match="codes_per_packet"):
             join(thc_ps, 1, 1, ThcConfig(codes_per_packet=1024))
         pushed = push_codes(first, 0, np.zeros(512, np.uint8))
         why = r"missing worker 1; the server has refused one that differs in codes_per_packet \(1024, here 16384\)"

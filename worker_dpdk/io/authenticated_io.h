@@ -11,15 +11,14 @@
 
 #include "io/job_keys.h"
 #include "io/packet_io.h"
-#include "io/sip_hash.h"
 
 namespace thc::io {
 
 inline constexpr std::size_t kTagBytes = 8;
-using Tag = SipHash64;
-using PayloadDigest = SipHash128;
+using Tag = std::array<std::uint8_t, kTagBytes>;
+using PayloadDigest = std::array<std::uint8_t, 16>;
 
-/// SipHash-2-4 with 128 bits of output.
+/// Poly1305. It shows its key to whoever sees two digests, so it never leaves the process.
 PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
 /// SipHash-2-4 of the wire header and the payload's digest. `header`: sizeof(wire::Header) bytes.
 Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadDigest& digest) noexcept;
@@ -32,13 +31,11 @@ class AuthenticatedIo final : public PacketIo {
                   std::optional<Endpoint> above = std::nullopt);
 
   /// Hands on what has a right tag, without it. Others are counted as rx_unauthenticated: 0 does not say that nothing
-  /// came. The packets of a burst are hashed side by side.
+  /// came.
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
   using PacketIo::send;
-  /// `header` must begin with the whole wire header; `trailer` must be empty. Datagrams are kept until flush(), or
-  /// until there are kBurst, to be hashed side by side; a payload sent several times in a row, a result for all
-  /// workers, is hashed once. So true does not say yet that the inner one has room; what it drops then counts as lost
-  /// on the way.
+  /// `header` must begin with the whole wire header; `trailer` must be empty. A payload that is sent several
+  /// times in a row before flush(), a result for all workers, is hashed once.
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
@@ -57,7 +54,6 @@ class AuthenticatedIo final : public PacketIo {
   const IoCounters& counters() const noexcept override;
 
  private:
-  static constexpr std::size_t kBurst = 64;
   // Derived keys of some jobs: anybody can send packets with any job number, and memory must not grow by them.
   static constexpr std::size_t kPlaces = 64;
   struct Place {
@@ -65,25 +61,17 @@ class AuthenticatedIo final : public PacketIo {
     std::optional<MessageKeys> up;
     std::optional<MessageKeys> down;
   };
-  /// A datagram whose tag is not made yet.
-  struct Queued {
-    Endpoint to;
-    const MessageKeys* keys;  // of a place
-    std::array<std::uint8_t, kMaxHeaderBytes> header;
-    std::size_t header_bytes;
+  struct Digested {
+    const MessageKeys* keys = nullptr;  // of a place
     std::span<const std::uint8_t> payload;
-    std::size_t digest;  // number of what is hashed: a part of the header, or the payload
+    PayloadDigest digest{};
   };
 
   Direction received_from(Endpoint from) const noexcept { return from == above_ ? sends_ : receives_; }
   Direction sent_to(Endpoint to) const noexcept { return to == above_ ? receives_ : sends_; }
   const std::optional<MessageKeys>& keys_of(std::uint16_t job, Direction direction) noexcept;
-  /// Which of at most kBurst packets are genuine: bit i says it of packets[i].
-  std::uint64_t find_genuine(std::span<const RxPacket> packets) noexcept;
-  bool is_genuine_of_new_job(const RxPacket& packet) noexcept;
-  void queue(Endpoint to, const MessageKeys& keys, std::span<const std::uint8_t> header,
-             std::span<const std::uint8_t> payload) noexcept;
-  void send_queued() noexcept;
+  bool is_genuine(const RxPacket& packet) noexcept;
+  const PayloadDigest& digest_once(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
 
   const std::unique_ptr<PacketIo> inner_;
   const JobKeys keys_;
@@ -91,10 +79,7 @@ class AuthenticatedIo final : public PacketIo {
   const Direction receives_;
   const std::optional<Endpoint> above_;
   std::array<Place, kPlaces> places_{};
-  std::array<Queued, kBurst> queued_;
-  std::size_t queued_count_ = 0;
-  std::array<SipMessage, kBurst> to_digest_;  // of queued_, each once
-  std::size_t digest_count_ = 0;
+  Digested last_sent_;
   std::uint64_t rx_unauthenticated_ = 0;
   std::uint64_t rx_unauthenticated_bytes_ = 0;
   std::uint64_t tx_errors_ = 0;

@@ -208,9 +208,9 @@ std::optional<MessageKeys> JobKeys::derive(std::uint16_t job, Direction directio
   purpose[5] = direction == Direction::kUp ? 'p' : 'n';
   purpose[6] = static_cast<std::uint8_t>(job >> 8);
   purpose[7] = static_cast<std::uint8_t>(job);
-  std::array<std::uint8_t, 32> derived;
-  crypto_generichash(derived.data(), derived.size(), purpose.data(), purpose.size(), key->data(), key->size());
   MessageKeys keys;
+  std::array<std::uint8_t, sizeof keys> derived;
+  crypto_generichash(derived.data(), derived.size(), purpose.data(), purpose.size(), key->data(), key->size());
   std::memcpy(keys.header.data(), derived.data(), keys.header.size());
   std::memcpy(keys.payload.data(), derived.data() + keys.header.size(), keys.payload.size());
   sodium_memzero(derived.data(), derived.size());

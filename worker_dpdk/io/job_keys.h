@@ -9,8 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "io/sip_hash.h"
-
 namespace thc::io {
 
 inline constexpr std::size_t kJobKeyBytes = 32;
@@ -21,10 +19,10 @@ enum class Direction : std::uint8_t {
   kDown,  ///< from servers
 };
 
-/// SipHash keys of one job and direction.
+/// Of one job and direction.
 struct MessageKeys {
-  SipKey header;   ///< of the tag
-  SipKey payload;  ///< of the payload's digest, which never leaves the process
+  std::array<std::uint8_t, 16> header;   ///< of the tag
+  std::array<std::uint8_t, 32> payload;  ///< of the payload's digest
 };
 
 /// The key of every job that has one.

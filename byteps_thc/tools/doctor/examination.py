@@ -26,7 +26,7 @@ _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ),
     ("DPDK", (dpdk.check_dpdk, dpdk.check_huge_pages, dpdk.check_locked_memory)),
     ("switch", (switches.check_p4_tools, switches.check_namespaces)),
-    ("runs that were killed", (leftovers.check_shared_memory, leftovers.check_namespaces)),
+    ("runs that were killed", (leftovers.check_shared_memory,)),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from byteps_thc.tools.demo.namespaces import find_leftovers
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.transport.byteps import leftover_memory
 
@@ -23,13 +22,3 @@ def check_shared_memory(folder: Path = leftover_memory.FOLDER) -> Sequence[Findi
     mib = sum(sizes_bytes) / (1 << 20)
     meaning = f"{len(sizes_bytes)} files, {mib:.1f} MiB, in {folder}; the next bpslaunch removes them"
     return [Finding(name, State.PROBLEM, meaning, f"python -m {leftover_memory.__name__}")]
-
-
-def check_namespaces() -> Sequence[Finding]:
-    """Network namespaces of thc demo-switch and of tests."""
-    name, names = "left-over namespaces", find_leftovers()
-    if not names:
-        return [Finding(name, State.OK, "none of thc demo-switch")]
-    meaning = f"{len(names)}, of thc demo-switch or tests; the next thc demo-switch removes them"
-    command = f"for name in {' '.join(names)}; do ip netns del $name; done"
-    return [Finding(name, State.PROBLEM, meaning, command)]

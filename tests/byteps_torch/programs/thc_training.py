@@ -90,6 +90,7 @@ def averages():
         "residuals": saved["residuals"],
         "rounds": (saved["round"], state["round"], state["step"]),
         "ratio": stats.ratio,
+        "sent_bytes": stats.sent_bytes,
         "coordinates": stats.coordinates,
         "stat_steps": stats.steps,
         "retransmissions": stats.retransmissions,

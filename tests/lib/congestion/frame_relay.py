@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from byteps_thc.tools.testbed.hosts.namespaces import inside
 from congestion.control import Words, serve
+from thc_lab.testbed.hosts.namespaces import inside
 
 INTERFACE = "eth0"
 _TUNSETIFF = 0x400454CA

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from byteps_thc import NetworkConfig, ThcReducer
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import DeadlineError
-from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session
 from congestion.control import Words, serve, wait_until
+from thc_lab.testbed.hosts.namespaces import inside
 
 TENSORS = 20
 _PORT = 29500

@@ -7,17 +7,17 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.demo.site import SLOTS, Site
-from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.testbed.description import Testbed, assign_workers
-from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect
-from byteps_thc.tools.testbed.process import Cable, CableEnd
-from byteps_thc.tools.testbed.sections import SwitchAggregator
-from byteps_thc.tools.testbed.switch import deployment_of
 from byteps_thc.wire.layout import UDP_PORT
 from e2e.workers import JOB, Work, Workers, backend_at
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.demo.site import SLOTS, Site
+from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.testbed.description import Testbed, assign_workers
+from thc_lab.testbed.hosts.namespaces import command_inside, connect
+from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.testbed.sections import SwitchAggregator
+from thc_lab.testbed.switch import deployment_of
 from thc_switch.description import Deployment, JobDescription
 from thc_switch.upstream_description import UpstreamDescription
 

@@ -1,7 +1,8 @@
 """A worker of the end-to-end tests: pushes random norms and codes, and reports what came back.
 
 Usage: worker_process.py SETTINGS PIPE_FD. SETTINGS is a JSON object: server, job, worker, workers, thc (ThcConfig),
-counts (codes of each partition), steps, backend ("udp" or "dpdk" with its settings), faults, timeouts. Through the pipe
+counts (codes of each partition), steps, pause_after (a step or null: wait for a message then), backend ("udp" or "dpdk"
+with its settings), faults, timeouts. Through the pipe
 it sends {"step": n} after every step, at last {"digest": ..., "counters": ...} or {"error": class, "message": ...,
 "missing_workers": [...]}. Then it waits for a message: leaving a job ends it for those who are behind.
 """
@@ -39,6 +40,8 @@ def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:
             for array in (max_norms, aggregate, contributions):
                 digest.update(array.tobytes())
         pipe.send({"step": step})
+        if step == settings["pause_after"]:
+            pipe.recv()
     return digest.hexdigest()
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from byteps_thc.tools.demo.site import Site
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.testbed.hosts.namespaces import command_inside
+from thc_lab.demo.site import Site
+from thc_lab.testbed.hosts.namespaces import command_inside
 
 PROGRAM = Path(__file__).with_name("worker_process.py")
 JOB = 7
@@ -29,13 +29,17 @@ EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
 
 @dataclass(frozen=True)
 class Work:
-    """What the workers of a test do. counts: codes of each partition; backends: one per worker."""
+    """What the workers of a test do.
+
+    counts: codes of each partition. backends: one per worker. pauses: after which step a worker waits for resume().
+    """
 
     backends: tuple[str, ...]
     counts: tuple[int, ...] = (5 * 1024 + 300, 1024, 3)
     steps: int = 1
     faults: dict[str, float] = field(default_factory=dict)
     operation_s: float = 60.0
+    pauses: dict[int, int] = field(default_factory=dict)
 
     def settings(self, worker: int, server: str, backend: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -46,6 +50,7 @@ class Work:
             "thc": {"codes_per_packet": 1024},  # as a switch has them: digests have contributions, a chunk each
             "counts": self.counts,
             "steps": self.steps,
+            "pause_after": self.pauses.get(worker),
             "backend": backend,
             "faults": self.faults | {"seed": 1 + worker} if self.faults else {},
             "timeouts": {"connect_s": 30.0, "operation_s": self.operation_s},
@@ -83,6 +88,10 @@ class Workers:
             pytest.fail(f"worker {worker} said nothing for {timeout_s} s")
         event: dict[str, Any] = self._pipes[worker].recv()
         return event
+
+    def resume(self, worker: int) -> None:
+        """Let a worker that waits begin its next step."""
+        self._pipes[worker].send("resume")
 
     def outcome(self, worker: int) -> dict[str, Any]:
         """The last thing it says: a digest or an error."""

@@ -20,10 +20,10 @@ from e2e.workers import JOB
 from testbed_chains import changed, run_description, skip_without_namespaces
 from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
-from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.testbed.plan_environment import config_text
 from byteps_thc.transport.session import has_dpdk
+from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.testbed.plan_environment import config_text
 
 pytestmark = [
     pytest.mark.byteps,

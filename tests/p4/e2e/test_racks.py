@@ -12,8 +12,8 @@ import pytest
 from e2e.racks import TwoRacks
 from e2e.workers import Work, digest_of_thc_ps
 
-from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.demo.software_switch import SwitchChoice
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.demo.software_switch import SwitchChoice
 
 pytestmark = pytest.mark.timeout(300)
 

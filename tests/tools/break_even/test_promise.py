@@ -31,8 +31,8 @@ TOLERANCE = 0.25
 )
 def test_gains_over_bf16_and_fp32(tmp_path: Path) -> None:
     path = tmp_path / "ddp.json"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests/lib")}
-    command = [sys.executable, str(ROOT / "tests/benchmarks/bench_ddp.py"), "--gbit", "1", "10", "--repeats", "7"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/evaluation:{ROOT}/tests/lib"}
+    command = [sys.executable, str(ROOT / "evaluation/benchmarks/bench_ddp.py"), "--gbit", "1", "10", "--repeats", "7"]
     subprocess.run([*command, "--json", str(path)], env=environment, check=True, timeout=500)
     measured = {run["gbit"]: run for run in json.loads(path.read_text())["runs"]}
     options = ["--workers", str(RANKS), "--ranks-per-host", str(RANKS), "--bandwidth", "1G,10G", "--json"]

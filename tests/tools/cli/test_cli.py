@@ -61,7 +61,7 @@ def imported_by(*arguments: str) -> set[str]:
 def test_light_commands_import_neither_torch_nor_the_p4_compiler(arguments: list[str]) -> None:
     modules = imported_by(*arguments)
     assert "byteps_thc.tools.cli" in modules
-    unwanted = {"torch", "lark", "thc_switch", "thc_p4_model", "matplotlib", "byteps_thc.tools.demo.cli"}
+    unwanted = {"torch", "lark", "thc_switch", "thc_p4_model", "matplotlib", "thc_lab.demo.cli"}
     assert not modules & unwanted
 
 

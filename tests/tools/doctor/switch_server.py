@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
 from byteps_thc.tools.doctor.server import check_server, parse_server
 from byteps_thc.tools.doctor.visit import Visit
-from byteps_thc.tools.testbed.hosts.namespaces import inside
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.demo.site import Site
+from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.testbed.hosts.namespaces import inside
 
 
 def main() -> None:

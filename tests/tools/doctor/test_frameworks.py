@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -151,9 +152,18 @@ def test_a_byteps_that_does_not_import(tmp_path: Path, monkeypatch: pytest.Monke
     assert "undefined symbol" in finding.meaning
 
 
-def test_shared_memory_of_this_host() -> None:
+@pytest.mark.parametrize(
+    ("free_mib", "state", "meaning"),
+    [
+        (1024, State.OK, "1024 MiB free in /dev/shm"),
+        (1023, State.PROBLEM, "1023 MiB free in /dev/shm, where BytePS keeps gradients: a bus error when it is full"),
+    ],
+)
+def test_shared_memory_of_this_host(free_mib: int, state: State, meaning: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = {"/dev/shm": shutil._ntuple_diskusage(8 << 30, 0, free_mib << 20)}
+    monkeypatch.setattr(shutil, "disk_usage", space.__getitem__)
     [finding] = check_shared_memory()
-    assert finding.meaning.endswith("in /dev/shm") or finding.state is State.PROBLEM
+    assert (finding.state, finding.meaning) == (state, meaning)
 
 
 def test_no_shared_memory() -> None:

@@ -1,4 +1,4 @@
-"""The doctor about gradients of killed BytePS workers; namespaces are in tests/tools/demo/test_ended_runs.py."""
+"""The doctor about gradients of killed BytePS workers."""
 
 from __future__ import annotations
 

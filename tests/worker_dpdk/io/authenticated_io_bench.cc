@@ -1,15 +1,13 @@
-// What a key costs thc-ps per packet, the network left out: 64 packets of 512 bytes (codes) are checked, and a sum of
-// 1024 bytes goes to all workers of a job for as many packets as it has workers. By instruction set.
+// What a key costs thc-ps per packet, the network left out: 64 packets of codes are checked, and a sum of twice their
+// bytes goes to all workers of a job for as many packets as it has workers.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "csrc/use_instruction_set.h"
 #include "io/authenticated_io.h"
 #include "thc/wire_layout.h"
 
@@ -17,15 +15,13 @@ namespace thc::io {
 namespace {
 
 constexpr std::size_t kBurst = 64;
-constexpr std::size_t kCodesBytes = 512;
-constexpr std::size_t kSumBytes = 1024;
 
 /// The same burst again and again; what is sent is dropped.
 class LoadIo final : public PacketIo {
  public:
-  explicit LoadIo(const MessageKeys& keys) {
+  LoadIo(const MessageKeys& keys, std::size_t codes_bytes) {
     for (std::size_t i = 0; i < kBurst; ++i) {
-      std::vector<std::uint8_t> bytes(sizeof(wire::Header) + kCodesBytes, static_cast<std::uint8_t>(i));
+      std::vector<std::uint8_t> bytes(sizeof(wire::Header) + codes_bytes, static_cast<std::uint8_t>(i));
       std::fill_n(bytes.begin() + offsetof(wire::Header, job_id), sizeof(std::uint16_t), std::uint8_t{0});
       const auto digest = digest_payload(keys, std::span(bytes).subspan(sizeof(wire::Header)));
       const Tag tag = make_tag(keys, bytes.data(), digest);
@@ -57,36 +53,28 @@ class LoadIo final : public PacketIo {
   IoCounters counters_;
 };
 
-void check_and_tag(benchmark::State& state, const std::string& instructions, std::size_t workers) {
-  thc::testing::use_instruction_set(instructions);
+void check_and_tag(benchmark::State& state) {
+  const auto codes_bytes = static_cast<std::size_t>(state.range(0));
+  const auto workers = static_cast<std::size_t>(state.range(1));
+  const std::size_t sum_bytes = 2 * codes_bytes;
   const JobKeys keys(JobKey{1});
-  AuthenticatedIo packet_io(std::make_unique<LoadIo>(*keys.derive(0, Direction::kUp)), keys, Direction::kDown);
+  AuthenticatedIo packet_io(std::make_unique<LoadIo>(*keys.derive(0, Direction::kUp), codes_bytes), keys,
+                            Direction::kDown);
   std::array<RxPacket, kBurst> packets;
   const std::array<std::uint8_t, sizeof(wire::Header)> header{};
-  const std::vector<std::uint8_t> sums(kBurst * kSumBytes, 3);
+  const std::vector<std::uint8_t> sums(kBurst * sum_bytes, 3);
   for (auto _ : state) {
     if (packet_io.receive(packets) != kBurst) return state.SkipWithError("a packet was dropped");
     for (std::size_t i = 0; i < kBurst; ++i) {
-      packet_io.send({}, header, std::span(sums).subspan(i / workers * kSumBytes, kSumBytes));
+      packet_io.send({}, header, std::span(sums).subspan(i / workers * sum_bytes, sum_bytes));
     }
     packet_io.flush();
   }
-  thc::testing::use_instruction_set(std::nullopt);
   state.counters["time_per_packet"] = benchmark::Counter(static_cast<double>(state.iterations() * kBurst),
                                                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
+BENCHMARK(check_and_tag)->ArgNames({"codes_bytes", "workers"})->ArgsProduct({{128, 512, 704, 4096}, {1, 8}});
+
 }  // namespace
 }  // namespace thc::io
-
-int main(int argc, char** argv) {
-  for (const std::string& instructions : thc::instruction_sets()) {
-    for (const std::size_t workers : {1, 8}) {
-      const std::string name = "check_and_tag/" + instructions + "/workers:" + std::to_string(workers);
-      benchmark::RegisterBenchmark(name.c_str(), thc::io::check_and_tag, instructions, workers);
-    }
-  }
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -1,7 +1,7 @@
 // Nothing that arrives is handed on without the tag of its job's key, whatever its length. libFuzzer target.
 //
 // Input: flags u8, then a datagram. Flags bit 0: a right tag is put behind it, bit 1: a byte of it is changed then.
-// Bits 2 and 3: so many genuine datagrams before and behind it in the burst, which are hashed beside it.
+// Bits 2 and 3: so many genuine datagrams before and behind it in the burst.
 #include <sodium.h>
 
 #include <algorithm>

@@ -13,10 +13,10 @@ from pushed_codes import push_codes
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import DeadlineError
-from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session, Timeouts
+from thc_lab.demo.namespaces import Namespaces
+from thc_lab.testbed.hosts.namespaces import inside
 
 CODES = np.full(8192, 0x11, np.uint8)
 

@@ -575,7 +575,7 @@ def test_settings_out_of_range(server: ParameterServer) -> None:
     ]:
         with pytest.raises(ConfigurationError, match=message):
             join(**settings)
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="at least one server"):
         Session([], job=1, worker=0, workers=2, config=ThcConfig())
 
 

@@ -1,0 +1,72 @@
+"""Backward of an FSDP2 model of 25 M parameters: THC's reduce-scatter against fp32's and bf16's, and against itself
+when backward waits for every group's average, as it did before reduce-scatters went on beside it.
+
+Two gloo ranks, each on a host of its own (a network namespace) behind a link shaped to a rate in both directions
+(tests/lib/shaped_network.py). Needs root. Schemes take turns step by step in the same processes. Parameters stay
+gathered between forward and backward, so that backward only reduces. Times are the slowest rank's from a common
+barrier, and medians over the repetitions.
+
+    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_fsdp.py [--gbit 1 0.25]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from ratio import Row, report
+from shaped_ddp.ranks import run_ranks
+from shaped_network import ShapedNetwork
+
+from byteps_thc.errors import ConfigurationError
+
+RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
+RANKS = 2
+PEERS = {
+    "waits": "THC, waited for group by group",
+    "fp32": "FSDP2, fp32",
+    "bf16": "FSDP2, reduce_dtype bf16",
+    "alone": "backward alone",
+}
+
+
+def backward_ms(network: ShapedNetwork, folder: Path, options: list[str]) -> dict[str, float]:
+    """Return the milliseconds of a backward pass of each scheme. SystemExit when a rank fails."""
+    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options)
+    return {
+        name: statistics.median(max(seconds) for seconds in zip(*(rank[name] for rank in ranks), strict=True)) * 1e3
+        for name in ranks[0]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gbit", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--rows", type=int, default=64, help="of a batch: what backward computes")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    try:
+        network = ShapedNetwork(RANKS)
+    except ConfigurationError as error:
+        sys.exit(str(error))
+    rows: list[Row] = []
+    with network:
+        for gbit in args.gbit:
+            for host in network.hosts:
+                host.shape(gbit * 1e9)
+            with tempfile.TemporaryDirectory() as folder:
+                options = ["--repeats", str(args.repeats), "--rows", str(args.rows)]
+                times_ms = backward_ms(network, Path(folder), options)
+            what, own_us = f"FSDP2 backward with THC, {gbit:g} Gb/s", times_ms["thc"] * 1e3
+            for scheme, name in PEERS.items():
+                peer_us = times_ms[scheme] * 1e3
+                rows.append(Row(what, own_us, name, peer_us, "", peer_us / own_us, None))
+    report("Backward of an FSDP2 model of 25 M parameters", rows, args.json)
+
+
+if __name__ == "__main__":
+    main()

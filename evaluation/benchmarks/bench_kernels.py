@@ -1,0 +1,284 @@
+"""Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates; and two threads.
+
+Codes have four bits unless a row says otherwise; those of five and six bits are compared with them, too.
+
+Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
+partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
+Gradients, averages, copies and codes of ranks have huge pages, where Linux has any left: with pages of 4 KiB in
+fragmented memory, page walks add a tenth to encoding and decoding beyond the cache, and to memcpy.
+
+    python evaluation/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import mmap
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch_baseline
+from ratio import Row, at_least, at_most, compared, medians_us, report
+
+from byteps_thc import LookupTable, _core
+from byteps_thc.tables.points import Points, lloyd_max, staggered
+
+COORDINATES = 1 << 20
+BLOCK = 8192
+STREAM_PARTITIONS = 64
+HUGE_PAGE = 2 << 20
+LARGE = 25 << 20
+TABLE = LookupTable.paper()
+#: Tables of more bits, and how many times as long as with four bits encoding may take.
+WIDER = ((LookupTable.solve(5, 255, Fraction(1, 128)), 1.3), (LookupTable.solve(6, 255, Fraction(1, 512)), 1.6))
+#: The same for lookup_sum.
+WIDER_SUM = 3
+KEY = {"seed": 7, "tensor": 1, "round": 2}
+#: Widths of codes that ranks decode, and what each kernel may take of memcpy's time beyond the cache.
+NEAREST_BITS = (4, 5)
+NEAREST_ENCODE = 1.3 if _core.instruction_sets()[0].startswith("avx3") else 2
+NEAREST_DECODE = 1.1
+NEAREST_RANKS = 4
+
+
+def with_huge_pages(values: np.ndarray) -> np.ndarray:
+    """Copy to memory of huge pages."""
+    memory = mmap.mmap(-1, values.nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)
+    begin = -array.ctypes.data % HUGE_PAGE
+    copy = array[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[:] = values
+    return copy
+
+
+class Buffers:
+    """One partition's arrays, and the threads that work on them."""
+
+    def __init__(self, rng: np.random.Generator, coordinates: int = COORDINATES) -> None:
+        self.pool: _core.ThreadPool | None = None
+        self.gradient = with_huge_pages(rng.standard_normal(coordinates, np.float32))
+        self.copy = with_huge_pages(np.zeros(coordinates, np.float32))
+        self.residual = with_huge_pages(np.zeros(coordinates, np.float32))
+        self.half_residual = np.zeros(coordinates, np.uint16)
+        self.norms = np.zeros(coordinates // BLOCK, np.float32)
+        self.aggregate = np.zeros(coordinates, np.uint8)
+        self.average = with_huge_pages(np.zeros(coordinates, np.float32))
+        self.contributions = np.ones(coordinates // 1024, np.uint8)
+        self.use(TABLE)
+
+    def use(self, table: LookupTable) -> None:
+        """Encode with this table from now on."""
+        self.table = table
+        self.values = np.array(table.values, np.uint16)
+        self.codes = np.zeros(_core.code_bytes(self.gradient.size, table.bits), np.uint8)
+        self.encode()
+        self.write_sum()
+
+    def memcpy(self) -> None:
+        np.copyto(self.copy, self.gradient)
+
+    def encode(self) -> None:
+        self._encode(None)
+
+    def encode_with_feedback(self) -> None:
+        self._encode(self.residual)
+
+    def encode_with_half_residual(self) -> None:
+        self._encode(self.half_residual)
+
+    def _encode(self, residual: np.ndarray | None) -> None:
+        _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK, pool=self.pool)
+        _core.encode(
+            self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=self.values,
+            bits=self.table.bits, threshold=self.table.threshold,
+            domain=1, phase=0x8000, keep_error=residual is not None, pool=self.pool, **KEY,
+        )  # fmt: skip
+
+    def write_sum(self) -> None:
+        _core.lookup_sum(self.codes, self.values, self.aggregate, bits=self.table.bits, add=False)
+
+    def add_sum(self) -> None:
+        _core.lookup_sum(self.codes, self.values, self.aggregate, bits=self.table.bits, add=True)
+
+    def numpy_add(self) -> None:
+        np.add(self.copy, self.gradient, out=self.copy)
+
+    def decode(self) -> None:
+        _core.decode(
+            self.aggregate, self.contributions, self.norms, self.average, coordinates=self.average.size,
+            codes_per_chunk=1024, rotation_block=BLOCK, granularity=self.table.granularity,
+            threshold=self.table.threshold, pool=self.pool, **KEY,
+        )  # fmt: skip
+
+    def decode_codes(self) -> None:
+        self.write_sum()
+        self.decode()
+
+
+class NearestBuffers:
+    """Arrays of a rank that rounds to the nearest: its gradient, and the shard of it that it owns."""
+
+    def __init__(self, gradient: np.ndarray, average: np.ndarray, bits: int) -> None:
+        self.gradient, self.average = gradient, average
+        self.points: Points = lloyd_max(bits)
+        self.blocks = _core.RotationBlocks(gradient.size, BLOCK)
+        self.codes = with_huge_pages(np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8))
+        self.scales = np.zeros((1, len(self.blocks)), np.float32)
+        self.shard = self.blocks.part(0, len(self.blocks) // NEAREST_RANKS)
+        self.down = np.zeros_like(self.codes[0]), np.zeros_like(self.scales[0])
+        self.rank_points = np.stack([staggered(bits, rank, NEAREST_RANKS).points for rank in range(NEAREST_RANKS)])
+        self.encode()
+
+    def encode(self) -> None:
+        _core.encode_nearest(
+            self.gradient, self.codes[0], self.scales[0], blocks=self.blocks, edges=self.points.edges,
+            points=self.points.points, **KEY,
+        )  # fmt: skip
+
+    def decode(self) -> None:
+        _core.decode_nearest(
+            self.codes, self.scales, self.average, blocks=self.blocks, points=self.points.points[None], down=True, **KEY
+        )
+
+    def recode(self) -> None:
+        """What the owner of a shard does; the codes of a rank are a shard of each here."""
+        _core.recode_nearest(
+            self.codes.reshape(NEAREST_RANKS, -1), self.scales.reshape(NEAREST_RANKS, -1),
+            self.down[0][: self.codes.size // NEAREST_RANKS], self.down[1][: len(self.shard)], blocks=self.shard,
+            points=self.rank_points, down_edges=self.points.edges, down_points=self.points.points, **KEY,
+        )  # fmt: skip
+
+
+def nearest(regime: str, buffers: list[Buffers], memcpy_us: float, repeats: int) -> list[Row]:
+    """The rows of ranks that decode each other's codes, in one memory regime."""
+    rows = []
+    for bits in NEAREST_BITS:
+        own = [NearestBuffers(one.gradient, one.average, bits) for one in buffers]
+        cycles = {name: itertools.cycle(own) for name in ("encode", "decode", "recode")}
+        us = {}
+        for name, cycle in cycles.items():
+            us |= medians_us({name: lambda name=name, cycle=cycle: getattr(next(cycle), name)()}, repeats)
+        what = f"to the nearest, {bits} bits ({regime})"
+        if regime == "stream":
+            rows.append(at_most(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us, NEAREST_ENCODE))
+            rows.append(at_most(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us, NEAREST_DECODE))
+        else:
+            rows.append(compared(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us))
+            rows.append(compared(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us))
+        rows.append(compared(f"owner of a quarter, 4 ranks, {what}", us["recode"], "memcpy 4 MiB", memcpy_us))
+    return rows
+
+
+def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable[[], None]:
+    """Call `method` on the next buffers each time."""
+    cycle = itertools.cycle(buffers)
+    return lambda: method(next(cycle))
+
+
+def medians(buffers: list[Buffers], methods: tuple[Callable[[Buffers], None], ...], repeats: int) -> dict[str, float]:
+    """Median times by the names of methods."""
+    us = {}
+    # One kernel at a time, so that in the cache regime each finds its own buffers there.
+    for method in methods:
+        us |= medians_us({method.__name__: turns(buffers, method)}, repeats)
+    return us
+
+
+def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
+    """The rows of one memory regime."""
+    with_feedback = (Buffers.encode_with_feedback, Buffers.encode_with_half_residual)
+    kernels = (Buffers.encode, *with_feedback, Buffers.decode, Buffers.decode_codes, Buffers.add_sum)
+    us = medians(buffers, (Buffers.memcpy, *kernels, Buffers.numpy_add), repeats)
+    rows = [
+        at_least(f"lookup_sum, 2^20 codes ({regime})", us["add_sum"], "numpy.add fp32", us["numpy_add"], 8),
+        at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
+        compared(f"encode with error feedback ({regime})", us["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]),
+        compared(
+            f"encode, residual of bfloat16 ({regime})",
+            us["encode_with_half_residual"],
+            "of float32",
+            us["encode_with_feedback"],
+        ),
+        at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
+        *nearest(regime, buffers, us["memcpy"], repeats),
+    ]
+    for table, encode_factor in WIDER:
+        for one in buffers:
+            one.use(table)
+        wider = medians(buffers, kernels, repeats)
+        bits = f"{table.bits} bits ({regime})"
+        rows += [
+            compared(f"lookup_sum, {bits}", wider["add_sum"], "numpy.add fp32", us["numpy_add"]),
+            compared(f"encode, {bits}", wider["encode"], "memcpy 4 MiB", us["memcpy"]),
+            compared(
+                f"encode with error feedback, {bits}", wider["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]
+            ),
+            compared(f"lookup and decode of codes, {bits}", wider["decode_codes"], "memcpy 4 MiB", us["memcpy"]),
+            at_most(f"lookup_sum, {bits}", wider["add_sum"], "4 bits", us["add_sum"], WIDER_SUM),
+            at_most(f"encode, {bits}", wider["encode"], "4 bits", us["encode"], encode_factor),
+            compared(f"lookup and decode of codes, {bits}", wider["decode_codes"], "4 bits", us["decode_codes"]),
+        ]
+    for one in buffers:
+        one.use(TABLE)
+    return rows
+
+
+def against_torch(buffers: Buffers) -> Row:
+    """Encode + decode against the same algorithm in torch operations."""
+    gradient = torch.from_numpy(buffers.gradient)
+    signs = torch.randint(0, 2, (COORDINATES,)).mul_(2).sub_(1).to(torch.float32)
+    table = torch.tensor(TABLE.values, dtype=torch.float32)
+    aggregate = torch.from_numpy(buffers.aggregate)
+
+    def torch_both() -> None:
+        _, norms = torch_baseline.encode(gradient, signs, table, TABLE.threshold, BLOCK)
+        torch_baseline.decode(aggregate, 1, norms, signs, float(TABLE.granularity), TABLE.threshold, BLOCK)
+
+    def own_both() -> None:
+        buffers.encode()
+        buffers.decode()
+
+    us = medians_us({"own": own_both, "torch": torch_both}, 15)
+    return at_least("encode + decode, 2^20 floats", us["own"], "plain torch CPU operations", us["torch"], 20)
+
+
+def against_one_thread(rng: np.random.Generator, repeats: int) -> list[Row]:
+    """Two threads against one."""
+    buffers = Buffers(rng, LARGE)
+    pool = _core.ThreadPool(2)
+
+    def call(method: Callable[[Buffers], None], with_pool: _core.ThreadPool | None) -> None:
+        buffers.pool = with_pool
+        method(buffers)
+
+    rows = []
+    for what, method in (("encode with error feedback", Buffers.encode_with_feedback), ("decode", Buffers.decode)):
+        alone, both = functools.partial(call, method, None), functools.partial(call, method, pool)
+        us = medians_us({"alone": alone, "both": both}, repeats)
+        rows.append(at_least(f"{what}, 25 * 2^20 floats, 2 threads", us["both"], "1 thread", us["alone"], 1.8))
+    return rows
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--repeats", type=int, default=200)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(1)
+    buffers = [Buffers(rng) for _ in range(STREAM_PARTITIONS)]
+    rows = measure("cache", buffers[:1], args.repeats) + measure("stream", buffers, args.repeats)
+    rows.append(against_torch(buffers[0]))
+    rows += against_one_thread(rng, args.repeats // 8)
+    report(f"kernels, {_core.instruction_sets()[0]}", rows, args.json)
+
+
+if __name__ == "__main__":
+    main()

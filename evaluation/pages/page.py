@@ -1,0 +1,89 @@
+"""docs/evaluation.md and README's part of it, from what was measured. Text around the marked parts is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pages.claim import Check, Claim
+from pages.plots import draw
+from pages.record import Record
+
+PAGE, README = Path("docs/evaluation.md"), Path("README.md")
+#: What of all tables README shows, by the table's title.
+README_TABLE = "Time of a step"
+SUMMARY = ["claim", "paper's figure", "command", "minutes", "paper", "expected", "got", "", "why different"]
+
+Measured = Sequence[tuple[Claim, Record]]
+
+
+def write(root: Path, measured: Measured) -> None:
+    """Rewrite both documents, and the plots beside the page."""
+    for _, record in measured:
+        for plot in record.result.plots:
+            draw(plot, root / PAGE.parent / "evaluation")
+    parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
+    for name, lines in parts.items():
+        replace(root / PAGE, name, lines)
+    shown = [table for _, record in measured for table in record.result.tables if table.title.startswith(README_TABLE)]
+    if shown:
+        replace(root / README, "step time", markdown(shown[0].cells))
+
+
+def replace(document: Path, name: str, lines: Sequence[str]) -> None:
+    """Put lines between the markers of a part. Raises ValueError for a document without them."""
+    begin, end = f"<!-- {name}: make evaluate -->", f"<!-- end of {name} -->"
+    before, first, rest = document.read_text().partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"{document} has no {begin} ... {end}")
+    document.write_text("\n".join([before + begin, "", *lines, "", end + after]))
+
+
+def summary(measured: Measured) -> list[str]:
+    """A line for each check."""
+    cells = [SUMMARY]
+    for claim, record in measured:
+        link = f"[{claim.title}](#{anchor(claim.title)})"
+        for i, check in enumerate(record.result.checks):
+            first = [link, claim.figure, f"`{claim.command}`", f"{record.minutes:g}", claim.paper]
+            what = f"{check.what}: {check.expected}"
+            cells.append([*(first if i == 0 else [""] * 5), what, check.got, verdict(check), check.why])
+    return markdown(cells)
+
+
+def sections(measured: Measured) -> list[str]:
+    """Figures of each claim."""
+    lines: list[str] = []
+    for claim, record in measured:
+        lines += [f"## {claim.title}", "", f"`{claim.command}`. {record.machine}", ""]
+        for plot in record.result.plots:
+            lines += [f"![{plot.title}: {plot.y} by {plot.x}](evaluation/{plot.name}.svg)", ""]
+        for table in record.result.tables:
+            lines += [f"{table.title}:", "", *markdown(table.cells), ""]
+    return lines[:-1]
+
+
+def stand_ins(measured: Measured) -> list[str]:
+    """What could not be had, claim by claim."""
+    return markdown([["claim", "what stands in for what"], *([claim.title, claim.stand_in] for claim, _ in measured)])
+
+
+def verdict(check: Check) -> str:
+    return "met" if check.met else "**not met**"
+
+
+def anchor(title: str) -> str:
+    """As GitHub makes it of a heading."""
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -")
+    return kept.replace(" ", "-")
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
+    """A table; cells[0] is the heading."""
+    head, *rest = cells
+    return [line(head), "|" + " --- |" * len(head), *(line(row) for row in rest)]
+
+
+def line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

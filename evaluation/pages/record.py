@@ -1,0 +1,41 @@
+"""What measuring a claim gave, when and where, as a file."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pages.claim import Claim, Result
+
+
+@dataclass(frozen=True)
+class Record:
+    """machine: date, commit and hardware, in words."""
+
+    claim: str
+    quick: bool
+    machine: str
+    minutes: float
+    result: Result
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        found: dict[str, Any] = json.loads(path.read_text())
+        return cls(**{**found, "result": Result.of(found["result"])})
+
+    def write(self, path: Path) -> None:
+        """At once, so that a file is whole or not there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
+        partial.rename(path)
+
+
+def measured(claim: Claim, quick: bool, machine: str) -> Record:
+    """Measure a claim."""
+    start = time.monotonic()
+    result = claim.measure(quick)
+    return Record(claim.name, quick, machine, round((time.monotonic() - start) / 60, 1), result)

@@ -1,0 +1,1 @@
+"""The time of a DDP step by scheme and bandwidth."""

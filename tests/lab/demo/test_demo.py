@@ -1,0 +1,194 @@
+"""`thc demo` with real worker processes and a real thc-ps: a few steps, and every way it can end."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteps_thc.transport.session import has_dpdk
+from thc_lab.demo.launcher import receive
+from thc_lab.demo.settings import Failure
+
+THC = str(Path(sys.executable).parent / "thc")
+PNG_SIGNATURE = b"\x89PNG"
+
+# Seconds each when the machine is idle; a busy one may take much longer.
+pytestmark = pytest.mark.timeout(240)
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [THC, "demo", "--workers", "2", "--out", str(folder), *arguments]
+
+
+def run_demo(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run to the end; returns the process and demo-out/results.json."""
+    finished = subprocess.run(
+        command(folder, "--batch-size", "2", *arguments), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (folder / "results.json").exists(), finished.stderr
+    return finished, json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def runs_by_scheme(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {run["scheme"]: run for run in results["runs"]}
+
+
+def test_trains_three_ways_and_writes_everything(tmp_path: Path) -> None:
+    finished, results = run_demo(tmp_path, "--steps", "12", "--no-check")
+    assert finished.returncode == 0, finished.stderr
+    for title in (
+        "uncompressed",
+        "Uniform THC",
+        "THC",
+        "validation loss, all (nats)",
+        "Validation: of all held-out text here",
+        "NMSE",
+    ):
+        assert title in finished.stdout
+    assert (tmp_path / "loss.png").read_bytes().startswith(PNG_SIGNATURE)
+    assert (tmp_path / "bytes.png").read_bytes().startswith(PNG_SIGNATURE)
+    runs = runs_by_scheme(results)
+    assert list(runs) == ["uncompressed", "uniform-thc", "thc"]
+    for run in runs.values():
+        assert len(run["training_loss"]) == 12
+        assert run["training_loss"][-1] < run["training_loss"][0]
+        assert run["workers_agree"]
+    fp32 = runs["uncompressed"]["traffic"]
+    thc = runs["thc"]["traffic"]
+    assert fp32["payload_up"] == 4 * runs["thc"]["coordinates"]
+    # A worker that waits long for a busy machine sends again; the bytes of that are counted.
+    packet_bytes = runs["thc"]["configuration"]["codes_per_packet"] / 2
+    repeated = runs["thc"]["counters"]["retransmissions"] * packet_bytes / 12
+    assert fp32["payload_up"] / thc["payload_up"] <= 8
+    assert fp32["payload_up"] / (thc["payload_up"] - repeated) > 7.8
+    assert 3.9 < fp32["payload_down"] / thc["payload_down"] <= 4
+    assert thc["wire_up"] > thc["payload_up"]
+    assert 0 < runs["thc"]["nmse"][0][1] < 0.2
+    assert runs["uncompressed"]["nmse"] == []
+    # the same start and the same batches: the first loss comes before any averaging
+    assert len({run["training_loss"][0] for run in runs.values()}) == 1
+
+
+def test_loss_tolerant_training_goes_on_through_lost_packets(tmp_path: Path) -> None:
+    finished, results = run_demo(tmp_path, "--steps", "6", "--loss-tolerant", "--drop", "0.02", "--no-check", "--json")
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["runs"] == results["runs"]
+    thc = runs_by_scheme(results)["thc"]
+    assert thc["counters"]["given_up"] > 0
+    assert thc["training_loss"][-1] < thc["training_loss"][0]
+
+
+@pytest.mark.slow
+def test_reliable_training_repeats_lost_packets(tmp_path: Path) -> None:
+    finished, results = run_demo(tmp_path, "--steps", "4", "--drop", "0.02", "--servers", "2", "--no-check")
+    assert finished.returncode == 0, finished.stderr
+    thc = runs_by_scheme(results)["thc"]
+    assert thc["counters"]["retransmissions"] > 0
+    assert thc["workers_agree"]
+
+
+@pytest.mark.slow
+def test_options_reach_the_workers(tmp_path: Path) -> None:
+    options = ["--granularity", "20", "--p", "0.01", "--seed", "7"]
+    finished, results = run_demo(tmp_path, "--steps", "3", "--no-check", *options)
+    assert finished.returncode == 0, finished.stderr
+    thc = runs_by_scheme(results)["thc"]
+    assert thc["configuration"]["granularity"] == 20
+    assert thc["configuration"]["p"] == 0.01
+    assert results["settings"]["seed"] == 7
+    _, other_seed = run_demo(tmp_path, "--steps", "3", "--no-check", "--seed", "8")
+    assert thc["training_loss"] != runs_by_scheme(other_seed)["thc"]["training_loss"]
+
+
+@pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
+@pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here")
+@pytest.mark.slow
+def test_trains_over_dpdk(tmp_path: Path) -> None:
+    finished, results = run_demo(tmp_path, "--steps", "3", "--backend", "dpdk", "--no-check")
+    assert finished.returncode == 0, finished.stderr
+    thc = runs_by_scheme(results)["thc"]
+    assert len(thc["training_loss"]) == 3
+    assert thc["workers_agree"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_does_not_lose_the_table(tmp_path: Path) -> None:
+    (tmp_path / "results.json").symlink_to("/dev/full")
+    finished = subprocess.run(
+        command(tmp_path, "--batch-size", "2", "--steps", "2", "--no-check"),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 1
+    assert "validation loss" in finished.stdout
+    assert "No space left on device; the results are above" in finished.stderr
+
+
+@pytest.mark.slow
+def test_missed_targets_are_an_error(tmp_path: Path) -> None:
+    # One bit is too little for a gradient average within a percent after so few steps.
+    finished, results = run_demo(tmp_path, "--steps", "20", "--bits", "1")
+    assert finished.returncode == 1
+    assert "missed:" in finished.stdout
+    assert results["shortcomings"]
+
+
+def test_a_killed_worker_ends_the_demo_and_leaves_no_process(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        command(tmp_path, "--steps", "10000"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        children = wait_for_children(demo.pid, count=4)  # multiprocessing's resource tracker, thc-ps, two workers
+        worker = next(pid for pid in reversed(children) if b"spawn_main" in cmdline(pid))
+        time.sleep(2)
+        os.kill(worker, signal.SIGKILL)
+        _, errors = demo.communicate(timeout=60)
+    finally:
+        demo.kill()
+    assert demo.returncode == 1
+    assert "was killed by signal 9" in errors
+    assert "Traceback" not in errors
+    assert [pid for pid in children if cmdline(pid)] == []
+
+
+def test_a_worker_killed_in_the_middle_of_a_message_is_a_failure_too() -> None:
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    os.write(writer.fileno(), struct.pack("!i", 100) + b"less than 100 bytes")
+    writer.close()
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), name="worker 0")
+    worker.start()
+    worker.kill()
+    open_channels: dict[Connection, BaseProcess] = {reader: worker}
+    assert receive(reader, open_channels) == Failure("worker 0", "was killed by signal 9", details="")
+    assert not open_channels
+    worker.close()
+
+
+def wait_for_children(parent: int, *, count: int) -> list[int]:
+    deadline = time.monotonic() + 30
+    path = Path(f"/proc/{parent}/task/{parent}/children")
+    while time.monotonic() < deadline:
+        children = [int(pid) for pid in path.read_text(encoding="ascii").split()]
+        if len(children) >= count:
+            return children
+        time.sleep(0.05)
+    pytest.fail("the demo did not start its processes")
+
+
+def cmdline(pid: int) -> bytes:
+    """Command line of a process; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

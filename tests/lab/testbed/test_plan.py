@@ -1,0 +1,305 @@
+"""What a plan looks like, and that what was looked at is what is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, NAMES, description, golden, printed
+from typer.testing import CliRunner
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.cli import app
+from thc_lab.testbed.check import login, versions
+from thc_lab.testbed.keeper.probe import probe
+from thc_lab.testbed.plan import plan
+from thc_lab.testbed.process import Plan, PlannedProcess
+from thc_lab.testbed.reading import load
+from thc_switch.description import Deployment
+
+
+def of_role(planned: Plan, role: str) -> list[PlannedProcess]:
+    return [process for process in planned.processes if process.role == role]
+
+
+def option(process: PlannedProcess, name: str) -> str:
+    return process.argv[process.argv.index(name) + 1]
+
+
+def address(thc_ps: PlannedProcess) -> str:
+    return f"{option(thc_ps, '--listen')}:{option(thc_ps, '--port')}"
+
+
+def values(processes: Iterable[PlannedProcess], name: str) -> list[str]:
+    return [process.environment[name] for process in processes]
+
+
+@pytest.mark.parametrize(("name", "format"), CASES, ids=".".join)
+def test_goldens(name: str, format: str) -> None:
+    assert printed(name, format) == golden(name, format).read_text(encoding="utf-8"), (
+        "if that is meant: python tests/lib/testbed_plans.py, and look at git diff"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_processes_wait_for_such_as_are_there_and_before(name: str) -> None:
+    seen: set[str] = set()
+    for process in plan(description(name)).processes:
+        assert set(process.after) <= seen
+        assert process.name not in seen
+        seen.add(process.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_of_the_job_are_the_same_everywhere(name: str) -> None:
+    planned = plan(description(name))
+    workers = of_role(planned, "worker")
+    for variable in ("THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
+        assert len({process.environment.get(variable) for process in workers}) == 1
+    assert len(set(values(workers, "THC_LOCAL"))) == len(workers)
+    leaves = [process for process in planned.processes if "--upstream" in process.argv]
+    assert len(set(values(workers, "THC_SERVERS"))) == max(1, len(leaves))
+
+
+@pytest.mark.parametrize("name", ["racks", "racks_example"])
+def test_workers_of_a_rack_send_to_its_leaf_and_leaves_to_the_root(name: str) -> None:
+    planned = plan(description(name))
+    root, *leaves = of_role(planned, "aggregator")
+    workers = of_role(planned, "worker")
+    assert [process.environment["DMLC_WORKER_ID"] for process in workers] == [str(n) for n in range(len(workers))]
+    for number, leaf in enumerate(leaves):
+        assert option(leaf, "--upstream") == address(root)
+        assert option(leaf, "--rack") == str(number)
+        assert option(leaf, "--racks") == option(leaves[0], "--racks")
+        first, last = map(int, option(leaf, "--racks").split(",")[number].split("-"))
+        assert set(values(workers[first : last + 1], "THC_SERVERS")) == {address(leaf)}
+    assert int(option(leaves[-1], "--racks").rpartition("-")[2]) == len(workers) - 1
+    assert not {"--upstream", "--rack", "--racks"} & set(root.argv)
+
+
+def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
+    testbed = description("racks")
+    assert testbed.job.thc.resolve(testbed.workers).table.granularity * 2 > 255
+    [config] = {process.environment["THC_CONFIG"] for process in of_role(plan(testbed), "worker")}
+    assert config == "bits=6,granularity=127,value_bits=16"
+
+
+def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace("value_bits = 16", "value_bits = 8")
+    text = text.replace('"192.168.1.10"\nworkers = 1', '"192.168.1.10"\nworkers = 2').replace(
+        "bits = 6", "bits = 4\nerror_feedback = true"
+    )
+    file = tmp_path / "testbed.toml"
+    file.write_text(text, encoding="utf-8")
+    testbed = load(file)
+    assert testbed.workers == 4
+    assert testbed.job.thc.resolve(4).table.granularity > 255 // (2 * 3)
+    [config] = set(values(of_role(plan(testbed), "worker"), "THC_CONFIG"))
+    assert config == "bits=4,granularity=42,value_bits=8,error_feedback=true"
+
+
+def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace('"bpslaunch"', '"torchrun"')
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu1"'), encoding="utf-8")
+    first, second, third = of_role(plan(load(file)), "worker")
+    assert (first.host, second.host, third.host) == ("gpu1", "gpu0", "gpu2")
+    assert first.environment["THC_SERVERS"] == second.environment["THC_SERVERS"]
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu2"'), encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"training.coordinator: it has rank 0, so with racks it is in the first"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize(("name", "workers", "servers"), [("colocated", 2, 2), ("racks", 2, 3), ("udp_thc_ps", 1, 2)])
+def test_threads_have_a_port_each(name: str, workers: int, servers: int) -> None:
+    planned = plan(description(name))
+    for process in of_role(planned, "worker"):
+        assert process.environment.get("THC_POLLING_THREADS", "1") == str(workers)
+    for process in of_role(planned, "aggregator"):
+        assert option(process, "--threads") == str(servers)
+        if process.listens:
+            ip, first = address(process).split(":")
+            assert process.listens == tuple(f"udp:{ip}:{int(first) + thread}" for thread in range(servers))
+
+
+def test_a_switch_is_told_what_the_workers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(description("dpdk_switch"))
+    [text] = [file.text for file in planned.files if file.text is not None]
+    deployment = Deployment(**json.loads(text))
+    workers = of_role(planned, "worker")
+    [job, other] = deployment.jobs
+    assert [f"{worker.ip}:{worker.udp_port}" for worker in job.workers] == values(workers, "THC_LOCAL")
+    assert values(workers, "THC_JOB") == [str(job.job_id)] * 2
+    assert other.job_id == 9
+    monkeypatch.setenv("THC_CONFIG", workers[0].environment["THC_CONFIG"])
+    assert ThcConfig.from_environment() == job.thc
+
+
+def test_lanes_through_a_switch_are_jobs_of_it() -> None:
+    example = description("example")
+    transport = {"kind": "udp"}
+    udp = type(example)(**example.model_dump(exclude_unset=True) | {"transport": transport, "job": {"lanes": 2}})
+    planned = plan(udp)
+    [text] = [file.text for file in planned.files if file.text is not None]
+    jobs = Deployment(**json.loads(text)).jobs
+    assert [job.job_id for job in jobs] == [1, 2]
+    assert [job.workers[0].udp_port for job in jobs] == [49000, 49001]
+    assert values(of_role(planned, "worker"), "THC_LANES") == ["2"] * 3
+
+
+def test_lanes_and_workers_of_a_nic_have_ports_of_their_own() -> None:
+    workers = of_role(plan(description("udp_thc_ps")), "worker")
+    assert values(workers, "THC_LOCAL") == ["10.77.0.1:49000", "10.77.0.1:49003", "10.77.0.2:49000"]
+
+
+def test_a_bpslaunch_command_reaches_its_shell_in_words() -> None:
+    testbed = description("dpdk_switch")
+    for worker in of_role(plan(testbed), "worker"):
+        assert shlex.split(" ".join(worker.argv[1:])) == list(testbed.training.command)
+
+
+def test_rank_0_is_the_coordinator_s_and_ranks_are_worker_ids() -> None:
+    testbed = description("torchrun")
+    first, second = of_role(plan(testbed), "worker")
+    assert (first.host, second.host) == ("node0", "node1")
+    assert "--node-rank=0" in first.argv
+    assert "--node-rank=1" in second.argv
+    # NetworkConfig.from_environment adds LOCAL_RANK.
+    assert values([first, second], "THC_LOCAL") == ["10.0.0.1:49000", "10.0.0.2:49000"]
+
+
+def test_gpus_and_nics_are_shared_out(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "colocated.toml").read_text(encoding="utf-8")
+    text = text.replace('kind = "colocated"', 'kind = "thc-ps"\nhosts = ["ps"]').replace("workers = 1", "workers = 2")
+    host = '[[hosts]]\nname = "ps"\nmanagement_ip = "192.168.1.12"\n'
+    host += 'nics = [{ ip = "10.0.0.9", mac = "02:00:00:00:00:09", pci_address = "0000:3b:00.0" }]\n'
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("[aggregator]", f"{host}\n[aggregator]"), encoding="utf-8")
+    workers = of_role(plan(load(file)), "worker")
+    assert values(workers, "CUDA_VISIBLE_DEVICES") == ["0,1,2,3", "4,5,6,7"] * 2
+    devices = [shlex.split(arguments) for arguments in values(workers, "THC_EAL_ARGS")]
+    assert [words[words.index("-a") + 1] for words in devices] == [
+        "0000:3b:00.0",
+        "0000:3b:00.1",
+        "0000:3b:00.0",
+        "0000:af:00.0",
+    ]
+
+
+def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
+    planned = plan(description("colocated"))
+    for server, worker in zip(of_role(planned, "aggregator"), of_role(planned, "worker"), strict=True):
+        assert server.host == worker.host
+        own = shlex.split(worker.environment["THC_EAL_ARGS"])
+        its = shlex.split(server.argv[server.argv.index("--eal-args") + 1])
+        assert own[own.index("-a") + 1] != its[its.index("-a") + 1]
+    assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
+
+
+def test_whoever_gets_no_arp_is_told_of_the_others() -> None:
+    testbed = description("colocated")
+    planned = plan(testbed)
+    macs = {f"{nic.ip}={nic.mac}" for host in testbed.hosts for nic in host.nics}
+    for worker in of_role(planned, "worker"):
+        own = worker.environment["THC_LOCAL"].split(":")[0]
+        told = worker.environment["THC_DPDK_NEIGHBOURS"].split(",")
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{own}="))
+        assert worker.environment["THC_DPDK_ISOLATE"] == "1"
+    for thc_ps in of_role(planned, "aggregator"):
+        told = [word for word in thc_ps.argv if word in macs]
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{option(thc_ps, '--listen')}="))
+        assert "--dpdk-isolate" in thc_ps.argv
+
+
+def test_what_is_changed_on_hosts_is_undone() -> None:
+    for name in ("dpdk_switch", "torchrun", "colocated"):
+        steps = [step for setup in plan(description(name)).setups for step in setup.steps]
+        kept = [step for step in steps if not step.undo]
+        assert {step.what for step in kept} <= {"load vfio-pci"}
+        assert len(kept) < len(steps)
+
+
+def test_a_card_that_did_not_get_its_driver_back_is_an_error(tmp_path: Path) -> None:
+    testbed = description("dpdk_switch").model_copy(update={"folder": str(tmp_path)})
+    steps = [step for setup in plan(testbed).setups for step in setup.steps if step.what.startswith("give ")]
+    kept = tmp_path / "driver.0000:3b:00.0"
+    refuses = tmp_path / "dpdk-devbind.py"  # as it does an active interface
+    refuses.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    refuses.chmod(0o755)
+    for before, done in (("mlx5_core", False), ("none", True)):  # there is no such card here
+        kept.write_text(before, encoding="utf-8")
+        environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        undone = subprocess.run(steps[0].undo, env=environment, capture_output=True, timeout=60, check=False)
+        assert (undone.returncode == 0) == done, undone.stderr
+        assert kept.exists() != done
+
+
+def test_an_agent_and_dpdk_need_root() -> None:
+    planned = plan(description("dpdk_switch"))
+    line = login("any", 1000, planned.processes)
+    assert line is not None
+    assert line.verdict == "problem"
+    assert line.text.startswith("agent, worker0, worker1:")
+    assert login("any", 0, planned.processes) is None
+    assert login("any", 1000, plan(description("torchrun")).processes) is None
+
+
+def test_the_p4_model_is_looked_for_where_a_switch_runs_in_it() -> None:
+    found = probe([], [])
+    in_model, tofino = plan(load(EXAMPLE)), plan(description("dpdk_switch"))
+    lines = {line.what: line for line in versions("tor", found, in_model.processes)}
+    assert lines["P4 model"].verdict == "ok"
+    lines = {line.what: line for line in versions("tor", found | {"thc_p4_model": None}, in_model.processes)}
+    assert lines["P4 model"].verdict == "problem"
+    assert lines["P4 model"].text.endswith("in a clone of byteps_thc, pip install ./p4/thc_p4_model")
+    assert "P4 model" not in [line.what for line in versions("tor", found, tofino.processes)]
+
+
+def test_a_tofino_is_told_its_jobs_when_the_agent_starts() -> None:
+    planned = plan(description("dpdk_switch"))
+    [agent] = of_role(planned, "agent")
+    assert agent.argv[0] == "/opt/thc/bin/thc"  # which `check` looks for
+    assert "--install" in agent.argv
+    assert "tor" not in [setup.host for setup in planned.setups]
+
+
+def test_a_key_appears_by_its_path_only(tmp_path: Path) -> None:
+    key = tmp_path / "job.key"
+    key.write_text("f00d" * 16, encoding="utf-8")
+    text = (DESCRIPTIONS / "torchrun.toml").read_text(encoding="utf-8")
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("/etc/thc/job.key", str(key)), encoding="utf-8")
+    for format in ("text", "json", "slurm", "kubernetes"):
+        result = CliRunner().invoke(app, ["testbed", "plan", str(file), "--format", format])
+        assert result.exit_code == 0, result.output
+        assert str(key) in result.output
+        assert "f00d" not in result.output
+
+
+def test_the_example_runs_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Wherever `thc testbed` is started."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["testbed", "plan", str(EXAMPLE), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    workers = [process for process in json.loads(result.output)["processes"] if process["role"] == "worker"]
+    assert len(workers) == 3
+    for worker in workers:
+        assert importlib.util.find_spec(worker["argv"][worker["argv"].index("-m") + 1]) is not None
+        assert worker["folder"] == str(EXAMPLE.parent)
+    assert json.loads(result.output)["results"]["path"] == workers[0]["environment"]["THC_TESTBED_RESULTS"]
+
+
+@pytest.mark.parametrize("format", ["slurm", "kubernetes"])
+def test_namespaces_are_no_cluster(format: str) -> None:
+    result = CliRunner().invoke(app, ["testbed", "plan", str(EXAMPLE), "--format", format])
+    assert result.exit_code == 1
+    assert 'reach = "ssh"' in result.stderr
