@@ -123,7 +123,7 @@ class RankAgreement(Questions):
     @override
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
         about = [contents.label, *facts, f"gradients scaled by {self._loss_scale!r}"]
-        if all_have_same((communicator for communicator, _ in self._levels), _number([*about, contents.layout])):
+        if all_have_same([communicator for communicator, _ in self._levels], _number([*about, contents.layout])):
             return
         # All ranks have the same answer, so all of them come here.
         fast, *slow = (gather_over(*level) for level in self._levels)
