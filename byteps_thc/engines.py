@@ -9,16 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.baselines import BaselineConfig, baseline_engine
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine, level_communicators
 from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -39,11 +35,10 @@ from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 _LEVELS = ("mesh", "dim", "nodes")
 
 
-def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | BaselineConfig:
-    """Return what compresses: `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of
-    $THC_CONFIG.
+def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
+    """Return `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of $THC_CONFIG.
 
-    config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
+    config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
     for name in settings:
         if name in _LEVELS:
@@ -55,13 +50,11 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig.from_environment(**settings)
-    if not isinstance(config, ThcConfig | DenseConfig | CodecConfig):
-        right = "ThcConfig(...) or one of byteps_thc.baselines, such as TopK(...)"
-        raise ConfigurationError(f"config is {describe(config)}: give {right}")
+    _require("config", config, ThcConfig, "ThcConfig(...)")
     if settings:
-        name = type(config).__name__
-        raise ConfigurationError(f"{', '.join(settings)}: write settings into the {name}(...) that is given")
-    ThcConfig.check_environment(config if isinstance(config, ThcConfig) else None, f"a {type(config).__name__}")
+        raise ConfigurationError(f"{', '.join(settings)}: write settings into the ThcConfig(...) that is given")
+    config = cast(ThcConfig, config)
+    ThcConfig.check_environment(config)
     return config
 
 
@@ -116,7 +109,7 @@ def open_engine(
     where: dist.ProcessGroup | Worker,
     levels: Levels | None,
     network: NetworkConfig | None,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     *,
     gradients_on: torch.device | None = None,
@@ -135,19 +128,16 @@ def open_engine(
     if isinstance(where, Worker):
         assert network is not None
         return _open_worker(where, network, config, policy)
-    if not isinstance(config, ThcConfig):
-        _require_no_network(config, network)
-        _require_for_baseline(config, policy)
     found = None if levels is None else find_levels(where, levels, config, policy, network)
     if found is not None:
         both = level_communicators(found, policy, callers=int(asks))
-        engine: Engine = hierarchical_engine(found, config, policy, network, gradients_on, both, make_inner=_one_level)
+        engine: Engine = hierarchical_engine(found, config, policy, network, gradients_on, both)
         opened = Opened(engine, found, MeshReplicas(found, policy.deadline_s), found.slow.size(), Questions())
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
-        engine = _one_level(where, config, policy, network, gradients_on, communicators, sharded=sharded)
+        engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
         opened = Opened(engine, None, RankReplicas(where, policy.deadline_s), where.size(), Questions())
         asked = [(communicators, where.size())] if asks else []
     own = [(level.for_caller(), ranks) for level, ranks in asked]
@@ -157,36 +147,13 @@ def open_engine(
     return replace(opened, questions=questions, communicators=tuple(communicator for communicator, _ in own))
 
 
-def _one_level(
-    process_group: dist.ProcessGroup,
-    config: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy,
-    network: NetworkConfig | None = None,
-    gradients_on: torch.device | None = None,
-    communicators: Communicators | None = None,
-    *,
-    sharded: bool = False,
-) -> FlatEngine:
-    """As flat_engine, or a baseline's engine."""
-    if isinstance(config, ThcConfig):
-        return flat_engine(process_group, config, policy, network, gradients_on, communicators, sharded=sharded)
-    return baseline_engine(process_group, config, policy, sharded=sharded, communicators=communicators)
-
-
-def _open_worker(
-    where: Worker, network: NetworkConfig, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
-) -> Opened:
+def _open_worker(where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy) -> Opened:
     """Return the engine of a worker without a process group.
 
     It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers sum codes
-    alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks for warm-up,
-    stop_step, bypass_elements or exclude. Raises what Session raises.
+    alone, so everything is compressed: ConfigurationError for a policy that asks for warm-up, stop_step,
+    bypass_elements or exclude. Raises what Session raises.
     """
-    if not isinstance(config, ThcConfig):
-        raise ConfigurationError(
-            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: baselines "
-            "need a process group and no NetworkConfig"
-        )
     if network.failover:
         raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
     if "bypass_elements" not in policy.model_fields_set:
@@ -217,17 +184,17 @@ def _no_exact_sum(tensor: Tensor) -> Waitable:
 def find_levels(
     process_group: dist.ProcessGroup,
     levels: Levels,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None,
 ) -> MeshGroups | None:
     """Return the two levels in which ranks average; None: one. Collective unless it is a mesh's; see find_nodes.
 
-    Servers, switches and baselines average in one level, unless a mesh is given.
+    Servers and switches average in one level, unless a mesh is given.
     """
     if not isinstance(levels, str):
         return mesh_groups(*levels, process_group)
-    two_levels = config if isinstance(config, ThcConfig) and network is None else None
+    two_levels = config if network is None else None
 
     def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:
         return time_both_ways(process_group, found, config, policy, slowest)
@@ -238,7 +205,7 @@ def find_levels(
 def time_both_ways(
     process_group: dist.ProcessGroup,
     levels: MeshGroups,
-    config: ThcConfig | BaselineConfig,
+    config: ThcConfig,
     policy: CompressionPolicy,
     slowest: Slowest,
 ) -> WayTimes:
@@ -249,29 +216,9 @@ def time_both_ways(
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
     flat_s, two_levels_s = seconds_of_averages(
         [
-            lambda: _one_level(process_group, config, always),
-            lambda: hierarchical_engine(levels, config, always, make_inner=_one_level),
+            lambda: flat_engine(process_group, config, always),
+            lambda: hierarchical_engine(levels, config, always),
         ],
         slowest,
     )
     return WayTimes(two_levels_s, flat_s)
-
-
-def _require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:
-    """ConfigurationError for a baseline with servers."""
-    if network is not None:
-        raise ConfigurationError(
-            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: leave "
-            "`network` out, or use a ThcConfig"
-        )
-
-
-def _require_for_baseline(config: BaselineConfig, policy: CompressionPolicy) -> None:
-    """ConfigurationError for a policy that baselines have not."""
-    route = f"baselines ({type(config).__name__})"
-    policy.require_host_kernels(route)
-    if policy.exclude and isinstance(config, DenseConfig) and config.dtype is not None:
-        raise ConfigurationError(
-            f"CompressionPolicy(exclude): {type(config).__name__} sends all gradients in {config.dtype}, as torch's "
-            "hooks do: omit exclude, or use another baseline or a ThcConfig"
-        )

@@ -7,7 +7,6 @@ from typing import Unpack
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.state import ThcState, thc_hook
 from byteps_thc.errors import ConfigurationError
@@ -20,7 +19,7 @@ from byteps_thc.transport.servers import NetworkConfig
 
 def compress(
     ddp: nn.Module,
-    config: ThcConfig | BaselineConfig | None = None,
+    config: ThcConfig | None = None,
     *,
     levels: Levels = "auto",
     network: NetworkConfig | None = None,
@@ -34,8 +33,8 @@ def compress(
         ddp = DistributedDataParallel(model)
         state = compress(ddp, bits=4)
 
-    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
-    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. levels: "flat":
+    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a
+    ThcConfig; or settings of ThcConfig as keywords, as here. levels: "flat":
     averages are compressed over all ranks. "auto": if several hosts have equal numbers of ranks, more than one each,
     averages may be exact within a host and compressed between the hosts: over NCCL they are, over gloo if that is the
     faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks and the name of a dimension: averages are exact

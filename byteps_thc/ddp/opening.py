@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.engines import open_engine
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
@@ -38,7 +37,7 @@ class Plan:
 
     where: dist.ProcessGroup | None
     levels: Levels
-    scheme: ThcConfig | BaselineConfig
+    config: ThcConfig
     policy: CompressionPolicy
     network: NetworkConfig | None
     model: nn.Module | None
@@ -58,7 +57,7 @@ class Plan:
         group = choose_process_group(self.where, "ThcState")
         first = None if self.model is None else next(self.model.parameters(), None)
         device = gradients_on if first is None else first.device
-        opened = open_engine(group, self.levels, self.network, self.scheme, self.policy, gradients_on=device)
+        opened = open_engine(group, self.levels, self.network, self.config, self.policy, gradients_on=device)
         assert opened.replicas is not None
         steps = Steps(
             [opened.engine],

@@ -13,12 +13,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
-from byteps_thc.engines import choose_policy, choose_scheme
+from byteps_thc.engines import choose_config, choose_policy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
@@ -37,23 +36,21 @@ from byteps_thc.transport.servers import NetworkConfig
 
 
 class ThcState:
-    """State of thc_hook for one DDP model: engine, schedule, and with servers or baselines residuals.
+    """State of thc_hook for one DDP model: engine, schedule, and with servers residuals.
 
     process_group: DDP's, None for the default one; gloo or NCCL. levels: "flat": all ranks average compressed. "auto":
     ranks that share a host are a node if there are several nodes with equal numbers of ranks, more than one, over gloo
     if two levels are the faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks, and the name of its slow
     dimension, between the nodes. With two levels averages are exact within a node, where each rank gets a shard of
-    every parameter, and compressed between the nodes; residuals, figures and checkpoints are the shard's. A baseline,
-    or `network`, takes two levels of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give settings
-    of ThcConfig as keywords. policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy().
-    network: servers or a switch that sum; None: the ranks do. With a mesh, shard s of a node has the job
-    network.job + s. model: names the residuals in checkpoints after the model's parameters (DDP's and torch.compile's
-    prefixes left out). Without it they are numbered in the order of DDP's first iteration, which a resumed run repeats
-    when model and bucket_cap_mb are the same.
-    grad_scaler: its scale must be the same on all ranks, but for those of a quorum or with lost packets. Residuals
-    follow the scale, and a skipped step restores all of them, which costs a copy per step. Without it, only residuals
-    of the partition that is not finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0
-    to the next; 0: none.
+    every parameter, and compressed between the nodes; residuals, figures and checkpoints are the shard's. `network`
+    takes two levels of a mesh only. config: a ThcConfig; or settings of ThcConfig as keywords. policy: warm-up, bypass
+    of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do.
+    With a mesh, shard s of a node has the job network.job + s. model: names the residuals in checkpoints after the
+    model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's
+    first iteration, which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: its scale must
+    be the same on all ranks, but for those of a quorum or with lost packets. Residuals follow the scale, and a skipped
+    step restores all of them, which costs a copy per step. Without it, only residuals of the partition that is not
+    finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
     be made before there is a default process group, for a framework that initialises torch.distributed later: settings
@@ -65,7 +62,7 @@ class ThcState:
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
-        config: ThcConfig | BaselineConfig | None = None,
+        config: ThcConfig | None = None,
         *,
         levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
@@ -80,11 +77,11 @@ class ThcState:
             group = choose_process_group(process_group, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-            scheme = choose_scheme(config, settings)
+            config = choose_config(config, settings)
             require_levels(levels)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._plan = Plan(process_group, levels, scheme, self._buckets.policy, network, model, grad_scaler, log_every)
+        self._plan = Plan(process_group, levels, config, self._buckets.policy, network, model, grad_scaler, log_every)
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()
@@ -97,12 +94,12 @@ class ThcState:
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
-        scheme = self._plan.scheme
-        given = ", ".join(f"{name}={getattr(scheme, name)!r}" for name in sorted(scheme.model_fields_set))
+        config = self._plan.config
+        given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
             levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
-        return f"ThcState({levels}, {type(scheme).__name__}({given}){', closed' if self._closed else ''})"
+        return f"ThcState({levels}, ThcConfig({given}){', closed' if self._closed else ''})"
 
     def __reduce__(self) -> tuple[type[UncompressedState], tuple[()]]:
         """Copy and pickle as a state that does not compress."""

@@ -8,9 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, open_engine
+from byteps_thc.engines import choose_config, choose_policy, open_engine
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -39,7 +38,7 @@ from byteps_thc.transport.servers import NetworkConfig
 def compress_replicas(
     model: nn.Module,
     mesh: DeviceMesh,
-    config: ThcConfig | BaselineConfig | None = None,
+    config: ThcConfig | None = None,
     *,
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
@@ -54,11 +53,11 @@ def compress_replicas(
         compression = compress_replicas(model, mesh["replicate"], bits=4)
 
     Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: of the dimension to
-    compress alone, mesh["replicate"]. config: a ThcConfig, or one of byteps_thc.baselines; or give settings of
-    ThcConfig as keywords, as here. network: through a parameter server or switch instead of between the ranks. There
+    compress alone, mesh["replicate"]. config: a ThcConfig; or settings of ThcConfig as
+    keywords, as here. network: through a parameter server or switch instead of between the ranks. There
     the replicas of every shard are a job of their own: shard s has the number network.job + s.
 
-    With error feedback (servers, baselines) a rank keeps residuals of its own shards, 4 or 2 bytes per element.
+    With error feedback (servers) a rank keeps residuals of its own shards, 4 or 2 bytes per element.
     Replicas must begin with the same parameters, and then stay bit-identical; where `network` is loss-tolerant or has a
     quorum, a ParameterSynchronizer makes them so. Other arguments and errors: as compress_reduce_scatter.
     """
@@ -66,14 +65,14 @@ def compress_replicas(
     replicas, shard = _process_group(mesh), groups[0].process_group
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, settings)
+        config = choose_config(config, settings)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
-    opened = open_engine(replicas, None, network, scheme, policy, gradients_on=groups[0].source.device)
+    opened = open_engine(replicas, None, network, config, policy, gradients_on=groups[0].source.device)
     engine, same_shards = opened.engine, opened.replicas
     assert same_shards is not None
     lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
@@ -108,7 +107,6 @@ def compress_replicas(
         sizes={
             parameter.name: parameter.shard_elements(shard.rank()) for group in groups for parameter in group.parameters
         },
-        reordered={},
         scope=f"shard{shard.rank()}of{shard.size()}",
         uninstall=uninstall,
         replicas=same_shards,

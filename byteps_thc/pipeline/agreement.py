@@ -199,8 +199,7 @@ class DeviceAgreement(Questions):
 
     @override
     def use_loss_scale(self, scale: float) -> None:
-        self._fingerprints.use_loss_scale(scale)
-        self._of_layouts.use_loss_scale(scale)
+        self._of_layouts.use_loss_scale(scale)  # the engine tells the fingerprints
 
     def number(self, names: Sequence[str], columns: int, label: str, layout: str) -> int:
         """Return the number of a piece; arguments as those of Fingerprints.of()."""

@@ -24,12 +24,11 @@ from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.drivers import StreamDriver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
-from byteps_thc.pipeline.figures import Figures
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.stages import Reduction, Stages
 from byteps_thc.pipeline.staging import Staging
@@ -59,32 +58,33 @@ class Place:
 class FlatEngine(Engine):
     """Averages gradients over workers, as a whole or each its own row.
 
-    config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint. asks_first: about every gradient. alone: there is nobody else to
-    average with. clock: of the stages; the time in which gradients are in flight and none of them works is reported as
-    communicate_ms. leave: ends the communicators; called when nothing of this engine uses them any more.
+    prepare: sets the pieces of a new layout, and its residual; raises ConfigurationError where a residual does not fit.
+    fingerprints: of the pieces. exact: sums what is not compressed; of tensors in `place`. questions: about what has
+    no fingerprint.  alone: there is nobody else to average with. clock: of the stages;
+    the time in which gradients are in flight and none of them works is reported as communicate_ms. hang_up: lets
+    threads that wait for the network go on, to their end. leave: ends the communicators; called when nothing of this
+    engine uses them any more.
     """
 
     def __init__(
         self,
-        config: Any,
         policy: CompressionPolicy,
         place: Place,
         state: EngineState,
-        scheme: Scheme,
+        prepare: Callable[[Layout], None],
         *,
-        figures: Figures,
+        fingerprints: Fingerprints,
         exact: ExactSum,
         questions: Questions,
-        asks_first: bool = False,
         alone: bool = False,
         clock: WorkClock | None = None,
+        hang_up: Callable[[], None] = lambda: None,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = state.workers, state.worker
-        self.config, self.policy = config, policy
-        self._place, self._state, self._scheme = place, state, scheme
-        self._figures, self._questions, self._alone = figures, questions, alone
+        self.policy = policy
+        self._place, self._state, self._prepare = place, state, prepare
+        self._fingerprints, self._questions, self._alone = fingerprints, questions, alone
         self._without_layout: set[tuple[Contents, torch.dtype]] = set()
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
@@ -99,12 +99,11 @@ class FlatEngine(Engine):
             device=place.device,
             exact=exact,
             questions=questions,
-            asks_first=asks_first,
             finish=self._in_flight.finish,
         )
         drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
         self._driver = drive(stages, place.stream, self._in_flight.fail)
-        end = partial(_end, self._driver, self._in_flight, scheme, place.stream, leave)
+        end = partial(_end, self._driver, self._in_flight, hang_up, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
     @property
@@ -129,7 +128,6 @@ class FlatEngine(Engine):
             self._end_on(self._questions.look())
         self._state.start_step()
         self._compressing = self._compresses()
-        self._figures.start_step()
         self._clock.take_idle_ms()
 
     @override
@@ -202,7 +200,7 @@ class FlatEngine(Engine):
     def use_loss_scale(self, scale: float) -> None:
         with self._between_steps("use_loss_scale"):
             self._questions.use_loss_scale(scale)
-            self._scheme.use_loss_scale(scale)
+            self._fingerprints.use_loss_scale(scale)
 
     @override
     def scale_residuals(self, factor: float) -> None:
@@ -228,11 +226,10 @@ class FlatEngine(Engine):
     @override
     def statistics(self) -> CompressionStats:
         """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
-        self._figures.add_time(communicate_ms=self._clock.take_idle_ms())
+        self._state.recorder.add_time(communicate_ms=self._clock.take_idle_ms())
         with self._place.stream.behind_current():
             self._require_agreement()
-            self._figures.read()
-            return self._state.statistics(measure_residuals=not self._scheme.measures_residuals)
+            return self._state.statistics()
 
     @override
     def close(self) -> None:
@@ -281,7 +278,7 @@ class FlatEngine(Engine):
         self._ask_of_layout(contents, layout.size, how_it_travels(compress), str(layout.dtype), *rows)
         self._layouts.make_room(layout, layout.key, layout.names)
         if not self._alone or layout.extent.sharded:
-            self._scheme.prepare(layout)
+            self._prepare(layout)
         self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
@@ -297,7 +294,7 @@ class FlatEngine(Engine):
             raise
 
     def _compresses(self) -> bool:
-        return self._scheme.compresses and self.policy.compresses(self._state.step)
+        return self.policy.compresses(self._state.step)
 
     def _moving(self, layout: Layout) -> None:
         self._wait_for_uploads()
@@ -332,13 +329,13 @@ class FlatEngine(Engine):
 def _end(
     driver: StreamDriver | ThreadDriver,
     in_flight: InFlight,
-    scheme: Scheme,
+    hang_up: Callable[[], None],
     stream: SideStream,
     leave: Callable[[], None] | None,
 ) -> None:
     driver.end()
     in_flight.fail(TransportError("the engine was closed"))
-    scheme.close()
+    hang_up()
     driver.join()
     try:
         stream.wait_at_most(_UPLOADS_S)

@@ -17,9 +17,8 @@ from typing import Any, Literal, Self, Unpack, overload
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import Worker, choose_policy, choose_scheme, open_engine
+from byteps_thc.engines import Worker, choose_config, choose_policy, open_engine
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
@@ -46,11 +45,11 @@ class ThcReducer:
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
     bypass_elements is 0; warm-up, stop_step and exclude are refused. levels: as ThcState's. With two levels, residuals,
-    figures and checkpoints are those of a rank's shards. config: a ThcConfig, or one of
-    byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
-    small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
-    gradients of embeddings, added to policy.rows; None: no more than those. grad_scaler: as ThcState's; calls must be
-    waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    figures and checkpoints are those of a rank's shards. config: a ThcConfig; or settings of ThcConfig as keywords,
+    ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). rows: names of
+    tensors whose rows have a scale each, such as the gradients of embeddings, added to policy.rows; None: no more than
+    those. grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps from one log line
+    ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
     is a context manager, and not for several threads at a time.
@@ -63,7 +62,7 @@ class ThcReducer:
     def __init__(
         self,
         where: dist.ProcessGroup | NetworkConfig | None = None,
-        config: ThcConfig | BaselineConfig | None = None,
+        config: ThcConfig | None = None,
         *,
         levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
@@ -83,8 +82,8 @@ class ThcReducer:
             if dist.group.WORLD is not None and (worker is not None or workers is not None):
                 raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
-            scheme = choose_scheme(config, settings)
-        opened = open_engine(group or _worker(worker, workers), levels, network, scheme, policy, asks=True)
+            config = choose_config(config, settings)
+        opened = open_engine(group or _worker(worker, workers), levels, network, config, policy, asks=True)
         self._engine, self._levels = opened.engine, opened.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = opened.replicas

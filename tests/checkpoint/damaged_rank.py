@@ -1,13 +1,14 @@
 """A rank that loads damaged states into every front end.
 
 Reports for every front end and damage the error, and whether the state is as before; and whether the front end still
-averages after all of them.
+averages after all of them. settings: server, the address of a thc-ps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
+from byteps_thc import NetworkConfig, ThcConfig, ThcReducer
 from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -30,23 +30,26 @@ CONFIG = ThcConfig(rotation_block=256)
 State = dict[str, Any]
 
 
-def ddp(scheme: Any) -> tuple[Any, Callable[[], None]]:
+def ddp(rank: Rank, *, server: bool = False) -> tuple[Any, Callable[[], None]]:
     model = DistributedDataParallel(nn.Linear(30, 40))
-    return compress(model, scheme, policy=POLICY), lambda: model(torch.randn(8, 30)).square().mean().backward()
+    network = NetworkConfig([rank.settings["server"]]) if server else None
+    config = CONFIG.model_copy(update={"error_feedback": True}) if server else CONFIG
+    handle = compress(model, config, policy=POLICY, network=network)
+    return handle, lambda: model(torch.randn(8, 30)).square().mean().backward()
 
 
-def reducer() -> tuple[Any, Callable[[], None]]:
+def reducer(_: Rank) -> tuple[Any, Callable[[], None]]:
     averages = ThcReducer(None, CONFIG, policy=POLICY)
     return averages, lambda: averages.all_reduce({"first": torch.randn(500), "second": torch.randn(700)})
 
 
-def fsdp() -> tuple[Any, Callable[[], None]]:
+def fsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
     model = sharded_model(init_device_mesh("cpu", (2,)))
     handle = compress_reduce_scatter(model, CONFIG, policy=POLICY)
     return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
 
 
-def hsdp() -> tuple[Any, Callable[[], None]]:
+def hsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
     handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=POLICY)
@@ -54,8 +57,8 @@ def hsdp() -> tuple[Any, Callable[[], None]]:
 
 
 FRONT_ENDS = {
-    "ddp": lambda: ddp(CONFIG),
-    "ddp baseline": lambda: ddp(TopK()),
+    "ddp": ddp,
+    "ddp server": partial(ddp, server=True),
     "reducer": reducer,
     "fsdp": fsdp,
     "hsdp": hsdp,
@@ -162,8 +165,8 @@ def same(one: State, other: State) -> bool:
     )
 
 
-def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str, Any]:
-    handle, step = make()
+def run(rank: Rank, make: Callable[[Rank], tuple[Any, Callable[[], None]]]) -> dict[str, Any]:
+    handle, step = make(rank)
     for _ in range(3):  # DDP rebuilds its buckets after the first
         step()
     saved = handle.state_dict()

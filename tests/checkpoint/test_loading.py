@@ -53,7 +53,8 @@ class Worker:
         return self.identity | self.values | {"residuals": self.kept()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        EngineState(self.identity["worker"], self.identity["workers"], self.identity["config"]).load_state_dict(state)
+        who = self.identity["worker"], self.identity["workers"], self.identity["config"]
+        EngineState(*who, residuals=Residuals()).load_state_dict(state)
         self.residuals.load(state["residuals"])
         self.values = {key: state.get(key) for key in self.values}
         self.loads += 1

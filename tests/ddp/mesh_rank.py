@@ -18,7 +18,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
-from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -112,10 +111,6 @@ def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def quorum(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Nodes that do not wait for one another may have different averages, the ranks of a node may not."""
     return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=17, quorum=0.5))
-
-
-def baseline(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return steps(rank, mesh, config=TopK(ratio=0.5))
 
 
 def warm_up(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -346,7 +341,6 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     first_dimension_fast,
     network,
     quorum,
-    baseline,
     warm_up,
     excluded,
     flat_on_shards,

@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 import byteps_thc.engines
 import byteps_thc.transport.nodes
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.transport.nodes import WayTimes
@@ -73,7 +72,7 @@ def averages(rank: Rank, steps: int = 2, config: Any = CONFIG, **options: Any) -
 
 
 def one_way(rank: Rank) -> dict[str, Any]:
-    """Nodes that are found and a mesh of the same ranks; and one level, to which a baseline keeps."""
+    """Nodes that are found and a mesh of the same ranks; and one level."""
     names = rank.settings["nodes"]
     nodes = [[r for r in range(rank.ranks) if names[r] == name] for name in dict.fromkeys(names)]
     mesh = DeviceMesh("cpu", torch.tensor(nodes), mesh_dim_names=("between", "within"))
@@ -81,7 +80,6 @@ def one_way(rank: Rank) -> dict[str, Any]:
         "found": averages(rank),
         "mesh": averages(rank, levels=(mesh, "between")),
         "flat": averages(rank, levels="flat"),
-        "baseline": averages(rank, config=TopK(ratio=0.5)),
     }
 
 
@@ -98,7 +96,6 @@ def measured(rank: Rank) -> dict[str, Any]:
         "slow levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.3], {}),
         "fast levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.5], {}),
         "flat": ([0.1] * 4, [1.0] * 4, {"levels": "flat"}),
-        "baseline": ([0.1] * 4, [1.0] * 4, {"config": TopK(ratio=0.5)}),
     }
     for name, (two_levels, flat, options) in ways.items():
         before = calls

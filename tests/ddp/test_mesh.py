@@ -45,7 +45,6 @@ ALL_STEPS = [
     "bfloat16",
     "first_dimension_fast",
     "network",
-    "baseline",
     "warm_up",
     "excluded",
 ]

@@ -59,7 +59,6 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
         assert flat["sizes"] == SIZES
         assert flat["sent"] > found["sent"]  # by a rank: of codes of all coordinates
         assert not torch.equal(flat["averages"], found["averages"])
-        assert report["baseline"]["said"].startswith("ThcState(flat, 4 ranks, ")
 
 
 def test_rank_0_logs_what_was_chosen(run: Run) -> None:
@@ -69,7 +68,7 @@ def test_rank_0_logs_what_was_chosen(run: Run) -> None:
         one = "averages are compressed over 4 ranks on 2 nodes, in one level"
         assert report["found"]["lines"] == ([] if rank else [two])
         assert report["flat"]["lines"] == ([] if rank else [one])  # which costs less than bf16 here: no warning
-        assert report["mesh"]["lines"] == report["baseline"]["lines"] == []
+        assert report["mesh"]["lines"] == []
 
 
 @pytest.mark.parametrize("case", ["slow levels", "fast levels", "real"])
@@ -94,7 +93,7 @@ def test_auto_takes_the_faster_way_on_all_ranks(case: str, run: Run) -> None:
 
 def test_only_auto_measures_and_only_where_there_is_a_choice(run: Run) -> None:
     for report in run("measured", "aabb"):
-        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "flat": 0, "baseline": 0, "far": 0}
+        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "flat": 0, "far": 0}
 
 
 def test_ranks_that_are_far_from_each_other_take_two_levels_without_measuring(run: Run) -> None:

@@ -184,7 +184,7 @@ def check_different_gradients(group: dist.ProcessGroup) -> None:
     """With the fingerprint of a rank that is not there: averages are NaN, and a later step is an error."""
     engine = nccl_engine(group)
     step(engine, CASE, 0, 0, GPU)
-    communicator = engine._scheme._tools.messages._to_owners  # type: ignore[attr-defined]
+    communicator = engine._prepare.args[0].messages._to_owners  # type: ignore[attr-defined]
     own = communicator.all_to_all
 
     def with_another(output: Tensor, source: Tensor) -> Waitable:

@@ -13,7 +13,6 @@ from ranks import run_ranks
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import TopK
 from byteps_thc.engines import Worker, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device import choice
@@ -43,19 +42,6 @@ def test_what_one_rank_cannot_have_is_an_error_on_all(reports: list[dict[str, An
     for report in reports:
         assert "kernels is 'host' on rank 0, " in report["refused"]
         assert "the process group has gloo, not NCCL" in report["refused"]
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: open_engine(NOBODY, None, None, TopK(), ON_DEVICE), r"baselines \(TopK\)"),
-        (lambda: open_engine(NOBODY, None, None, TopK(), ON_DEVICE, sharded=True), r"baselines \(TopK\)"),
-    ],
-    ids=["baseline", "baseline's rows"],
-)
-def test_kernels_on_the_device_are_refused_where_there_are_none(make: Any, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words + ".* compress in host memory only: leave kernels out"):
-        make()
 
 
 def test_kernels_on_the_device_are_refused_where_processes_average_in_host_memory(

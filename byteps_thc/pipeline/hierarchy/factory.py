@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from byteps_thc.config import LOCAL_SETTINGS
+from byteps_thc.config import LOCAL_SETTINGS, ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.engine import Engine
@@ -18,7 +18,6 @@ from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import Settings
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import gather_in_levels, introduce
@@ -44,7 +43,7 @@ def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -
 
 def hierarchical_engine(
     groups: MeshGroups,
-    config: Settings,
+    config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
@@ -63,7 +62,7 @@ def hierarchical_engine(
     fast, slow = communicators or level_communicators(groups, policy)
     waits_for_all = network is None or not network.may_drift(groups.slow.size())
     gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
-    settings = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}", "scheme": type(config).__name__}
+    settings = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
     settings |= {"network": network is not None} | config.model_dump(exclude={*LOCAL_SETTINGS})
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,12 +14,11 @@ from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
+from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.ranks.codec import RankCodec
-from byteps_thc.pipeline.ranks.device_piece import DeviceRankScheme, DeviceTools
-from byteps_thc.pipeline.ranks.figures import RankFigures
-from byteps_thc.pipeline.ranks.piece import RankScheme, RankTools
-from byteps_thc.pipeline.scheme import Scheme
+from byteps_thc.pipeline.ranks.device_piece import DeviceTools, prepare_device_pieces
+from byteps_thc.pipeline.ranks.piece import RankTools, prepare_rank_pieces
 from byteps_thc.pipeline.staging import Staging, make_device_staging, make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -58,32 +58,30 @@ def rank_engine(
     clock, hint = WorkClock(), SAME_ROWS if sharded else SAME_MODEL
     fingerprints = Fingerprints(settings.identity, rank)
     questions: Questions
-    scheme: Scheme
+    prepare: Callable[[Layout], None]
     sums: ExactSum
     if device is None:
         exact, to_owners, of_owners = communicators
         questions, sums = RankAgreement((exact, settings.ranks), hint=hint), exact.sum_
         codec = RankCodec(settings, rank, _core.ThreadPool(threads) if threads > 1 else None)
         messages = RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU)
-        scheme = RankScheme(RankTools(codec, messages, fingerprints, questions, recorder, clock))
+        tools = RankTools(codec, messages, fingerprints, questions, recorder, clock)
+        prepare = partial(prepare_rank_pieces, tools)
     else:
         [own] = communicators
         layouts = Questions() if of_layouts is None else RankAgreement((of_layouts, settings.ranks), hint=hint)
         questions = agreement = DeviceAgreement(fingerprints, device, own, layouts)
         sums = agreement.spoiled(own.sum_)
         messages = RankMessages(own, own, recorder, settings.ranks, device)
-        scheme = DeviceRankScheme(DeviceTools(settings, rank, messages, agreement, recorder))
+        prepare = partial(prepare_device_pieces, DeviceTools(settings, rank, messages, agreement, recorder))
     return FlatEngine(
-        settings.config,
         policy,
         _place(device, recorder),
-        EngineState(rank, settings.ranks, settings.settings, stores={}, recorder=recorder),
-        scheme,
-        figures=RankFigures(recorder),
+        EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
+        prepare,
+        fingerprints=fingerprints,
         exact=sums,
         questions=questions,
-        # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
-        asks_first=sharded and device is None,
         alone=settings.ranks == 1 and (device is None or not (compress_alone or sharded)),
         clock=clock,
         leave=leave,

@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
+from baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
+from baselines.codec import EncodeContext, VectorSpec
+from baselines.config import CodecConfig
+from baselines.packing import pack, packed_bytes, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-
-from byteps_thc.baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
-from byteps_thc.baselines.codec import EncodeContext, VectorSpec
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.packing import pack, packed_bytes, unpack
 
 CONTEXT = EncodeContext(worker=0, round=0, step=0)
 SCHEMES = [

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pydantic import Field
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
-from byteps_thc.baselines.sparse import SparseCodec
+from baselines.codec import Codec
+from baselines.config import CodecConfig
+from baselines.memory import ErrorFeedback, Memory, NoMemory
+from baselines.sparse import SparseCodec
 
 
 class TopK(CodecConfig):

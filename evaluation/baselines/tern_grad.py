@@ -13,10 +13,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Memory, NoMemory
-from byteps_thc.baselines.packing import pack, packed_bytes, unpack
+from baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
+from baselines.config import CodecConfig
+from baselines.memory import Memory, NoMemory
+from baselines.packing import pack, packed_bytes, unpack
 
 _BITS = 2
 
@@ -49,13 +49,13 @@ class TernaryCodec(Codec):
     @override
     def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes for each parameter and 2 bits for each coordinate."""
-        return 4 * len(spec.parameters) + packed_bytes(spec.size, _BITS)
+        return 4 * len(spec.sizes) + packed_bytes(spec.size, _BITS)
 
     @override
     def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Round at random. A parameter that is not finite has a scaler that is not."""
         uniform = context.uniform(self._seed, spec, vector.device)
-        scalers = vector.new_empty(len(spec.parameters))
+        scalers = vector.new_empty(len(spec.sizes))
         ternary = torch.empty_like(vector)
         for number, part in enumerate(spec.slices):
             gradient = self._clamped(vector[part])
@@ -67,7 +67,7 @@ class TernaryCodec(Codec):
     @override
     def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return s * t."""
-        scalers, codes = split_payload(payload, len(spec.parameters))
+        scalers, codes = split_payload(payload, len(spec.sizes))
         vector = unpack(codes, _BITS, spec.size).to(torch.float32).sub_(1)
         for scaler, part in zip(scalers, spec.slices, strict=True):
             vector[part] *= scaler

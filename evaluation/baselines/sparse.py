@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
+from baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
 
 _ENTRY_BYTES = 8  # fp32 value, int32 index
 
@@ -51,4 +51,4 @@ class SparseCodec(Codec):
 
     def _counts(self, spec: VectorSpec, step: int) -> list[int]:
         ratio = self._ratio(step)
-        return [max(1, math.floor(ratio * parameter.size + 0.5)) for parameter in spec.parameters]
+        return [max(1, math.floor(ratio * size + 0.5)) for size in spec.sizes]

@@ -15,10 +15,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Memory, NoMemory
-from byteps_thc.baselines.packing import pack, packed_bytes, unpack
+from baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
+from baselines.config import CodecConfig
+from baselines.memory import Memory, NoMemory
+from baselines.packing import pack, packed_bytes, unpack
 
 
 class Qsgd(CodecConfig):

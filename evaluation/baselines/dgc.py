@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Memory, MomentumCorrection
-from byteps_thc.baselines.sparse import SparseCodec
+from baselines.codec import Codec
+from baselines.config import CodecConfig
+from baselines.memory import Memory, MomentumCorrection
+from baselines.sparse import SparseCodec
 
 _Ratio = Annotated[float, Field(gt=0, le=1)]
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
-from byteps_thc.baselines.packing import pack, packed_bytes, unpack
+from baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
+from baselines.config import CodecConfig
+from baselines.memory import ErrorFeedback, Memory, NoMemory
+from baselines.packing import pack, packed_bytes, unpack
 
 
 class SignSgd(CodecConfig):
@@ -44,7 +44,7 @@ class ScaledSignCodec(Codec):
     @override
     def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes for each parameter and a bit for each coordinate."""
-        return 4 * len(spec.parameters) + packed_bytes(spec.size, 1)
+        return 4 * len(spec.sizes) + packed_bytes(spec.size, 1)
 
     @override
     def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
@@ -55,7 +55,7 @@ class ScaledSignCodec(Codec):
     @override
     def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return the signs, each parameter's times its scale."""
-        scales, bits = split_payload(payload, len(spec.parameters))
+        scales, bits = split_payload(payload, len(spec.sizes))
         vector = _unpack_signs(bits, spec.size)
         for scale, part in zip(scales, spec.slices, strict=True):
             vector[part] *= scale

@@ -11,50 +11,40 @@ them. That is the cost that THC avoids (paper, section 2).
 from __future__ import annotations
 
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from byteps_thc.pipeline.buffers import ParameterSlice
-
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """Which parameters lie in a flat vector, one after the other and without gaps; the same on all workers.
+    """Parameters that lie in a flat vector without gaps; the same on all workers.
 
-    key: names the vector. parameters: at least one element each.
+    key: names the vector. sizes: elements of each parameter, at least one.
     """
 
     key: str
-    parameters: tuple[ParameterSlice, ...]
+    sizes: tuple[int, ...]
 
     @classmethod
     def of(cls, key: str, sizes: Mapping[str, int]) -> VectorSpec:
         """Lay out parameters of those names and sizes."""
-        return cls.packing(key, [ParameterSlice(name, 0, size) for name, size in sizes.items()])
-
-    @classmethod
-    def packing(cls, key: str, parameters: Iterable[ParameterSlice]) -> VectorSpec:
-        """Lay out parameters, or slices of them, that lie elsewhere with gaps."""
-        packed, start = [], 0
-        for parameter in parameters:
-            packed.append(ParameterSlice(parameter.name, start, start + parameter.size))
-            start += parameter.size
-        return cls(key, tuple(packed))
+        return cls(key, tuple(sizes.values()))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Where each parameter lies."""
-        return tuple(slice(parameter.start, parameter.stop) for parameter in self.parameters)
+        return tuple(slice(*ends) for ends in itertools.pairwise(itertools.accumulate(self.sizes, initial=0)))
 
     @cached_property
     def size(self) -> int:
         """Elements of the vector."""
-        return self.parameters[-1].stop if self.parameters else 0
+        return sum(self.sizes)
 
 
 @dataclass(frozen=True)
