@@ -22,7 +22,6 @@ from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import Rounding
 
 COORDINATES = 1 << 16
-WORKERS = (2, 4, 8, 17, 32)
 #: Kinds of gradients; what they are: gradients().
 KINDS = ("normal", "normal, cosine .9", "lognormal, cosine .1", "lognormal, cosine .7", "copies")
 REPETITIONS = 2
@@ -134,11 +133,10 @@ class Thc:
 
 @dataclass(frozen=True)
 class Nearest:
-    """What ranks that decode do, by the package's kernels. eden: EDEN's in its place, with a rotation for each rank."""
+    """What ranks that decode do, by the package's kernels."""
 
     up: int
     down: int
-    eden: bool = False
     unbiased: bool = True
 
     @property
@@ -150,15 +148,14 @@ class Nearest:
         return self.down + 32 / nearest_rounds.ROTATION_BLOCK
 
     def average(self, own: F64, random: np.random.Generator) -> F64:
-        how = nearest_rounds.eden_average if self.eden else nearest_rounds.average
         key = Key(seed=int(random.integers(1 << 32)), tensor=1, round=0)
-        return how(list(own.astype(np.float32)), self.up, self.down, key).astype(np.float64)
+        return nearest_rounds.average(list(own.astype(np.float32)), self.up, self.down, key).astype(np.float64)
 
 
-def alternatives() -> dict[str, Scheme]:
+def alternatives() -> dict[str, TwoHops]:
     """Return what THC is compared with, by name: up + down."""
     mxfp4, mxfp8 = Microscaling("e2m1"), Microscaling("e4m3")
-    found: dict[str, Scheme] = {f"EDEN {up} + {down}": Nearest(up, down, eden=True) for up, down in (*PAIRS, *IF_ALIKE)}
+    found: dict[str, TwoHops] = {}
     qsgd = {bits: Integers(bits, 512, scale=np.float32) for bits in (4, 6, 8)}
     found["QSGD 4 + 8, largest of 512"] = TwoHops(qsgd[4], qsgd[8])
     found["QSGD 6 + 6, largest of 512"] = TwoHops(qsgd[6], qsgd[6])
@@ -189,49 +186,6 @@ def nmse(scheme: Scheme, kind: str, workers: int) -> float:
         average = scheme.average(own, np.random.default_rng([repetition, 7]))
         errors.append(np.square(average - exact).sum() / np.square(exact).sum())
     return float(np.mean(errors))
-
-
-@dataclass(frozen=True)
-class Errors:
-    """NMSE of one scheme. pair: bits up and down that ranks that decode have against it, no more than it has.
-
-    nmse: by kind, of as many workers each as WORKERS says.
-    """
-
-    what: str
-    bits_up: float
-    bits_down: float
-    unbiased: bool
-    pair: tuple[int, int]
-    nmse: dict[str, list[float]]
-
-
-def thc_errors() -> Iterator[Errors]:
-    """THC's: ranks that decode, and workers with servers."""
-    for up, down in (*PAIRS, *IF_ALIKE):
-        yield _errors(f"ranks, {up} + {down}", Nearest(up, down), (up, down))
-    servers = [Thc(ThcConfig(bits=4), workers) for workers in WORKERS]
-    yield _errors("servers, 4 bits", servers[0], _pair(servers[0]), *servers[1:])
-
-
-def alternative_errors() -> Iterator[Errors]:
-    """Others'."""
-    for name, scheme in alternatives().items():
-        yield _errors(name, scheme, (scheme.up, scheme.down) if isinstance(scheme, Nearest) else _pair(scheme))
-
-
-def _pair(scheme: Scheme) -> tuple[int, int]:
-    """Return the most of PAIRS that is in a scheme's bits, but for scales."""
-    return max((pair for pair in PAIRS if sum(pair) <= scheme.bits_up + scheme.bits_down), key=sum)
-
-
-def _errors(what: str, scheme: Scheme, pair: tuple[int, int], *others: Scheme) -> Errors:
-    """Measure a scheme on all kinds. others: those of more workers, where they are not the same."""
-    schemes = (scheme, *others) if others else (scheme,) * len(WORKERS)
-    found = {
-        kind: [nmse(each, kind, workers) for each, workers in zip(schemes, WORKERS, strict=True)] for kind in KINDS
-    }
-    return Errors(what, scheme.bits_up, scheme.bits_down, scheme.unbiased, pair, found)
 
 
 def ablation() -> Iterator[tuple[str, Sequence[Scheme]]]:

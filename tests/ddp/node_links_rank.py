@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcReducer
 from byteps_thc.ddp import compress, thc_hook
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 ROWS, COLUMNS = 1024, 512
 

@@ -107,11 +107,11 @@ def test_gradients_agree_as_much_as_they_should(kind: str) -> None:
 def test_12_bits_err_less_than_others(kind: str) -> None:
     """As docs/benchmarks.md has it. EDEN at the same widths is tests/reference/test_nearest.py's."""
     ours = nmse(Nearest(6, 6), kind, 4)
-    for name in ("EDEN 4 + 8", "QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8"):
+    for name in ("QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8"):
         assert ours < nmse(alternatives()[name], kind, 4), name
     assert ours < nmse(alternatives()["int6 + int6, groups of 64"], kind, 4)
 
 
 def test_bits_of_all() -> None:
-    for scheme in (Nearest(4, 8), alternatives()["EDEN 4 + 8"], Thc(ThcConfig(), 4)):
+    for scheme in (Nearest(4, 8), Thc(ThcConfig(), 4)):
         assert scheme.bits_up + scheme.bits_down == 12 + 2 * 32 / 8192

@@ -22,8 +22,7 @@ from typing import Any, cast
 import torch
 from gradients import bits, buffers_of, check_case, gradient_of, of_all_ranks
 from local_ranks import LocalCommunicator, LocalRanks, Pause, on_ranks
-from rank_oracle import RankOracle
-from reduce_scatter_oracle import ReduceScatterOracle
+from rank_oracle import RankOracle, ReduceScatterOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
