@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 
 import torch
-from averages.averagers import Scheme, make
-
 from trainings.train import MODELS, Losses, spread, train
+
+from averages.averagers import Scheme, make
 
 PROCESSES = 2
 OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD", "GPT, fine-tuned": "AdamW"}
