@@ -140,13 +140,12 @@ class ThcConfig(Settings):
         return config
 
     @classmethod
-    def check_environment(cls, instead: ThcConfig | None, name: str) -> None:
-        """Warn of all of $THC_CONFIG that is not used because a program gives a config of its own, called `name`.
+    def check_environment(cls, config: ThcConfig) -> None:
+        """Warn of all of $THC_CONFIG that is not used because a program gives `config`.
 
-        instead: that config, where it is a ThcConfig. ConfigurationError for settings that no ThcConfig has.
+        Raises ConfigurationError for settings that no ThcConfig has.
         """
-        used = {} if instead is None else instead.model_dump()
-        say_unused("CONFIG", variable_settings("CONFIG", cls.model_fields), used, name)
+        say_unused("CONFIG", variable_settings("CONFIG", cls.model_fields), config.model_dump(), "a ThcConfig")
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
@@ -210,7 +209,7 @@ class ThcConfig(Settings):
 
 
 def require_thc(config: object, user: str) -> None:
-    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else, baselines neither."""
+    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else."""
     if not isinstance(config, ThcConfig):
         raise ConfigurationError(f"config is {describe(config)}, and {user} takes a ThcConfig: use ThcConfig(...)")
 

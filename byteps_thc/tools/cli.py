@@ -25,7 +25,6 @@ class ThcCommands(LazyCommands):
 
     modules: ClassVar = {
         "doctor": "byteps_thc.tools.doctor.cli:doctor",
-        "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
         "tables": "byteps_thc.tools.tables.cli:app",

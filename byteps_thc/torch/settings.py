@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from byteps_thc.baselines import BaselineConfig, Fp16, NoCompression
 from byteps_thc.config import ThcConfig
 from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
@@ -62,9 +61,8 @@ class ThcCompression(Settings, NetworkSettings):
         def __init__(self, config=None, **settings):
             if config is not None:
                 settings["config"] = config
-            _refuse_baseline(config)
             if isinstance(settings.get("config"), ThcConfig):
-                ThcConfig.check_environment(settings["config"], "a ThcConfig")
+                ThcConfig.check_environment(settings["config"])
             if settings.get("policy") is None or isinstance(settings["policy"], CompressionPolicy):
                 settings["policy"] = CompressionPolicy.chosen(settings.get("policy"))
             super().__init__(**_from_environment() | settings)
@@ -121,17 +119,6 @@ class ThcCompression(Settings, NetworkSettings):
         if isinstance(self.backend, UdpConfig):
             return nth_socket(self.backend, lane)
         return self.backend
-
-
-def _refuse_baseline(config: object) -> None:
-    """ConfigurationError for a baseline: BytePS and the servers add THC's codes and numbers, nothing else."""
-    if not isinstance(config, BaselineConfig):
-        return
-    name = type(config).__name__
-    instead = "a ThcConfig, or the baseline with DDP, FSDP2, HSDP or ThcReducer"
-    if isinstance(config, NoCompression | Fp16):
-        instead = "bps.Compression.none" if isinstance(config, NoCompression) else "bps.Compression.fp16"
-    raise ConfigurationError(f"Compression.thc takes a ThcConfig, and {name} does not work with BytePS: use {instead}")
 
 
 def _from_environment() -> dict[str, Any]:

@@ -7,12 +7,16 @@ import os
 import weakref
 from collections.abc import Callable
 
-_open: dict[weakref.WeakMethod[Callable[[], None]], int] = {}
-
 
 def close_at_exit(close: Callable[[], None]) -> None:
-    """Call a method when this process's Python ends, if its object is still there. A forked child does not."""
-    _open[weakref.WeakMethod(close, lambda gone: _open.pop(gone, None))] = os.getpid()
+    """Call that method when this process's Python ends, if its object is still there; not in a forked child.
+
+    The object is held weakly.
+    """
+    _open[weakref.WeakMethod(close, _open.pop)] = os.getpid()
+
+
+_open: dict[weakref.WeakMethod[Callable[[], None]], int] = {}
 
 
 @atexit.register

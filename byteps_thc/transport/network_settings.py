@@ -140,7 +140,6 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
             neighbours=list(backend.neighbours),
             mtu_bytes=backend.mtu_bytes,
             verify_udp_checksum=backend.verify_udp_checksum,
-            isolate=False,
         )
     else:
         raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")

@@ -21,9 +21,7 @@ class StatsRecorder(TrafficRecorder):
     def __init__(self, plain: PlainCollective | None = None) -> None:
         super().__init__()
         self._plain = plain or PlainCollective()
-        self._steps = 0
-        self._compressed = 0
-        self._uncompressed = 0
+        self._steps = self._compressed = self._uncompressed = 0
         self._clear_step()
 
     def step_began(self) -> None:
@@ -66,11 +64,12 @@ class StatsRecorder(TrafficRecorder):
         """Return the figures as they are now."""
         with self._lock:
             plain = self._plain.compressed * self._compressed + self._plain.exact * self._uncompressed
-            sent_bytes = self._counts["sent_bytes"]
-            share = plain / sent_bytes if sent_bytes else math.nan
+            share = plain / self._sent_bytes if self._sent_bytes else math.nan
             return CompressionStats(
                 steps=self._steps,
                 coordinates=self._compressed,
+                sent_bytes=self._sent_bytes,
+                received_bytes=self._received_bytes,
                 ratio=_FP32_BYTES * share,
                 ratio_to_bf16=_BF16_BYTES * share,
                 nmse=self._lost_energy / self._energy if self._all_kept and self._energy else math.nan,
@@ -79,7 +78,14 @@ class StatsRecorder(TrafficRecorder):
                 encode_ms=self._encode_ms,
                 communicate_ms=self._communicate_ms,
                 decode_ms=self._decode_ms,
-                **self._counts,
+                to_host_bytes=self._to_host_bytes,
+                to_device_bytes=self._to_device_bytes,
+                retransmissions=self._retransmissions,
+                lost_chunks=self._lost_chunks,
+                expected_contributions=self._expected_contributions,
+                missing_contributions=self._missing_contributions,
+                server_moves=self._server_moves,
+                failover_losses=self._failover_losses,
             )
 
     def _clear_step(self) -> None:

@@ -14,7 +14,7 @@ from byteps_thc.transport.session import has_dpdk
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"
 TRAINING = ["python3", "-P", "-m", "thc_lab.testbed.training", "--steps", "4"]
-DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = "none"\nmemory_mib = 128'
+DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = false\nmemory_mib = 128'
 
 
 @pytest.fixture(autouse=True)

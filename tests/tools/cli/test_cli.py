@@ -35,7 +35,7 @@ def test_the_former_command_names_the_option_in_its_place() -> None:
     assert "There is no command 'version' any more: use thc --version." in result.output
 
 
-COMMANDS = ("demo", "demo-switch", "doctor", "break-even", "tables", "switch", "ps")
+COMMANDS = ("demo", "demo-switch", "doctor", "compare", "tables", "switch", "ps")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
@@ -80,6 +80,12 @@ def test_a_typing_error_gets_a_suggestion() -> None:
     result = runner.invoke(app, ["table"])
     assert result.exit_code == 2
     assert "Did you mean 'tables'" in result.output
+
+
+def test_a_command_that_is_gone_names_the_one_that_replaces_it() -> None:
+    result = runner.invoke(app, ["break-even", "--device"])
+    assert result.exit_code == 2
+    assert "There is no command 'break-even' any more: use thc compare." in result.output
 
 
 def test_an_unknown_command_is_refused() -> None:
