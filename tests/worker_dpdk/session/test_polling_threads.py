@@ -19,7 +19,7 @@ from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConf
 
 SIZES = [0, 1, 64, 1025, 300_001]
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda shards: f"{shards} server threads")
@@ -77,7 +77,7 @@ def test_bit_identical_with_faults_in_each_direction(threads: int, shards: int) 
 
 def test_loss_tolerant_zero_fills() -> None:
     config, count = ThcConfig(codes_per_packet=1024), 1024 * 400
-    with ParameterServer(["--fault-drop", "0.02", "--threads", "2"]) as faulty, ExitStack() as stack:
+    with ParameterServer(["--faults", "drop=0.02", "--threads", "2"]) as faulty, ExitStack() as stack:
         timeouts = Timeouts(loss_s=2.0)
         joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=timeouts, polling_threads=2)
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
