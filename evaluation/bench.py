@@ -59,7 +59,7 @@ def memif_rows() -> list[dict[str, Any]]:
     """thc-ps over DPDK memif against testpmd."""
     run(["cmake", "--preset", "benchmarks"], stdout=subprocess.DEVNULL)
     run(["cmake", "--build", "--preset", "benchmarks", "-j", str(os.cpu_count())], stdout=subprocess.DEVNULL)
-    result = run([sys.executable, str(ROOT / "scripts/bench_memif.py")], stdout=subprocess.PIPE)
+    result = run([sys.executable, str(BENCHMARKS / "bench_memif.py")], stdout=subprocess.PIPE)
     measured = json.loads(result.stdout.splitlines()[-1])
     return [
         {
@@ -362,7 +362,7 @@ def memif_section() -> list[str]:
     """thc-ps over DPDK, where there is testpmd to compare with."""
     if not shutil.which("dpdk-testpmd"):
         return ["DPDK over memif was not measured: dpdk-testpmd is not installed.", ""]
-    return markdown("DPDK over memif", f"{PYTHON} scripts/bench_memif.py", memif_rows())
+    return markdown("DPDK over memif", f"{PYTHON} evaluation/benchmarks/bench_memif.py", memif_rows())
 
 
 #: In the order of the document.

@@ -1,6 +1,6 @@
 """Packets a second through thc-ps over memif, against testpmd forwarding (io mode) over the same device.
 
-Both are loaded by the same generator (tests/worker_dpdk/bench/memif_load.cc): CODES packets of 1024 codes, 544 bytes
+Both are loaded by the same generator (native/memif_load.cc): CODES packets of 1024 codes, 544 bytes
 of UDP payload up. testpmd sends the same frames back; thc-ps adds them up and answers with 1056 bytes each. Runs
 alternate; the medians and their ratio are printed. CPU 0 has the generator, CPU 1 the device under test.
 
