@@ -33,8 +33,9 @@ case $purpose in
   all)
     packages+=("${test_packages[@]}" "${byteps_packages[@]}" libbenchmark-dev clang-14 libclang-rt-14-dev spin tshark)
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
-    # For tests that need these; not on people's machines, where they would start to serve.
-    [[ ${CI:-} != true ]] || packages+=(openssh-server prometheus systemd)
+    # For tests that need these, those of `thc testbed` and of the example for Slurm among them; not on people's machines, where they
+    # would start to serve.
+    [[ ${CI:-} != true ]] || packages+=(openssh-server prometheus systemd slurm-wlm munge)
     extras+=,test,docs,lint
     test_module=ON
     ;;

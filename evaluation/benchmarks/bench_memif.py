@@ -1,8 +1,8 @@
 """Packets a second through thc-ps over memif, against testpmd forwarding (io mode) over the same device.
 
-Both are loaded by the same generator (native/memif_load.cc): CODES packets of 1024 codes, 544 bytes
+Both are loaded by the same generator (memif_load.cc): CODES packets of 1024 codes, 544 bytes
 of UDP payload up. testpmd sends the same frames back; thc-ps adds them up and answers with 1056 bytes each. Runs
-alternate; the medians and their ratio are printed. CPU 0 has the generator, CPU 1 the device under test.
+alternate; the medians and their ratio are reported. CPU 0 has the generator, CPU 1 the device under test.
 
 --queues 1 2 does so with each of these numbers of queues, threads of thc-ps and forwarding threads of testpmd, and
 prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two
@@ -28,6 +28,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ratio import Row, report
+
+TARGET = 0.5
 EAL = ["--no-huge", "-m", "256", "--no-shconf", "--no-pci", "--no-telemetry", "--log-level=*:error"]
 
 
@@ -116,8 +119,8 @@ def compare_keys(generator: str, thc_ps: str, arguments: argparse.Namespace) -> 
     print(json.dumps(result))
 
 
-def compare_testpmd(generator: str, thc_ps: str, testpmd: str, arguments: argparse.Namespace, queues: int) -> None:
-    """Print packets a second of thc-ps, by testpmd's."""
+def compare_testpmd(generator: str, thc_ps: str, testpmd: str, arguments: argparse.Namespace, queues: int) -> Row:
+    """Packets of thc-ps and testpmd."""
     rates: dict[str, list[float]] = {"forward": [], "server": []}
     for run in range(arguments.runs):
         socket = f"thc_bench_{os.getpid()}_{queues}_{run}"
@@ -125,29 +128,32 @@ def compare_testpmd(generator: str, thc_ps: str, testpmd: str, arguments: argpar
             rates["forward"].append(measure(generator, "forward", socket + "_t", [], arguments, queues))
         with running(thc_ps_command(thc_ps, socket + "_s", [], queues)):
             rates["server"].append(measure(generator, "server", socket + "_s", [], arguments, queues))
-    forward, server = (statistics.median(rates[mode]) for mode in ("forward", "server"))
-    result = {
-        "benchmark": "packets/s through thc-ps over memif / testpmd io forwarding",
-        "queues": queues,
-        "thc_ps_packets_per_s": server,
-        "testpmd_packets_per_s": forward,
-        "ratio": round(server / forward, 3),
-        "target": 0.5,
-    }
-    print(json.dumps(result))
+    forward, server = (1e6 / statistics.median(rates[mode]) for mode in ("forward", "server"))
+    what, peer = "thc-ps over memif, per packet of 1024 codes", "testpmd io forwarding, same vdev"
+    if queues > 1:
+        what += f", {queues} queues"
+    ratio = forward / server
+    return Row(what, server, peer, forward, f">= {TARGET}x its packets/s", ratio, ratio >= TARGET)
+
+
+def built() -> Path:
+    """Build the preset benchmarks; return its folder."""
+    for step in (["--preset", "benchmarks"], ["--build", "--preset", "benchmarks", "-j", str(os.cpu_count())]):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    return Path("build/benchmarks")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=Path("build/benchmarks"), help="build folder (preset benchmarks)")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--window", type=int, default=256, help="packets in flight")
     parser.add_argument("--queues", type=int, nargs="+", default=[1], help="numbers of queues to compare, one by one")
     parser.add_argument("--key", action="store_true", help="compare thc-ps with and without a key")
     arguments = parser.parse_args()
-    generator = str(arguments.build / "tests/memif_load")
-    thc_ps = str(arguments.build / "ps_software/thc-ps")
+    build = built()
+    generator, thc_ps = str(build / "tests/memif_load"), str(build / "ps_software/thc-ps")
     if arguments.key:
         compare_keys(generator, thc_ps, arguments)
         return
@@ -156,8 +162,9 @@ def main() -> None:
         sys.exit("dpdk-testpmd is not installed (Debian: apt install dpdk-dev)")
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("this comparison needs two CPUs: one for the load, one for the device under test")
-    for queues in arguments.queues:
-        compare_testpmd(generator, thc_ps, testpmd, arguments, queues)
+    report(
+        [compare_testpmd(generator, thc_ps, testpmd, arguments, queues) for queues in arguments.queues], arguments.json
+    )
 
 
 if __name__ == "__main__":
