@@ -67,7 +67,8 @@ def compare(
     _require("--timeout-s", timeout_s, timeout_s > 0, "above 0")
     _require("--compute-ms", compute_ms or 0, 0 <= (compute_ms or 0) < float("inf"), "a time, 0 or more")
     _require("--rtt-ms", rtt_ms, 0 <= rtt_ms < float("inf"), "a time, 0 or more")
-    _require("--cores", cores or 1, 0 < (1 if cores is None else cores) < float("inf"), "above 0")
+    cores = len(os.sched_getaffinity(0)) / max(1, ranks_per_host) if cores is None else cores
+    _require("--cores", cores, 0 < cores < float("inf"), "above 0")
     count = None if parameters is None else parse_parameters(parameters)
     if grads is not None and script is not None:
         raise ConfigurationError("--grads and --script: give one of them, or neither for gradients made here")
@@ -91,7 +92,7 @@ def compare(
         parameters=count or parse_parameters(_DEFAULT_PARAMETERS),
         ranks=_workers(workers, None if found is None else len(found), ranks_per_host, servers, device),
         ranks_per_host=ranks_per_host,
-        cores=cores or len(os.sched_getaffinity(0)) / ranks_per_host,
+        cores=cores,
         servers=servers,
         device=device,
     )

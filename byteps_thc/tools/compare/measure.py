@@ -134,12 +134,12 @@ def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tu
     environment = kept | {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(job.ranks)} | _KEEP_MEMORY
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         folder = Path(place)
-        addresses = [stack.enter_context(ParameterServer()).address for _ in range(servers)]
+        addresses = [stack.enter_context(ParameterServer(["--log-level", "warning"])).address for _ in range(servers)]
         (folder / "job.json").write_text(json.dumps(asdict(job) | {"servers": addresses}))
         for rank, own in enumerate(gradients or []):
             torch.save(own, folder / f"{rank}.pt")
         command = [sys.executable, "-m", "byteps_thc.tools.compare.ranks", place]
-        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=sys.stderr)
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
         try:
             code = process.wait(_START_S + 2 * job.seconds)
         except subprocess.TimeoutExpired:

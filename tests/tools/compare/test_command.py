@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.compare.measure import _run
+from byteps_thc.tools.compare.model import Way
 from byteps_thc.tools.compare.ranks import ALONE, BITS, POWER_SGD, SERVERS, Job
 
 SCRIPT = """
@@ -188,7 +189,7 @@ def test_ranks_that_end_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plot_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byteps_thc.tools.compare.measure.measure", lambda *_: [])
+    monkeypatch.setattr("byteps_thc.tools.compare.measure.measure", lambda *_: [Way("fp32", 64, 1e-15, 0.1, 1e9, 4, 3)])
     assert "--plot cannot write" in refusal("--plot", "/none/times.png")
 
 
