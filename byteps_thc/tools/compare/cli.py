@@ -53,7 +53,6 @@ def compare(
     ] = None,
     device: Annotated[bool, typer.Option("--device", help="Measure the times on this host's GPU.")] = False,
     seconds: Annotated[float, typer.Option(help="About how long to measure, beside the start.")] = 8.0,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the times to this file (needs matplotlib).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare ways to average gradients, your own or made here: bits, error, time, and below which bandwidth THC pays.
@@ -107,8 +106,6 @@ def compare(
         console.print(f"{show_parameters(layout.parameters)} parameters, {layout.ranks} ranks, {own}.")
         for part in (report.table(), report.points_table(), *report.notes()):
             console.print(part)
-    if plot is not None:
-        report.save_plot(plot)
 
 
 def _workers(workers: int | None, gradients: int | None, ranks_per_host: int, servers: int, device: bool) -> int:

@@ -116,9 +116,9 @@ def _bits(name: str, ranks: int, shapes: Sequence[Sequence[int]]) -> float:
 
 def _low_rank_numbers(shape: Sequence[int]) -> int:
     """Numbers that torch's PowerSGD sends of a tensor: it leaves those alone of which it would save less than half."""
-    rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+    rows, columns = math.prod(shape[:1]), math.prod(shape[1:])
     low = (rows + columns) * min(rows, columns, POWER_SGD_RANK)
-    return low if len(shape) > 1 and 2 * low < rows * columns else rows * columns
+    return low if 2 * low < rows * columns else rows * columns
 
 
 def _sample(gradients: dict[str, Tensor], most: int) -> list[Tensor]:
