@@ -5,22 +5,18 @@ Four gloo ranks, each on a host of its own (a network namespace) behind a link s
 Needs root. Schemes take turns step by step in the same processes. Communication time is the time of a backward with all
 buckets averaged, less that of the same backward without averaging (no_sync); both are the slowest rank's from a common
 barrier, and medians over the repetitions.
-
-    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_ddp.py [--gbit 1 10]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ratio import Row, at_least
-from rich.console import Console
-from rich.table import Table
+from ratio import Row, at_least, lines_of
+from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
@@ -108,7 +104,7 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
     together = tcp_rate(list(zip(hosts, hosts[1:] + hosts[:1], strict=True)), RATE_S)
     with tempfile.TemporaryDirectory() as folder:
         with inside(server_host.namespace):
-            server = ParameterServer(ip=server_host.ip)
+            server = ParameterServer(["--idle-timeout", str(DEADLINE_S)], ip=server_host.ip)
         with server:
             options = ["--repeats", str(repeats), "--server", server.address]
             ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options, deadline_s=DEADLINE_S)
@@ -193,16 +189,6 @@ def heading(run: Run) -> str:
     )
 
 
-def show(run: Run) -> None:
-    header, *lines = table_of(run)
-    table = Table(title=heading(run))
-    for column in header:
-        table.add_column(column, justify="right" if column else "left")
-    for line in lines:
-        table.add_row(*line)
-    Console(width=160).print(table)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gbit", type=float, nargs="+", default=[1.0, 10.0])
@@ -213,18 +199,12 @@ def main() -> None:
         network = ShapedNetwork(RANKS + 1)
     except ConfigurationError as error:
         sys.exit(str(error))
-    runs = []
     with network:
-        for gbit in args.gbit:
-            runs.append(measure(network, gbit, args.repeats))
-            show(runs[-1])
-    rows = [asdict(row) for run in runs for row in target_rows(run)]
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        tables = [{"heading": heading(run), "cells": table_of(run)} for run in runs]
-        args.json.write_text(
-            json.dumps({"rows": rows, "tables": tables, "runs": [asdict(run) for run in runs]}, indent=1)
-        )
+        runs = [measure(network, gbit, args.repeats) for gbit in args.gbit]
+    lines = lines_of([row for run in runs for row in target_rows(run)])
+    for run in runs:
+        lines += [f"{heading(run)}.", "", *table(table_of(run))]
+    publish(lines, args.json, runs=[asdict(run) for run in runs])
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from baselines.codec import EncodeContext
+from baselines.config import CodecConfig
+from baselines.memory import Compensated, NoMemory
 from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import Compressor
-from byteps_thc.baselines.codec import EncodeContext
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Compensated, NoMemory
 from byteps_thc.transport.session import Session
 from rounds.decoding_server import TIMEOUT_S
 from rounds.schemes import COORDINATES, THC_CONFIG, WORKERS, Scheme
@@ -34,9 +34,6 @@ class WorkerTimes:
     received: float = 0.0
     done: float = 0.0
     waited_s: float = 0.0
-
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
 
 
 class Rounds(Protocol):
@@ -106,7 +103,7 @@ class CodecRounds(Rounds):
 
     def encode(self, i: int, round_number: int) -> Tensor:
         """One piece."""
-        state = self._memory.compensate(self._pieces[i], self._specs[i], compressed=True)
+        state = self._memory.compensate(self._pieces[i], self._specs[i])
         context = EncodeContext(worker=self._worker, round=round_number, step=0)
         payload = self._codec.encode(state.vector, self._specs[i], context)
         self._sent.append((i, state, payload))

@@ -12,7 +12,7 @@ from byteps_thc.tools.doctor.server import check_servers
 from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.doctor.way import Way
 from byteps_thc.tools.launch import ParameterServer
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 
 def test_averages_over_such_links() -> None:
