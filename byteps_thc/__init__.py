@@ -1,6 +1,6 @@
 """THC, tensor homomorphic compression for BytePS and PyTorch (NSDI 2024).
 
-What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint`, `.baselines` and `.ops` is for users; all
+What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint` and `.ops` is for users; all
 other modules are private and may change.
 """
 

@@ -56,9 +56,9 @@ class GradientAverager:
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
-        residuals = Residuals(HostMemory(compressor.config.residual_dtype))
+        self._residuals = Residuals(HostMemory(compressor.config.residual_dtype))
         self._state = EngineState(
-            compressor.worker, compressor.workers, compressor.resolved.settings, stores={"residuals": residuals}
+            compressor.worker, compressor.workers, compressor.resolved.settings, residuals=self._residuals
         )
         recorder = self._state.recorder
         self._tools = ServerTools(
@@ -156,7 +156,7 @@ class GradientAverager:
         if known is None:
             residual = None
             if self._tools.compressor.resolved.error_feedback:
-                residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)])
+                residual = self._residuals.of(name, size, [ParameterSlice(name, 0, size)])
             width = math.prod(shape[1:]) if name in self._rows else 0
             plan = BlockPlan((), (RowSpan(0, size, width),) if width and size else ())
             extent = Extent(name, 1, size, sharded=False, label=repr(name), layout=str(plan), plan=plan)

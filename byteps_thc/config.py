@@ -143,12 +143,12 @@ class ThcConfig(Settings):
         return config
 
     @classmethod
-    def check_environment(cls, instead: ThcConfig | None, name: str) -> None:
-        """Warn of all of $THC_CONFIG that is not used because a program gives a config of its own, called `name`.
+    def check_environment(cls, config: ThcConfig) -> None:
+        """Warn of all of $THC_CONFIG that is not used because a program gives `config`.
 
-        instead: that config, where it is a ThcConfig. ConfigurationError for settings that no ThcConfig has.
+        Raises ConfigurationError for settings that no ThcConfig has.
         """
-        say_unused(thc_settings(cls.model_fields), {} if instead is None else instead.model_dump(), name)
+        say_unused(thc_settings(cls.model_fields), config.model_dump(), "a ThcConfig")
 
     @classmethod
     def _fitting(cls, environment: Mapping[str, Any], settings: ThcSettings) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class ThcConfig(Settings):
 
 
 def require_thc(config: object, user: str) -> None:
-    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else, baselines neither."""
+    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else."""
     if not isinstance(config, ThcConfig):
         raise ConfigurationError(f"config is {describe(config)}, and {user} takes a ThcConfig: use ThcConfig(...)")
 

@@ -9,9 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, make_row_engine
+from byteps_thc.engines import choose_config, choose_policy, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -36,7 +35,7 @@ from byteps_thc.transport.groups import refusals_told
 
 def compress_reduce_scatter(
     model: nn.Module,
-    config: ThcConfig | BaselineConfig | None = None,
+    config: ThcConfig | None = None,
     *,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -48,11 +47,9 @@ def compress_reduce_scatter(
         fully_shard(model)
         compression = compress_reduce_scatter(model, bits=4)
 
-    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig, or one of
-    byteps_thc.baselines (not Dgc); or settings of ThcConfig as keywords, as here. A baseline with error feedback keeps
-    4 bytes per parameter of the whole model on every rank. grad_scaler: the training's GradScaler, whose scale must be
-    the same on all ranks. A baseline's residuals follow the scale, and a skipped step restores them. log_every: steps
-    per log line of rank 0; 0: none.
+    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig; or
+    settings of ThcConfig as keywords, as here. grad_scaler: the training's GradScaler, whose scale must be the same on
+    all ranks. log_every: steps per log line of rank 0; 0: none.
 
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().
@@ -61,12 +58,14 @@ def compress_reduce_scatter(
     process_group = groups[0].process_group
     with refusals_told(process_group):
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, settings)
+        config = choose_config(config, settings)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, process_group.rank())
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
-    engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
+    device = groups[0].source.device
+    engine = open_engine(process_group, None, None, config, policy, gradients_on=device, sharded=True).engine
+    assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)
@@ -89,7 +88,6 @@ def compress_reduce_scatter(
         engine,
         steps,
         sizes={parameter.name: parameter.elements for parameter in parameters},
-        reordered={parameter.name: parameter for parameter in parameters if parameter.dim > 0},
         scope=_scope(process_group),
         uninstall=uninstall,
     )

@@ -76,21 +76,6 @@ class ShardedParameter:
         """Elements of a rank's shard without padding: shards are equal, but the last ones may be short or empty."""
         return min(max(self.elements - rank * self.columns, 0), self.columns)
 
-    def to_shards(self, flat: Tensor) -> Tensor:
-        """Reorder a whole parameter, [elements], so that shards follow one another."""
-        if self.dim == 0:
-            return flat
-        return torch.cat(flat.view(self.shape).chunk(self.ranks, dim=self.dim)).reshape(-1)
-
-    def from_shards(self, flat: Tensor) -> Tensor:
-        """Reorder to the parameter's own order, which does not depend on the number of shards."""
-        if self.dim == 0:
-            return flat
-        shape = list(self.shape)
-        shape[self.dim] //= self.ranks
-        shape[0] *= self.ranks
-        return torch.cat(flat.view(shape).chunk(self.ranks), dim=self.dim).reshape(-1)
-
 
 @dataclass(frozen=True)
 class ParameterGroup:

@@ -59,8 +59,8 @@ class Engine(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's checkpoint needs, copied; call it between steps.
 
-        {"version", "worker", "workers", "config", "round", "step"}, and "residuals": {parameter name: 1-D tensor} of
-        baselines and servers.
+        {"version", "worker", "workers", "config", "round", "step"}, and "residuals": {parameter name: 1-D tensor}
+        with servers.
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -15,8 +15,6 @@ from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 _COUNTERS = ("round", "step")
 #: Settings of earlier states that changed nothing with these values.
 _WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
-#: What states may have besides counters.
-_STORES = ("residuals", "momenta")
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -24,8 +22,8 @@ class EngineState:
     """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are for several threads.
 
     worker, workers, config: whose state it is; config: plain values. wrap: what becomes of arrays in state_dict(), such
-    as arrays.residual_tensor. stores: what is kept for each parameter, by the name that it has in a checkpoint.
-    recorder, rollback: for engines that share them.
+    as arrays.residual_tensor. residuals: what quantization lost; None: nothing is kept. recorder,
+    rollback: for engines that share them.
     """
 
     def __init__(
@@ -35,7 +33,7 @@ class EngineState:
         config: Mapping[str, Any],
         *,
         wrap: Callable[[Residual], Any] = lambda array: array,
-        stores: dict[str, Residuals[Any]] | None = None,
+        residuals: Residuals[Any] | None = None,
         recorder: StatsRecorder | None = None,
         rollback: Rollback[Any] | None = None,
     ) -> None:
@@ -47,7 +45,7 @@ class EngineState:
             "config": dict(config),
         }
         self._wrap = wrap
-        self.stores: dict[str, Residuals[Any]] = {"residuals": Residuals()} if stores is None else stores
+        self.residuals = residuals
         self.recorder = recorder or StatsRecorder()
         self.rollback: Rollback[Any] = rollback or Rollback()
         #: optimizer steps begun
@@ -55,11 +53,6 @@ class EngineState:
         #: gradients begun: no two have the same random keys
         self.round = 0
         self._measured_step = 0  # of which the recorder has the residuals
-
-    @property
-    def residuals(self) -> Residuals[Any]:
-        """What quantization lost."""
-        return self.stores["residuals"]
 
     @property
     def step(self) -> int:
@@ -79,12 +72,12 @@ class EngineState:
     def scale(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on."""
         self.rollback.release()
-        for store in self.stores.values():
-            store.scale(factor)
+        if self.residuals is not None:
+            self.residuals.scale(factor)
 
-    def statistics(self, *, measure_residuals: bool = True) -> CompressionStats:
+    def statistics(self) -> CompressionStats:
         """Return the figures. The residuals are measured here, once a step: it takes a pass over all of them."""
-        if measure_residuals and self._measured_step != self.steps:
+        if self.residuals is not None and self._measured_step != self.steps:
             self._measured_step = self.steps
             self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
         return self.recorder.snapshot()
@@ -92,11 +85,10 @@ class EngineState:
     def state_dict(self) -> dict[str, Any]:
         """Return what this worker's checkpoint needs, copied; see engine.Engine."""
         self.rollback.apply()
-        kept = {
-            name: {parameter: self._wrap(array) for parameter, array in store.state().items()}
-            for name, store in self.stores.items()
-        }
-        return sealed(self._identity | {"round": self.round, "step": self.steps} | kept)
+        state = self._identity | {"round": self.round, "step": self.steps}
+        if self.residuals is not None:
+            state["residuals"] = {name: self._wrap(array) for name, array in self.residuals.state().items()}
+        return sealed(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same worker and settings.
@@ -104,12 +96,9 @@ class EngineState:
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
         self._require_fitting(state)
-        for name, store in self.stores.items():
-            store.require_sizes(name, state.get(name, {}))
-        stores = {name: store.empty() for name, store in self.stores.items()}
-        for name, store in stores.items():
-            store.load(state.get(name, {}), name)
-        self.stores.update(stores)  # in place: memories of baselines have them, too
+        if self.residuals is not None:
+            self.residuals.require_sizes(state["residuals"])
+            self.residuals.load(state["residuals"])
         self.rollback.forget()
         self.round, self.steps = state["round"], state["step"]
         self._measured_step = -1  # the same number may be another step now
@@ -117,13 +106,13 @@ class EngineState:
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
-        kept = [name for name in _STORES if name not in self.stores and state.get(name, {}) != {}]
-        if kept:
+        if self.residuals is None and state.get("residuals", {}) != {}:
             raise ConfigurationError(
-                f"state does not fit: it has {kept[0]}, and this compression keeps none. An earlier version, servers "
-                f"or another scheme saved it: {_COUNTERS_ALONE}"
+                "state does not fit: it has residuals, and this compression keeps none. An earlier version or servers "
+                f"saved it: {_COUNTERS_ALONE}"
             )
-        missing = [key for key in (*self._identity, *_COUNTERS, *self.stores) if key not in state]
+        needed = (*self._identity, *_COUNTERS, *(() if self.residuals is None else ("residuals",)))
+        missing = [key for key in needed if key not in state]
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
@@ -136,11 +125,6 @@ class EngineState:
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
-        for name in self.stores:
-            if not isinstance(state.get(name, {}), Mapping):
-                raise ConfigurationError(
-                    f"state is damaged: its {name} are not a mapping from parameter names to tensors"
-                )
         require_sound(state)
         require_as_saved(state)
 

@@ -21,15 +21,14 @@ from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.drivers import StreamDriver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
-from byteps_thc.pipeline.figures import Figures
+from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.stages import Reduction, Stages
 from byteps_thc.pipeline.staging import Staging
@@ -59,40 +58,38 @@ class Place:
 class FlatEngine(Engine):
     """Averages gradients over workers, as a whole or each its own row.
 
-    config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint. asks_first: about every gradient. of_layouts: about the first gradient of each layout, before any of
-    it is sent: messages of different sizes would never arrive; None: nobody is asked. alone: there is nobody else to
-    average with. clock: of the stages; the time in which gradients are in flight and none of them works is reported as
-    communicate_ms. leave: ends the communicators; called when nothing of this engine uses them any more.
+    prepare: sets the pieces of a new layout, and its residual; raises ConfigurationError where a residual does not fit.
+    fingerprints: of the pieces. exact: sums what is not compressed; of tensors in `place`. questions: about what has
+    no fingerprint.  alone: there is nobody else to average with. clock: of the stages;
+    the time in which gradients are in flight and none of them works is reported as communicate_ms. hang_up: lets
+    threads that wait for the network go on, to their end. leave: ends the communicators; called when nothing of this
+    engine uses them any more.
     """
 
     def __init__(
         self,
-        config: Any,
         policy: CompressionPolicy,
         place: Place,
         state: EngineState,
-        scheme: Scheme,
+        prepare: Callable[[Layout], None],
         *,
-        figures: Figures,
+        fingerprints: Fingerprints,
         exact: ExactSum,
         questions: Questions,
-        asks_first: bool = False,
-        of_layouts: Questions | None = None,
         alone: bool = False,
         clock: WorkClock | None = None,
+        hang_up: Callable[[], None] = lambda: None,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = state.workers, state.worker
-        self.config, self.policy = config, policy
-        self._place, self._state, self._scheme = place, state, scheme
-        self._figures, self._questions, self._alone = figures, questions, alone
-        self._of_layouts = of_layouts or Questions()
+        self.policy = policy
+        self._place, self._state, self._prepare = place, state, prepare
+        self._fingerprints, self._questions, self._alone = fingerprints, questions, alone
         self._without_layout: set[tuple[Contents, torch.dtype]] = set()
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
         self._ended: InputError | None = None
-        self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
+        self._in_flight = InFlight(self._clock.buffers)
         self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=self._moving)
         stages = Stages(
             state.recorder,
@@ -102,12 +99,11 @@ class FlatEngine(Engine):
             device=place.device,
             exact=exact,
             questions=questions,
-            asks_first=asks_first,
             finish=self._in_flight.finish,
         )
         drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
-        self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
-        end = partial(_end, self._driver, self._in_flight, scheme, place.stream, leave)
+        self._driver = drive(stages, place.stream, self._in_flight.fail)
+        end = partial(_end, self._driver, self._in_flight, hang_up, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
     @property
@@ -132,7 +128,6 @@ class FlatEngine(Engine):
             self._end_on(self._questions.look())
         self._state.start_step()
         self._compressing = self._compresses()
-        self._figures.start_step()
         self._clock.take_idle_ms()
 
     @override
@@ -205,8 +200,7 @@ class FlatEngine(Engine):
     def use_loss_scale(self, scale: float) -> None:
         with self._between_steps("use_loss_scale"):
             self._questions.use_loss_scale(scale)
-            self._of_layouts.use_loss_scale(scale)
-            self._scheme.use_loss_scale(scale)
+            self._fingerprints.use_loss_scale(scale)
 
     @override
     def scale_residuals(self, factor: float) -> None:
@@ -232,11 +226,10 @@ class FlatEngine(Engine):
     @override
     def statistics(self) -> CompressionStats:
         """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
-        self._figures.add_time(communicate_ms=self._clock.take_idle_ms())
+        self._state.recorder.add_time(communicate_ms=self._clock.take_idle_ms())
         with self._place.stream.behind_current():
             self._require_agreement()
-            self._figures.read()
-            return self._state.statistics(measure_residuals=not self._scheme.measures_residuals)
+            return self._state.statistics()
 
     @override
     def close(self) -> None:
@@ -255,7 +248,7 @@ class FlatEngine(Engine):
         number = self._state.round if layout is None else self._state.next_round()
         round = Round(number, self._state.step, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
-        self._in_flight.begin(key, job)
+        self._in_flight.begin(key, job.future)
         if layout is not None and layout.staging is not None:
             layout.staging.begin(source)
         self._driver.submit(job)
@@ -283,10 +276,10 @@ class FlatEngine(Engine):
     def _prepared(self, kind: object, layout: Layout, contents: Contents, *, compress: bool) -> Layout:
         rows = (f"{part.name!r} in rows of {part.row}" for part in layout.parameters if part.row)
         self._ask_of_layout(contents, layout.size, how_it_travels(compress), str(layout.dtype), *rows)
-        self._layouts.make_room(layout)
+        self._layouts.make_room(layout, layout.key, layout.names)
         if not self._alone or layout.extent.sharded:
-            self._scheme.prepare(layout)
-        self._layouts.add(kind, layout)
+            self._prepare(layout)
+        self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
     def _ask_of_layout(self, contents: Contents, size: int, *facts: str) -> None:
@@ -295,13 +288,13 @@ class FlatEngine(Engine):
             return
         number, step = self._state.round, self._state.step
         try:
-            self._of_layouts.require_same(contents, size, number, f"round {number}", f"step {step}", *facts)
+            self._questions.require_same_layout(contents, size, number, f"round {number}", f"step {step}", *facts)
         except ThcError as error:
             self._in_flight.fail(error)
             raise
 
     def _compresses(self) -> bool:
-        return self._scheme.compresses and self.policy.compresses(self._state.step)
+        return self.policy.compresses(self._state.step)
 
     def _moving(self, layout: Layout) -> None:
         self._wait_for_uploads()
@@ -334,15 +327,15 @@ class FlatEngine(Engine):
 
 
 def _end(
-    driver: Driver,
-    in_flight: InFlight[Reduction],
-    scheme: Scheme,
+    driver: StreamDriver | ThreadDriver,
+    in_flight: InFlight,
+    hang_up: Callable[[], None],
     stream: SideStream,
     leave: Callable[[], None] | None,
 ) -> None:
     driver.end()
     in_flight.fail(TransportError("the engine was closed"))
-    scheme.close()
+    hang_up()
     driver.join()
     try:
         stream.wait_at_most(_UPLOADS_S)

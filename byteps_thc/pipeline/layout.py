@@ -30,8 +30,8 @@ class Layout:
     exactly; exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not
     compressed, padding included. all_exact: nothing is large enough to be compressed. dtype: of gradients.
     staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
-    in every one. pieces_carry_all: nothing travels beside them. pieces_take_exact: when a round is compressed they take
-    out what travels exactly, and put its averages back.
+    in every one. pieces_take_exact: when a round is compressed they take out what travels exactly, and put its averages
+    back. asked_first: whether ranks tell each other what they average before they send any of it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Layout:
         self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
         self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
-        self.pieces_carry_all = self.pieces_take_exact = False
+        self.pieces_take_exact = self.asked_first = False
 
     @classmethod
     def of_buffer(

@@ -36,10 +36,6 @@ class Residuals(Generic[ArrayT]):
         self._home_of: dict[str, str] = {}  # parameter -> layout
         self._parts: dict[str, list[ArrayT]] = {}  # parameter -> its parts of a flat residual, or what was loaded
 
-    def empty(self) -> Residuals[ArrayT]:
-        """Return others, without any, in the same memory."""
-        return Residuals(self._memory)
-
     def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> ArrayT:
         """Return the flat residual, [size], of a layout, to be read and written in place.
 
@@ -73,37 +69,30 @@ class Residuals(Generic[ArrayT]):
         """Return copies by parameter name, 1-D, of the memory's type."""
         return {name: self._memory.to_host(parts) for name, parts in self._parts.items()}
 
-    def load(self, state: Mapping[str, Any], kind: str = "residuals") -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        Those of another type than the memory's are converted. kind: what errors call them. Raises ConfigurationError
+        Those of another type than the memory's are converted. Raises ConfigurationError
         when one is not a finite 1-D array or tensor of float32 or bfloat16; then nothing has changed.
         """
-        arrays = {name: residual_array(kind, name, value).copy() for name, value in state.items()}
+        arrays = {name: residual_array(name, value).copy() for name, value in state.items()}
         parts = {name: [self._memory.from_host(array)] for name, array in arrays.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts
 
-    def require_fitting(self, kind: str, parameters: Sequence[ParameterSlice]) -> None:
-        """Raise ConfigurationError when a parameter has another size than what was loaded of it."""
-        slices: dict[str, list[ParameterSlice]] = {}
-        for parameter in parameters:
-            slices.setdefault(parameter.name, []).append(parameter)
-        self._check_sizes(slices, kind)
-
-    def require_sizes(self, kind: str, state: Mapping[str, Any]) -> None:
+    def require_sizes(self, state: Mapping[str, Any]) -> None:
         """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
         for name, value in state.items():
             if name in self._home_of:
                 size = sum(len(part) for part in self._parts[name])
-                require_size(kind, name, residual_array(kind, name, value).size, size)
+                require_size(name, residual_array(name, value).size, size)
 
-    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]], kind: str = "residuals") -> None:
+    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]]) -> None:
         for name, parts in slices.items():
             if name in self._parts:
                 known = sum(len(part) for part in self._parts[name])
-                require_size(kind, name, known, sum(part.size for part in parts))
+                require_size(name, known, sum(part.size for part in parts))
 
     def _move(self, name: str, parts: list[ArrayT], key: str) -> None:
         if name in self._parts:

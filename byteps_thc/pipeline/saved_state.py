@@ -1,7 +1,7 @@
 """Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
 
-A state has plain values, and arrays or tensors by parameter name in mappings such as "residuals". "checksums" has the
-CRC-32 of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
+A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32
+of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
 before there were checksums, do without; all else is asked of them, too.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,13 @@ from byteps_thc.errors import ConfigurationError
 VERSION = 2
 VERSIONS = (1, VERSION)
 
-#: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM). Baselines may
-#: have larger ones, of gradients of which nothing could be trained.
+#: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM).
 LARGEST_RESIDUAL = 2.0**96
 
 #: A scope that names a shard; the user's may be in front.
 _SHARD = re.compile(r"(?:.*\.)?shard\d+of(\d+)")
 
 _CHECKSUMS = "checksums"
-_NO_ARRAYS = ("config", _CHECKSUMS)
 _AGAIN = "load the checkpoint again, or an earlier one"
 
 
@@ -57,17 +55,16 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
     """
     if not isinstance(state, Mapping):
         raise ConfigurationError(f"not a state of compression: a {type(state).__name__}; give what state_dict() gave")
-    for kind, arrays in _kinds(state):
-        for name, value in arrays.items():
-            size = residual_array(kind, name, value).size
-            if sizes is None or (not complete and name not in sizes):
-                continue
-            if name not in sizes:
-                raise ConfigurationError(
-                    f"the state's {kind} have parameter {name!r}, which is unknown here: is the checkpoint of another "
-                    "model?"
-                )
-            require_size(kind, name, size, sizes[name])
+    for name, value in _residuals(state).items():
+        size = residual_array(name, value).size
+        if sizes is None or (not complete and name not in sizes):
+            continue
+        if name not in sizes:
+            raise ConfigurationError(
+                f"the state's residuals have parameter {name!r}, which is unknown here: is the checkpoint of another "
+                "model?"
+            )
+        require_size(name, size, sizes[name])
 
 
 def shards_of(scope: object) -> int | None:
@@ -85,12 +82,12 @@ def require_scope(state: object, scope: str | None) -> None:
             return
         hint = (
             "it was saved by ranks that average in two levels, whose residuals are of shards: nodes of as many ranks "
-            'load it (nodes="levels"), or a mesh (mesh=..., dim=...)'
+            'load it (levels="auto"), or a mesh of them (levels=(mesh, dim))'
         )
     elif theirs is None:
-        hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'
+        hint = 'it was saved by ranks that average in one level, whose residuals are whole: levels="flat" loads it'
     else:
-        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (nodes, or a mesh)"
+        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (levels)"
     raise ConfigurationError(f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: {hint}")
 
 
@@ -109,20 +106,19 @@ def require_as_saved(state: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"state is damaged: {what} not as saved (another checksum); {_AGAIN}")
 
 
-def require_size(kind: str, name: str, saved: int, size: int) -> None:
+def require_size(name: str, saved: int, size: int) -> None:
     """Raise ConfigurationError unless what a state has of a parameter has as many elements as the parameter."""
     if saved != size:
-        what = {"residuals": "residual", "momenta": "momentum"}.get(kind, kind)
         raise ConfigurationError(
-            f"the {what} of parameter {name!r} has {saved} elements and its gradient {size}: is the checkpoint of "
+            f"the residual of parameter {name!r} has {saved} elements and its gradient {size}: is the checkpoint of "
             "another model, or were parameters counted in another order (ThcState(model=...))?"
         )
 
 
-def residual_array(kind: str, name: object, value: Any) -> Residual:
+def residual_array(name: object, value: Any) -> Residual:
     """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
     array: Residual | None = _array(value)
-    what = f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
+    what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
     known = isinstance(array, np.ndarray) and array.dtype in (np.float32, np.uint16)
     if not isinstance(name, str) or array is None or not known or array.ndim != 1:
         raise ConfigurationError(f"{what}; {_AGAIN}")
@@ -132,29 +128,25 @@ def residual_array(kind: str, name: object, value: Any) -> Residual:
     return array
 
 
-def _kinds(state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Give the mappings that hold arrays by parameter name."""
-    if not isinstance(state.get("residuals", {}), Mapping):
+def _residuals(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    residuals = state.get("residuals", {})
+    if not isinstance(residuals, Mapping):
         raise ConfigurationError(
             f"state is damaged: its residuals are not a mapping from parameter names to tensors; {_AGAIN}"
         )
-    for key, value in state.items():
-        if isinstance(value, Mapping) and key not in _NO_ARRAYS:
-            yield key, value
+    return residuals
 
 
 def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
     sums = _checksum_of_values(state)
-    for kind, arrays in _kinds(state):
-        for name, value in arrays.items():
-            # Not residual_array(): that a state cannot be loaded is no reason not to save it.
-            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
+    for name, value in _residuals(state).items():
+        # Not residual_array(): that a state cannot be loaded is no reason not to save it.
+        sums[f"residuals.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
     return sums
 
 
 def _checksum_of_values(state: Mapping[str, Any]) -> dict[str, int]:
-    kinds = dict(_kinds(state))
-    values = {key: value for key, value in state.items() if key not in kinds and key != _CHECKSUMS}
+    values = {key: value for key, value in state.items() if key not in ("residuals", _CHECKSUMS)}
     # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
     return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 

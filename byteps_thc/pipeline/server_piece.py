@@ -7,11 +7,9 @@ A piece is a partition of a gradient. A Transfer moves what is in brackets. Need
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -91,14 +89,6 @@ class ServerTools:
     clock: WorkClock
     rollback: Rollback[Any]
 
-    @contextmanager
-    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
-        """Count the block as work, and its time as that figure."""
-        with self.clock.working():
-            start = perf_counter()
-            yield
-            self.figures.add_time(**{figure: (perf_counter() - start) * 1e3})
-
 
 class ServerPiece(Piece):
     """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
@@ -125,7 +115,7 @@ class ServerPiece(Piece):
     def measure(self, gradient: Sequence[Any], round: int) -> None:
         """See Piece. gradient: [row], as arrays.gradient_view takes it, or a tensor on the device of the kernels."""
         [mine] = gradient
-        with self._tools.working("encode_ms"):
+        with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"):
             self._tools.compressor.measure(self._partition, mine, round=round, bfloat16=_is_bfloat16(mine))
             self._message.write(round, self._norms)
         self._transfer.send_norms(self._message.sent)
@@ -136,7 +126,7 @@ class ServerPiece(Piece):
         received = self._transfer.wait_norms()
         if tools.rollback.active and self._partition.residual is not None:
             tools.rollback.save(self._partition.residual)
-        with tools.working("encode_ms"):
+        with tools.clock.timed(tools.figures.recorder, "encode_ms"):
             max_norms = self._message.take(received)
             tools.compressor.encode(self._partition, max_norms)
         tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
@@ -150,7 +140,7 @@ class ServerPiece(Piece):
         """See Piece. Waits for the sums."""
         tools = self._tools
         self._transfer.wait_sums()
-        with tools.working("decode_ms"):
+        with tools.clock.timed(tools.figures.recorder, "decode_ms"):
             tools.compressor.decode(
                 self._partition,
                 *self._transfer.aggregate(),

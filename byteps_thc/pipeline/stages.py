@@ -1,4 +1,4 @@
-"""What happens to a gradient, whatever it is compressed with and wherever that is:
+"""What happens to a gradient, wherever it is compressed:
 
     measure -> encode -> sum -> decode
 
@@ -91,9 +91,7 @@ class Task:
 class Stages:
     """The stages, each to be called in the order of the gradients.
 
-    exact: sums what travels exactly. asks_first: whether nothing but questions
-    tells that all ranks have the same, so that every gradient is asked about before anything else. finish: told of
-    gradients that have their averages, and of their keys.
+    exact: sums what travels exactly. finish: told of the keys and futures of gradients that have their averages.
     """
 
     def __init__(
@@ -106,20 +104,19 @@ class Stages:
         device: torch.device,
         exact: ExactSum,
         questions: Questions,
-        asks_first: bool,
-        finish: Callable[[str, Reduction], None],
+        finish: Callable[[str, Future[Tensor], Tensor], None],
     ) -> None:
         self._recorder, self._rollback = recorder, rollback
         self._worker, self._workers = worker, workers
         self._divisor = torch.tensor(float(workers), device=device)
         self._exact = exact
-        self._questions, self._asks_first = questions, asks_first
+        self._questions = questions
         self._finish = finish
 
     def measure(self, job: Reduction) -> Iterator[Task]:
         """Take out what travels exactly, and send the norms of the pieces."""
         layout = job.layout
-        if self._asks_first or layout is None:
+        if layout is None or layout.asked_first:
             self._ask(job)
         if layout is None:
             yield Task(job, None, last=True)
@@ -140,7 +137,7 @@ class Stages:
         job, layout = task.job, task.job.layout
         if task.placed is not None:
             task.placed.piece.encode()
-        elif layout is not None and not self._asks_first:
+        elif layout is not None:
             self._ask(job)
         if job.exact is not None and job.exact.sum is None:
             self._start_exact(job.exact)
@@ -167,7 +164,7 @@ class Stages:
                 self._finish_exact(job, job.layout)
                 if job.layout.staging is not None:
                     job.layout.staging.put_back(job.gradient)
-            self._finish(job.key, job)
+            self._finish(job.key, job.future, job.gradient)
         return iter(())
 
     def _ask(self, job: Reduction) -> None:
@@ -177,8 +174,6 @@ class Stages:
         self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
 
     def _take_exact(self, job: Reduction, layout: Layout) -> None:
-        if layout.pieces_carry_all:
-            return
         if layout.pieces_take_exact and job.round.compress:
             exact = 0 if layout.exact_index is None else layout.rows * layout.exact_index.numel()
             self._recorder.add_gradient(compressed=layout.compressed, uncompressed=exact)
@@ -186,8 +181,6 @@ class Stages:
         job.exact = _exact_part(layout, job.staged, job.round.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()
         self._recorder.add_gradient(compressed=layout.compressed if job.round.compress else 0, uncompressed=exact)
-        if self._asks_first and job.exact is not None:
-            self._start_exact(job.exact)
 
     def _start_exact(self, exact: ExactPart) -> None:
         self._recorder.add_collective(2 * exact.values.nbytes, self._workers)

@@ -1,4 +1,4 @@
-"""Engines of THC, put together: with codes that travel through host memory, or in the memory of a device."""
+"""The engine whose codes servers add, put together."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.kernels import Kernels
+from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.scheme import ServerScheme
-from byteps_thc.pipeline.server_piece import ServerTools
+from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
@@ -44,39 +44,39 @@ def host_engine(
     engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
-    rollback = rollback or Rollback(kernels.memory)
-    state = _state(compressor, recorder, rollback, Residuals(kernels.memory))
-    tools = ServerTools(
-        compressor,
-        transport,
-        Fingerprints(compressor.resolved.identity, compressor.worker),
-        PartitionFigures(recorder, ResidualGuard(kernels.memory)),
-        clock,
-        rollback,
-    )
-    staging = partial(kernels.staging, recorder=recorder)
+    rollback, residuals = rollback or Rollback(kernels.memory), Residuals(kernels.memory)
+    fingerprints = Fingerprints(compressor.resolved.identity, compressor.worker)
+    figures = PartitionFigures(recorder, ResidualGuard(kernels.memory))
+    tools = ServerTools(compressor, transport, fingerprints, figures, clock, rollback)
+
+    def prepare(layout: Layout) -> None:
+        if layout.all_exact:
+            return
+        kept = None
+        if compressor.resolved.error_feedback:
+            kept = residuals.of(layout.key, layout.size, layout.parameters)
+            layout.residual = kernels.tensor(kept)
+        pieces = server_pieces(tools, layout.extent, kept)
+        layout.pieces = lambda round: pieces if round.compress else ()
+
     return FlatEngine(
-        compressor.config,
         policy,
-        Place(kernels.device, kernels.stream, in_stream=False, staging=staging),
-        state,
-        ServerScheme(tools, lambda: state.residuals, kernels.tensor),
-        figures=tools.figures,
+        Place(kernels.device, kernels.stream, in_stream=False, staging=partial(kernels.staging, recorder=recorder)),
+        EngineState(
+            compressor.worker,
+            compressor.workers,
+            compressor.resolved.settings,
+            wrap=residual_tensor,
+            residuals=residuals,
+            recorder=recorder,
+            rollback=rollback,
+        ),
+        prepare,
+        fingerprints=fingerprints,
         exact=kernels.sum_here(exact, recorder),
         questions=questions,
         alone=compressor.workers == 1,
         clock=clock,
+        hang_up=transport.close,
         leave=leave,
-    )
-
-
-def _state(compressor: Any, recorder: StatsRecorder, rollback: Rollback[Any], residuals: Residuals[Any]) -> EngineState:
-    return EngineState(
-        compressor.worker,
-        compressor.workers,
-        compressor.resolved.settings,
-        wrap=residual_tensor,
-        stores={"residuals": residuals},
-        recorder=recorder,
-        rollback=rollback,
     )

@@ -40,7 +40,7 @@ def run_in_turn(tools: ServerTools, passages: Iterable[Passage], round: int) -> 
             _go_on(measured, encoded, 0)
     finally:
         tools.clock.buffers(-1)
-        tools.figures.add_time(communicate_ms=tools.clock.take_idle_ms())
+        tools.figures.recorder.add_time(communicate_ms=tools.clock.take_idle_ms())
 
 
 def _go_on(measured: deque[Passage], encoded: deque[Passage], ahead: int) -> None:

@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
+
+from byteps_thc.pipeline.statistics import StatsRecorder
 
 
 class WorkClock:
@@ -36,6 +39,14 @@ class WorkClock:
             with self._lock:
                 self._account()
                 self._busy -= 1
+
+    @contextmanager
+    def timed(self, recorder: StatsRecorder, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
+        """As working(), and report the time of the block as that figure."""
+        with self.working():
+            start = time.perf_counter()
+            yield
+            recorder.add_time(**{figure: (time.perf_counter() - start) * 1e3})
 
     def take_idle_ms(self) -> float:
         """Return the time since the last call."""

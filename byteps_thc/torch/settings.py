@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from byteps_thc.baselines import BaselineConfig, Fp16, NoCompression
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -52,7 +51,7 @@ class ThcCompression(Settings, NetworkSettings):
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS, THC_EXCLUDE and THC_ROWS (patterns with commas
-    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE,
+    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS,
     THC_DPDK_NEIGHBOURS and THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the
     default.
     """
@@ -88,9 +87,8 @@ class ThcCompression(Settings, NetworkSettings):
         def __init__(self, config=None, **settings):
             if config is not None:
                 settings["config"] = config
-            _refuse_baseline(config)
             if isinstance(settings.get("config"), ThcConfig):
-                ThcConfig.check_environment(settings["config"], "a ThcConfig")
+                ThcConfig.check_environment(settings["config"])
             super().__init__(**_from_environment() | settings)
 
     @field_validator("quorum", mode="before")
@@ -147,17 +145,6 @@ class ThcCompression(Settings, NetworkSettings):
         if isinstance(self.backend, UdpConfig):
             return nth_socket(self.backend, lane * self.polling_threads)
         return self.backend
-
-
-def _refuse_baseline(config: object) -> None:
-    """ConfigurationError for a baseline: BytePS and the servers add THC's codes and numbers, nothing else."""
-    if not isinstance(config, BaselineConfig):
-        return
-    name = type(config).__name__
-    instead = "a ThcConfig, or the baseline with DDP, FSDP2, HSDP or ThcReducer"
-    if isinstance(config, NoCompression | Fp16):
-        instead = "bps.Compression.none" if isinstance(config, NoCompression) else "bps.Compression.fp16"
-    raise ConfigurationError(f"Compression.thc takes a ThcConfig, and {name} does not work with BytePS: use {instead}")
 
 
 #: Fields of ThcCompression that are one environment variable.

@@ -12,6 +12,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
+from baselines import Bf16, NoCompression
+from baselines.codec import Codec, EncodeContext, VectorSpec
+from baselines.config import CodecConfig
+from baselines.dense import DenseConfig
+from baselines.memory import ErrorFeedback, Memory, NoMemory
 from torch import Tensor
 from typing_extensions import override
 
@@ -19,11 +24,6 @@ from averages.nearest import Nearest, NearestAverager
 from averages.power_sgd import PowerSgd, PowerSgdAverager
 from averages.servers_averager import ServersAverager
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Bf16, NoCompression
-from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.dense import DenseConfig
-from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 
 Scheme = ThcConfig | Nearest | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
@@ -41,7 +41,7 @@ class Dense(Averager):
     """In fp32, or numbers of another type, each worker's rounded before they are added."""
 
     def __init__(self, config: DenseConfig, coordinates: int) -> None:
-        self._dtype = config.dtype or torch.float32
+        self._dtype = config.dtype
         self.bytes_both_ways = 2.0 * coordinates * self._dtype.itemsize
 
     @override
@@ -99,7 +99,7 @@ class Baseline(Averager):
 
     def _through(self, codec: Codec, vector: Tensor, memory: Memory, worker: int) -> Tensor:
         """What comes out of it on the other side."""
-        state = memory.compensate(vector, self._spec, compressed=True)
+        state = memory.compensate(vector, self._spec)
         context = EncodeContext(worker=worker, round=self._step, step=self._step)
         payload = codec.encode(state.vector.contiguous(), self._spec, context)
         sent = codec.decode(payload, self._spec, self._step)

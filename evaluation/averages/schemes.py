@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
 
 from averages.alternatives import IF_ALIKE, PAIRS, TwoHops, alternatives
 from averages.averagers import BF16, Scheme, make
 from averages.nearest import Nearest
 from averages.quantizers import F64, Integers, Smoothed
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
 from byteps_thc.settings import Settings
 from byteps_thc.tables import CODE_BITS
 
@@ -107,7 +107,7 @@ def eden_ways(tensors: Sequence[slice]) -> Iterator[Way]:
 
 
 def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
-    """What byteps_thc.baselines has, through a server that decodes all, averages and encodes anew."""
+    """The codecs of baselines, through a server that decodes all, averages and encodes anew."""
     yield Way("bf16", "bf16", packaged(BF16, tensors))
     yield Way("TopK 10 %", "TopK", packaged(TopK(ratio=0.1), tensors))
     yield Way("DGC 10 %", "DGC", packaged(Dgc(ratio=0.1), tensors))

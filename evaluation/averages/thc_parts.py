@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from baselines.dense import DenseConfig
 from torch import Tensor
 from trainings.train import MODELS, Average, train
 
@@ -19,7 +20,6 @@ from averages.averagers import make
 from averages.averaging import Scheme
 from averages.nearest import Nearest
 from byteps_thc import ThcConfig
-from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.tables import LookupTable
 
 WORKERS = 4

@@ -9,11 +9,11 @@ from typing import Any
 
 from averages.averagers import FP32, Averager, Baseline, make
 from averages.nearest import Nearest
+from baselines import Qsgd, TopK
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import MODELS, mean_and_spread, spread
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Qsgd, TopK
 
 WORKERS, SEEDS = (4, 8, 16, 32, 64), (1, 2, 3, 4, 5)
 #: Of all workers together; a batch is 16 images, and there are 360.

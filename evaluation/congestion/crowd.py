@@ -14,7 +14,7 @@ from byteps_thc import _core
 from byteps_thc.config import ThcConfig
 from byteps_thc.transport.session import Session
 from congestion.control import Words, serve, wait_until
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 
 class Worker:

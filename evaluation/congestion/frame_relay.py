@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from congestion.control import Words, serve
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 INTERFACE = "eth0"
 _TUNSETIFF = 0x400454CA

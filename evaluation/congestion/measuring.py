@@ -13,7 +13,7 @@ from byteps_thc.tools.launch import ParameterServer
 from congestion.rows import CROWD_EACH, CROWD_HOSTS, RANKS, Row
 from congestion.tcp import FRAME_BYTES_PER_BYTE, TcpStream
 from congestion.workers import Host, Steps, Workers
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 #: Steps on links that are not shaped, for what the processors take.
 _UNSHAPED_STEPS = 3

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from congestion.workers import Host
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 #: Frames of a segment that is full: 1448 bytes of payload, headers of Ethernet, IP and TCP with time stamps.
 FRAME_BYTES_PER_BYTE = 1514 / 1448

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from baselines.codec import EncodeContext, VectorSpec
+from baselines.config import CodecConfig
+from baselines.memory import ErrorFeedback, Memory, NoMemory
 from torch import Tensor
 
-from byteps_thc.baselines.codec import EncodeContext, VectorSpec
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 from rounds.schemes import Scheme
 
 TIMEOUT_S = 30.0
@@ -100,7 +100,7 @@ class Decoder:
         begin = time.thread_time()
         self._total /= self._workers
         divided = time.thread_time()
-        self._state = self._memory.compensate(self._total, self._spec, compressed=True)
+        self._state = self._memory.compensate(self._total, self._spec)
         context = EncodeContext(worker=self._workers, round=round_number, step=0)
         self._payload = self._codec.encode(self._state.vector, self._spec, context)
         times.sum_s += divided - begin

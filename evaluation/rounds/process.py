@@ -22,7 +22,7 @@ from rounds import parts
 from rounds.decoding_server import TIMEOUT_S, DecodingServer, tune
 from rounds.schemes import SCHEMES, THC, THC_CONFIG, WORKERS, gradient_of
 from rounds.worker import CodecRounds, DenseRounds, Rounds, ThcRounds
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 SOCKET = "socket"
 #: Nobody tells a process anything for so long only if whoever does has gone.

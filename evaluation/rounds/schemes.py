@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from baselines import Dgc, TernGrad, TopK
+from baselines.codec import VectorSpec
+from baselines.config import CodecConfig
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Dgc, TernGrad, TopK
-from byteps_thc.baselines.codec import VectorSpec
-from byteps_thc.baselines.config import CodecConfig
 
 COORDINATES = 1 << 20
 WORKERS = 4

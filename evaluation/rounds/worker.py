@@ -10,13 +10,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from baselines.codec import EncodeContext
+from baselines.config import CodecConfig
+from baselines.memory import Compensated, NoMemory
 from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import Compressor
-from byteps_thc.baselines.codec import EncodeContext
-from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.baselines.memory import Compensated, NoMemory
 from byteps_thc.transport.session import Session
 from rounds.decoding_server import TIMEOUT_S
 from rounds.schemes import COORDINATES, THC_CONFIG, WORKERS, Scheme
@@ -103,7 +103,7 @@ class CodecRounds(Rounds):
 
     def encode(self, i: int, round_number: int) -> Tensor:
         """One piece."""
-        state = self._memory.compensate(self._pieces[i], self._specs[i], compressed=True)
+        state = self._memory.compensate(self._pieces[i], self._specs[i])
         context = EncodeContext(worker=self._worker, round=round_number, step=0)
         payload = self._codec.encode(state.vector, self._specs[i], context)
         self._sent.append((i, state, payload))

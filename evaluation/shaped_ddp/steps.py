@@ -22,7 +22,6 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig, compress
 from shaped_ddp.ranks import ALONE
@@ -114,13 +113,13 @@ class PowerSgd(Scheme):
 
 
 class Compressed(Scheme):
-    """THC or a baseline of byteps_thc, as users have it."""
+    """THC, as users have it."""
 
     def __init__(
         self,
         model: nn.Module,
         prepare: Prepare,
-        config: ThcConfig | BaselineConfig,
+        config: ThcConfig,
         network: NetworkConfig | None = None,
     ) -> None:
         super().__init__(model, prepare)

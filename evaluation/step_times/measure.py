@@ -16,10 +16,10 @@ from pathlib import Path
 from averages.averagers import BF16, FP32, Scheme
 from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
+from baselines import TernGrad, TopK
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside
 
-from byteps_thc.baselines import TernGrad, TopK
 from byteps_thc.tools.launch import ParameterServer
 
 RANK_PROGRAM = Path(__file__).with_name("rank.py")

@@ -11,17 +11,19 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from averages.averagers import BF16, FP32
 from averages.averagers import Scheme as Config
 from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
+from baselines.config import CodecConfig
+from baselines.hook import CodecState, codec_hook
 from shaped_ddp.steps import Bf16, Compressed, Prepare, Scheme, rank_parser, run
 from shaped_ddp.steps import PowerSgd as PowerSgdScheme
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainings.models import CHARACTERS, PIXELS, Batch, Training, cnn, gpt
 
-from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig
 from step_times.measure import PLACEMENTS, SCHEMES
@@ -86,8 +88,10 @@ def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
         return PowerSgdScheme(model, prepare, config.rank)
     if isinstance(config, Nearest):
         return Compressed(model, prepare, ThcConfig(bits=config.up_bits, down_bits=config.down_bits))
-    assert isinstance(config, BaselineConfig)
-    return Compressed(model, prepare, config)
+    assert isinstance(config, CodecConfig)
+    scheme = Scheme(model, prepare)
+    scheme.ddp.register_comm_hook(CodecState(config, dist.get_world_size()), codec_hook)
+    return scheme
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
 """A rank that loads damaged states into every front end.
 
 Reports for every front end and damage the error, and whether the state is as before; and whether the front end still
-averages after all of them.
+averages after all of them. settings: server, the address of a thc-ps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
+from byteps_thc import NetworkConfig, ThcConfig, ThcReducer
 from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -30,32 +30,35 @@ CONFIG = ThcConfig(rotation_block=256)
 State = dict[str, Any]
 
 
-def ddp(scheme: Any) -> tuple[Any, Callable[[], None]]:
+def ddp(rank: Rank, *, server: bool = False) -> tuple[Any, Callable[[], None]]:
     model = DistributedDataParallel(nn.Linear(30, 40))
-    return compress(model, scheme, policy=POLICY), lambda: model(torch.randn(8, 30)).square().mean().backward()
+    network = NetworkConfig([rank.settings["server"]]) if server else None
+    config = CONFIG.model_copy(update={"error_feedback": True}) if server else CONFIG
+    handle = compress(model, config, policy=POLICY, network=network)
+    return handle, lambda: model(torch.randn(8, 30)).square().mean().backward()
 
 
-def reducer() -> tuple[Any, Callable[[], None]]:
+def reducer(_: Rank) -> tuple[Any, Callable[[], None]]:
     averages = ThcReducer(None, CONFIG, policy=POLICY)
     return averages, lambda: averages.all_reduce({"first": torch.randn(500), "second": torch.randn(700)})
 
 
-def fsdp() -> tuple[Any, Callable[[], None]]:
+def fsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
     model = sharded_model(init_device_mesh("cpu", (2,)))
     handle = compress_reduce_scatter(model, CONFIG, policy=POLICY)
     return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
 
 
-def hsdp() -> tuple[Any, Callable[[], None]]:
+def hsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=POLICY)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=POLICY)
     return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
 
 
 FRONT_ENDS = {
-    "ddp": lambda: ddp(CONFIG),
-    "ddp baseline": lambda: ddp(TopK()),
+    "ddp": ddp,
+    "ddp server": partial(ddp, server=True),
     "reducer": reducer,
     "fsdp": fsdp,
     "hsdp": hsdp,
@@ -63,10 +66,10 @@ FRONT_ENDS = {
 
 
 def residual(change: Callable[[Tensor], Any], *, seal: bool = False) -> Callable[[State], State]:
-    """The first residual is something else. seal: with right checksums."""
+    """The residual of the weight is something else. seal: with right checksums."""
 
     def damaged(state: State) -> State:
-        name = min(state["residuals"])
+        name = "weight"
         wrong = state | {"residuals": state["residuals"] | {name: change(state["residuals"][name].clone())}}
         return sealed(wrong) if seal else wrong
 
@@ -107,7 +110,7 @@ OF_RESIDUALS: dict[str, Callable[[State], Any]] = {
     "infinite": residual(filled(-math.inf)),
     "enormous": residual(filled(-1e30)),
     "a bit": residual(flip),
-    "a name gone": lambda state: state | {"residuals": dict(list(state["residuals"].items())[1:])},
+    "a name gone": lambda state: state | {"residuals": {"bias": state["residuals"]["bias"]}},
     "a name that is none": lambda state: state | {"residuals": {7: torch.zeros(5)}},
     "residuals gone": without("residuals"),
     "residuals no mapping": lambda state: state | {"residuals": [torch.zeros(5)]},
@@ -162,8 +165,8 @@ def same(one: State, other: State) -> bool:
     )
 
 
-def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str, Any]:
-    handle, step = make()
+def run(rank: Rank, make: Callable[[Rank], tuple[Any, Callable[[], None]]]) -> dict[str, Any]:
+    handle, step = make(rank)
     for _ in range(3):  # DDP rebuilds its buckets after the first
         step()
     saved = handle.state_dict()

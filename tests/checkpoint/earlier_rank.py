@@ -46,7 +46,7 @@ class Earlier:
 def run(rank: Rank, name: str) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for kind in ("with residuals", "without"):
-        handle, step = FRONT_ENDS[name]()
+        handle, step = FRONT_ENDS[name](rank)
         step()
         before = handle.state_dict()
         sizes = handle.parameter_sizes if kind == "with residuals" else {}
@@ -79,7 +79,7 @@ def dcp_load(handle: Any, folder: Path) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     with joined_rank() as rank:
-        names = [name for name in FRONT_ENDS if name != "ddp baseline"]
+        names = [name for name in FRONT_ENDS if name != "ddp server"]
         report = {name: run(rank, name) for name in names}
         dist.barrier()
         rank.report(report)

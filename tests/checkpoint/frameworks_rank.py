@@ -1,7 +1,7 @@
 """A rank whose state is saved and loaded as frameworks do it: state_dict() of all ranks, a file by rank 0, load by all.
 
-settings: save, load: files; steps before saving. Reports residuals, step and what was said of a state of one rank. The
-reducer is that of a baseline, which keeps residuals, or of THC, which has counters alone.
+settings: server (address of a thc-ps), folder, save. Reports residuals, step and what was said of a state of one rank.
+The reducer averages through a server, with residuals, or among ranks, with counters alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc import CompressionPolicy, ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
+from byteps_thc import CompressionPolicy, NetworkConfig, ThcConfig, ThcReducer
 from byteps_thc.checkpoint import gathered
 from byteps_thc.errors import CheckpointError, ConfigurationError
 
@@ -40,8 +39,11 @@ def load(registered: Stateful, file: Path) -> None:
     registered.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
 
 
-def new_reducer(scheme: str) -> ThcReducer:
-    return ThcReducer(None, TopK(ratio=0.1) if scheme == "baseline" else ThcConfig(), policy=POLICY)
+def new_reducer(rank: Rank, where: str, job: int) -> ThcReducer:
+    if where == "ranks":
+        return ThcReducer(None, policy=POLICY)
+    network = NetworkConfig([rank.settings["server"]], job=job)
+    return ThcReducer(network, ThcConfig(rotation_block=128, error_feedback=True), policy=POLICY)
 
 
 def train(reducer: ThcReducer, rank: Rank, steps: int) -> None:
@@ -67,22 +69,22 @@ def main() -> None:
     with joined_rank() as rank:
         result: dict[str, Any] = {}
         folder = Path(rank.settings["folder"])
-        for scheme in ("thc", "baseline"):
-            file = folder / f"{scheme}.pt"
-            reducer = new_reducer(scheme)
+        for where in ("ranks", "server"):
+            file = folder / f"{where}.pt"
+            reducer = new_reducer(rank, where, 1)
             if rank.settings["save"]:
                 train(reducer, rank, 3)
                 save(gathered(reducer), file)
-                result[f"saved {scheme}"] = kept(reducer)
+                result[f"saved {where}"] = kept(reducer)
                 save(reducer, folder / "one.pt")
                 result["everywhere"] = sorted(gathered(reducer, everywhere=True).state_dict())
                 result["elsewhere"] = sorted(gathered(reducer).state_dict())
-            again = new_reducer(scheme)
+            again = new_reducer(rank, where, 2)
             load(gathered(again), file)
-            result[f"loaded {scheme}"] = kept(again)
+            result[f"loaded {where}"] = kept(again)
             result["one"] = told(lambda state=again: load(state, folder / "one.pt"))
             result["one into gathered"] = told(lambda state=again: load(gathered(state), folder / "one.pt"))
-            result["untouched"] = all(now.equal(kept(again)[name]) for name, now in result[f"loaded {scheme}"].items())
+            result["untouched"] = all(now.equal(kept(again)[name]) for name, now in result[f"loaded {where}"].items())
             for each in (reducer, again):
                 each.close()
         rank.report(result)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from ranks import run_ranks
 
+from byteps_thc.tools.launch import ParameterServer
+
 NO_TENSOR = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16; load"
 NO_NUMBERS = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16, of numbers up to 2^96"
 #: The error of every damage contains these words.
@@ -54,14 +56,15 @@ WORDS = {
 }
 
 
-def test_damaged_states_change_nothing(tmp_path: Path) -> None:
-    for report in run_ranks(Path(__file__).with_name("damaged_rank.py"), 2, tmp_path):
+def test_damaged_states_change_nothing(tmp_path: Path, thc_ps: ParameterServer) -> None:
+    program, settings = Path(__file__).with_name("damaged_rank.py"), {"server": thc_ps.address}
+    for report in run_ranks(program, 2, tmp_path, settings=settings):
         assert len(report) == 5
         assert {damage for results in report.values() for damage in results} == {*WORDS, "version 1", "residuals"}
         for front_end, results in report.items():
             assert results.pop("version 1"), front_end
-            assert (results.pop("residuals") > 0) == (front_end == "ddp baseline"), front_end
-            assert ("a bit" in results) == (front_end == "ddp baseline") != ("earlier version" in results), front_end
+            assert (results.pop("residuals") > 0) == (front_end == "ddp server"), front_end
+            assert ("a bit" in results) == (front_end == "ddp server") != ("earlier version" in results), front_end
             for damage, (error, unchanged) in results.items():
                 assert error.startswith("ConfigurationError: "), (front_end, damage, error)
                 assert WORDS[damage] in error, (front_end, damage, error)

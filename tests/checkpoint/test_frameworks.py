@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
+from byteps_thc.tools.launch import ParameterServer
+
 PROGRAM = Path(__file__).with_name("frameworks_rank.py")
 RANKS = 2
 
@@ -17,17 +19,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("frameworks")
 
 
+def run(folder: Path, name: str, ranks: int, *, save: bool) -> list[dict[str, Any]]:
+    with ParameterServer() as server:
+        settings = {"server": server.address, "folder": str(folder), "save": save}
+        return run_ranks(PROGRAM, ranks, folder / name, settings=settings)
+
+
 @pytest.fixture(scope="module")
 def reports(folder: Path) -> list[dict[str, Any]]:
-    return run_ranks(PROGRAM, RANKS, folder / "saving", settings={"folder": str(folder), "save": True})
+    return run(folder, "saving", RANKS, save=True)
 
 
-@pytest.mark.parametrize(("scheme", "names"), [("baseline", {"w", "b", "round"}), ("thc", {"round"})])
-def test_every_rank_gets_its_own_state_back(reports: list[dict[str, Any]], scheme: str, names: set[str]) -> None:
+@pytest.mark.parametrize(("where", "names"), [("server", {"w", "b", "round"}), ("ranks", {"round"})])
+def test_every_rank_gets_its_own_state_back(reports: list[dict[str, Any]], where: str, names: set[str]) -> None:
     first, second = reports
-    assert "w" not in names or not first[f"saved {scheme}"]["w"].equal(second[f"saved {scheme}"]["w"])
+    assert "w" not in names or not first[f"saved {where}"]["w"].equal(second[f"saved {where}"]["w"])
     for report in reports:
-        saved, loaded = report[f"saved {scheme}"], report[f"loaded {scheme}"]
+        saved, loaded = report[f"saved {where}"], report[f"loaded {where}"]
         assert saved.keys() == loaded.keys() == names
         assert saved["round"] > 0
         assert all(saved[name].equal(loaded[name]) and saved[name].dtype == loaded[name].dtype for name in saved)
@@ -40,11 +48,10 @@ def test_rank_0_has_all_parts_and_others_none_unless_they_ask(reports: list[dict
 
 
 def test_another_number_of_ranks_gets_them_redistributed(reports: list[dict[str, Any]], folder: Path) -> None:
-    settings = {"folder": str(folder), "save": False}
-    (alone,) = run_ranks(PROGRAM, 1, folder / "alone", settings=settings)
+    (alone,) = run(folder, "alone", 1, save=False)
     for name in ("w", "b"):
-        mean = sum(report["saved baseline"][name] for report in reports) / RANKS
-        assert alone["loaded baseline"][name].allclose(mean, rtol=1e-6, atol=1e-7)
+        mean = sum(report["saved server"][name] for report in reports) / RANKS
+        assert alone["loaded server"][name].allclose(mean, rtol=1e-6, atol=1e-7)
 
 
 def test_a_state_of_one_rank_is_refused_with_the_remedy(reports: list[dict[str, Any]]) -> None:

@@ -53,7 +53,8 @@ class Worker:
         return self.identity | self.values | {"residuals": self.kept()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        EngineState(self.identity["worker"], self.identity["workers"], self.identity["config"]).load_state_dict(state)
+        who = self.identity["worker"], self.identity["workers"], self.identity["config"]
+        EngineState(*who, residuals=Residuals()).load_state_dict(state)
         self.residuals.load(state["residuals"])
         self.values = {key: state.get(key) for key in self.values}
         self.loads += 1
@@ -328,7 +329,7 @@ def test_other_levels(
     assert "in the checkpoint" not in caplog.text
 
     folder, new = saved("with", WHOLE), Worker(0, 1, WHOLE, scope=now)
-    with pytest.raises(ConfigurationError, match=r'use nodes="flat" to read what one level .*strict=False drops them'):
+    with pytest.raises(ConfigurationError, match=r'use levels="flat" to read what one level .*strict=False drops them'):
         load(new, folder, scope=stage)
     assert new.loads == 0
     with caplog.at_level(logging.WARNING, "byteps_thc"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +12,35 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
+from byteps_thc.tools.launch import ParameterServer
+
 # Ranks are launched twice for the first test, and both launches may take as long as they are given.
 pytestmark = pytest.mark.timeout(540)
 
 PROGRAM = Path(__file__).with_name("training_rank.py")
 Reports = list[dict[str, Any]]
-KINDS = ("fsdp", "ddp", "baseline")
+KINDS = ("fsdp", "ddp", "server")
 
 
-def launch(directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Reports]:
+def launch(server: Server, directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Reports]:
     """Return every rank's report of each run."""
     defaults = {"load": None, "first": 0, "steps": 0, "save": None, "more": 0, "full_disk": None}
-    settings = {"runs": {name: defaults | run for name, run in runs.items()}}
+    settings = {"server": server.address, "job": next(server.jobs) * 10}
+    settings["runs"] = {name: defaults | run for name, run in runs.items()}
     everyone = run_ranks(PROGRAM, ranks, directory, settings=settings, timeout_s=260)
     return {name: [report[name] for report in everyone] for name in runs}
+
+
+class Server(ParameterServer):
+    """A thc-ps, and numbers for its jobs."""
+
+    jobs = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +49,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two_ranks(folder: Path) -> Reports:
+def two_ranks(server: Server, folder: Path) -> Reports:
     """Two steps, then saved."""
-    return launch(folder / "two_ranks", 2, small={"steps": 2, "save": str(folder / "two")})["small"]
+    return launch(server, folder / "two_ranks", 2, small={"steps": 2, "save": str(folder / "two")})["small"]
 
 
 @pytest.fixture(scope="module")
-def four_ranks(folder: Path, two_ranks: Reports) -> dict[str, Reports]:
+def four_ranks(server: Server, folder: Path, two_ranks: Reports) -> dict[str, Reports]:
     """Six steps, saved after three; the last three again from there; then four ranks take over from two."""
     assert len(two_ranks) == 2
     four = str(folder / "four")
     return launch(
+        server,
         folder / "four_ranks",
         4,
         straight={"steps": 3, "save": four, "more": 3},
@@ -57,11 +75,11 @@ def straight(four_ranks: dict[str, Reports]) -> Reports:
 
 
 @pytest.fixture(scope="module")
-def halved(folder: Path, straight: Reports) -> Reports:
+def halved(server: Server, folder: Path, straight: Reports) -> Reports:
     """Two ranks take over from four, in new processes, and go on for a step."""
     assert len(straight) == 4
     halved = {"load": str(folder / "four"), "first": 3, "more": 1, "full_disk": str(folder / "full")}
-    return launch(folder / "halved", 2, halved=halved)["halved"]
+    return launch(server, folder / "halved", 2, halved=halved)["halved"]
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -84,7 +102,7 @@ def test_a_resumed_run_ends_with_the_same_bits(four_ranks: dict[str, Reports], k
 
 
 def test_fewer_ranks_keep_the_pending_update(straight: Reports, halved: Reports) -> None:
-    kind = "baseline"
+    kind = "server"
     wanted, kept = mean_residuals(straight, kind, "trained"), mean_residuals(halved, kind, "loaded")
     torch.testing.assert_close(kept, wanted)
     assert sum(float(residual.abs().sum()) for residual in wanted.values()) > 0
@@ -94,7 +112,7 @@ def test_fewer_ranks_keep_the_pending_update(straight: Reports, halved: Reports)
 
 
 def test_more_ranks_keep_the_pending_update(two_ranks: Reports, four_ranks: dict[str, Reports]) -> None:
-    kind, doubled = "baseline", four_ranks["doubled"]
+    kind, doubled = "server", four_ranks["doubled"]
     torch.testing.assert_close(mean_residuals(doubled, kind, "loaded"), mean_residuals(two_ranks, kind, "trained"))
     for rank, report in enumerate(doubled):
         assert same(report[kind]["loaded"]["residuals"], two_ranks[rank // 2][kind]["trained"]["residuals"])
@@ -119,7 +137,7 @@ def test_a_full_disk_is_an_error_and_changes_nothing(halved: Reports, kind: str)
 
 
 def test_an_error_on_one_rank_is_an_error_on_all(halved: Reports) -> None:
-    kind = "baseline"
+    kind = "server"
     others, own = (report[kind]["one_fails"]["errors"] for report in halved)
     assert own[0].startswith("ConfigurationError: residuals in the checkpoint of parameters the model does not have")
     assert others[0].startswith("CheckpointError: rank 1 could not load, so no rank has: residuals in the checkpoint")
@@ -135,4 +153,4 @@ def test_an_error_on_one_rank_is_an_error_on_all(halved: Reports) -> None:
 def test_residuals_are_dropped_aloud_where_nothing_is_kept(halved: Reports, kind: str) -> None:
     for report in halved:
         dropped = ["error feedback is off now: the checkpoint's residuals are not taken over"]
-        assert report[kind]["of a baseline"] == ["loaded", dropped]
+        assert report[kind]["of a server"] == ["loaded", dropped]

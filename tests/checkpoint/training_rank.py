@@ -1,8 +1,9 @@
 """A rank that trains an FSDP2 and DDP models with Adam, and saves and loads all of it with DCP.
 
-The compression of "baseline" keeps residuals, that of ranks which decode each other's codes has counters alone.
+The compression of "server" keeps residuals, that of ranks which decode each other's codes has counters alone.
 
-settings: runs, by name; each begins with a new model and new compression. A run: load (folder or null), first (step),
+settings: server (address of a thc-ps), job (the first one that is free there) and runs, by name; each begins with a new
+model and new compression. A run: load (folder or null), first (step),
 steps, save (folder or null), more (steps after saving), full_disk (folder that there is no
 room in, or null; then all errors are tried).
 """
@@ -26,8 +27,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
-from byteps_thc.baselines import TopK
+from byteps_thc import NetworkConfig, ThcConfig
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
 from byteps_thc.errors import CheckpointError, ConfigurationError
@@ -35,14 +35,14 @@ from byteps_thc.fsdp import compress_reduce_scatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
-KINDS = ("baseline", "fsdp", "ddp")
+KINDS = ("server", "fsdp", "ddp")
 POLICY = CompressionPolicy(bypass_elements=64)
 
 
 class Training:
     """Model, optimizer and compression of a rank."""
 
-    def __init__(self, rank: Rank, kind: str) -> None:
+    def __init__(self, rank: Rank, kind: str, job: int) -> None:
         torch.manual_seed(0)
         layers = [nn.Linear(inputs, outputs) for inputs, outputs in ((30, 90), (90, 70), (70, 5))]
         model = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
@@ -58,8 +58,11 @@ class Training:
             # DDP's first iteration has other buckets than later ones, and with that other random signs. Only without
             # that, as here, are resumed runs bit-exact.
             self.model = DistributedDataParallel(model, find_unused_parameters=True)
-            scheme = TopK(ratio=0.1) if kind == "baseline" else CONFIG
-            self.compression = ThcState(None, scheme, policy=POLICY, model=model)
+            network, config = None, CONFIG
+            if kind == "server":
+                network = NetworkConfig([rank.settings["server"]], job=job)
+                config = CONFIG.model_copy(update={"error_feedback": True})
+            self.compression = ThcState(None, config, policy=POLICY, network=network, model=model)
             self.model.register_comm_hook(self.compression, thc_hook)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
@@ -147,8 +150,8 @@ def _error_of_load(state: CompressionState, folder: Path, parameters: list[tuple
     return "loaded"
 
 
-def run(rank: Rank, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    training = Training(rank, kind)
+def run(rank: Rank, kind: str, settings: Mapping[str, Any], job: int) -> dict[str, Any]:
+    training = Training(rank, kind, job)
     report = {}
     if settings["load"] is not None:
         training.load(Path(settings["load"]) / kind)
@@ -161,19 +164,19 @@ def run(rank: Rank, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     report["ended"] = training.snapshot()
     if settings["full_disk"] is not None:
         report["full_disk"] = save_to_full_disk(training, Path(settings["full_disk"]) / kind)
-        if kind == "baseline":
+        if kind == "server":
             report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
         else:
             with log_lines() as lines:
-                error = _error_of_load(training.compression, Path(settings["load"]) / "baseline", None)
-            report["of a baseline"] = [error, lines]
+                error = _error_of_load(training.compression, Path(settings["load"]) / "server", None)
+            report["of a server"] = [error, lines]
     return report
 
 
 def main() -> None:
     with joined_rank() as rank:
-        runs = rank.settings["runs"]
-        rank.report({n: {kind: run(rank, kind, runs[n]) for kind in KINDS} for n in runs})
+        runs = enumerate(rank.settings["runs"].items(), rank.settings["job"])
+        rank.report({name: {kind: run(rank, kind, settings, job) for kind in KINDS} for job, (name, settings) in runs})
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@ import traceback
 
 import pytest
 
-from byteps_thc import Compressor, LookupTable, Session, ThcConfig, baselines
-from byteps_thc.baselines import Bf16, TopK
-from byteps_thc.engines import choose_scheme
+from byteps_thc import CompressionPolicy, Compressor, LookupTable, Session, ThcConfig
+from byteps_thc.engines import choose_config
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.selection import best_table
 from byteps_thc.torch.settings import ThcCompression
@@ -63,7 +62,7 @@ def test_overflow_says_what_would_work():
         ThcConfig(granularity=64, p=1 / 32).resolve(1024)
 
 
-@pytest.mark.parametrize("config", [baselines.TopK(), ThcConfig, {"bits": 4}, None])
+@pytest.mark.parametrize("config", [CompressionPolicy(), ThcConfig, {"bits": 4}, None])
 def test_what_takes_thc_alone_refuses_the_rest_by_name(config):
     with pytest.raises(ConfigurationError, match=r"config is .*, and Compressor takes a ThcConfig"):
         Compressor(config, workers=2, worker=0)
@@ -160,15 +159,13 @@ def test_what_cannot_be_beside_keywords_is_not_used(monkeypatch, caplog):
 def test_a_config_that_a_program_gives_wins_over_the_variable(monkeypatch, caplog):
     monkeypatch.setenv("THC_CONFIG", "bits=4,seed=9")
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        choose_scheme(ThcConfig(bits=4), {})
-        choose_scheme(Bf16(), {})
+        choose_config(ThcConfig(bits=4), {})
         ThcCompression(ThcConfig(bits=4, seed=9), route="servers")
     assert caplog.messages == [
         "THC_CONFIG: not used: seed=9; the program gives a ThcConfig, which goes first",
-        "THC_CONFIG: not used: bits=4, seed=9; the program gives a Bf16, which goes first",
     ]
     monkeypatch.setenv("THC_CONFIG", "sede=9")
-    for front_end in (lambda: choose_scheme(TopK(), {}), lambda: ThcCompression(ThcConfig(), route="servers")):
+    for front_end in (lambda: choose_config(ThcConfig(), {}), lambda: ThcCompression(ThcConfig(), route="servers")):
         with pytest.raises(ConfigurationError, match="THC_CONFIG: sede: there is no such setting, did you mean seed"):
             front_end()
 

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Fp16, TopK
 from byteps_thc.ddp import CompressionPolicy, compress
 
 #: long, because no wait may last as long
@@ -82,8 +81,7 @@ def cases(rank: Rank) -> dict[str, dict[str, Any]]:
         "warm-up scale": error_of(rank, scales=scales, warmup_steps=10),
         "small names": error_of(rank, names=swapped, size=8),
         "small scale": error_of(rank, scales=scales, size=8),
-        "top-k names": error_of(rank, TopK(), names=other),
-        "fp16 scale": error_of(rank, Fp16(), scales=scales),
+        "other names": error_of(rank, names=other),
     }
 
 

@@ -24,12 +24,12 @@ def test_an_error_on_all_ranks(ranks: int, odd: int, tmp_path: Path) -> None:
         assert f"scaled by {own}, another one the same, scaled by {other}. " in report["no scaler"]["error"]
         who = [("1024.0" if number == odd else "2.0", number) for number in range(ranks)]
         scales = ", ".join(f"gradients scaled by {scale} on rank {number}" for scale, number in who)
-        for name in ("warm-up scale", "small scale", "fp16 scale"):
+        for name in ("warm-up scale", "small scale"):
             assert scales in report[name]["error"], (name, report[name])
-        for name in ("warm-up names", "small names", "top-k names"):
+        for name in ("warm-up names", "small names"):
             error = report[name]["error"]
             # The buckets are filled from the end.
-            want = ("'b'", "'c'" if name == "top-k names" else "'a'")
-            assert all(f"{want[number == odd]}" in error for number in range(ranks)), (name, error)
+            assert "'b'" in error, (name, error)
+            assert "'a'" in error, (name, error)
             assert f"on rank {odd}" in error
         assert not any(case["waited"] for case in report.values()), report

@@ -13,14 +13,13 @@ WHAT_TO_WRITE = {
     "hook: ThcConfig": "with a ThcConfig as its state",
     "hook: class": "with the class ThcState as its state",
     "hook: PowerSGDState": "with a PowerSGDState as its state",
-    "state: mesh": "the mesh has dimensions ('replicate', 'shard'): say which one to compress (dim=...)",
-    "state: mesh dimension": "needs a mesh of two dimensions",
+    "state: mesh": "get_group('replicate')) averages over that dimension, ThcState(None, levels=(mesh, 'replicate'))",
+    "state: mesh dimension": "not a DeviceMesh: ThcState(mesh.get_group())",
     "reducer: mesh": "not a DeviceMesh: ThcReducer(mesh.get_group('replicate'))",
     "state: ThcConfig": "not a ThcConfig: ThcState(None, ThcConfig(...))",
-    "state: TopK": "not a TopK: ThcState(None, TopK(...))",
     "state: model": "not a Linear: ThcState(None), or byteps_thc.ddp.compress(ddp)",
     "state: ranks": "not a list: ThcState(torch.distributed.new_group(ranks))",
-    "state: class": "config is the class TopK: give ThcConfig(...) or one of byteps_thc.baselines",
+    "state: class": "config is the class ThcConfig: give ThcConfig(...)",
     "state: bits": "config is an int: give ThcConfig(...)",
     "state: log_every": "log_every",
     "reducer: ThcConfig": "not a ThcConfig: ThcReducer(None, ThcConfig(...))",
@@ -42,7 +41,7 @@ WHAT_TO_WRITE = {
     "fsdp: policy": "policy is a dict: give CompressionPolicy(",
     "fsdp: model": "the first argument is the model, not None",
     "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: give mesh["replicate"]',
-    "fsdp: config and settings": "bits: write settings into the TopK(...) that is given",
+    "fsdp: config and settings": "bits: write settings into the ThcConfig(...) that is given",
 }
 
 

@@ -20,7 +20,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import CompressionPolicy, ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
 from byteps_thc.ddp import ThcState, compress, thc_hook
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
@@ -105,11 +104,10 @@ def main() -> None:
             "state: mesh": lambda: ThcState(mesh),
             "state: mesh dimension": lambda: ThcState(mesh["replicate"]),
             "state: ThcConfig": lambda: ThcState(ThcConfig()),
-            "state: TopK": lambda: ThcState(TopK()),
             "state: model": lambda: ThcState(nn.Linear(2, 2)),
             "state: ranks": lambda: ThcState([0, 1]),
             "state: not in group": lambda: ThcState(only_first).close(),
-            "state: class": lambda: ThcState(None, TopK),
+            "state: class": lambda: ThcState(None, ThcConfig),
             "state: bits": lambda: ThcState(None, 4),
             "state: log_every": lambda: ThcState(None, log_every=-1),
             "reducer: mesh": lambda: ThcReducer(mesh),
@@ -134,7 +132,9 @@ def main() -> None:
             "fsdp: policy": lambda: compress_reduce_scatter(fully_shard(nn.Linear(2, 2)), policy={}),
             "fsdp: model": lambda: compress_reduce_scatter(None),
             "hsdp: mesh": lambda: compress_replicas(fully_shard(nn.Linear(2, 2)), ThcConfig()),
-            "fsdp: config and settings": lambda: compress_reduce_scatter(fully_shard(nn.Linear(2, 2)), TopK(), bits=2),
+            "fsdp: config and settings": lambda: compress_reduce_scatter(
+                fully_shard(nn.Linear(2, 2)), ThcConfig(), bits=2
+            ),
         }
         rank.report({"same": the_same(), "said": {name: said(call) for name, call in calls.items()}})
 

@@ -36,7 +36,6 @@ SCRIPTS = {
     "hsdp": GUIDE["HSDP"],
     "excluded": GUIDE["Excluding parameters by name"],
     "rows": GUIDE["Rows of embeddings"],
-    "baseline": GUIDE["Baselines"],
     "checkpoints": [DDP, *GUIDE["Checkpoints"]],
     "synchronisation": [DDP, *GUIDE["Loss tolerance and quorum"]],
     "statistics": [DDP, *GUIDE["Statistics"]],

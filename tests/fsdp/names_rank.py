@@ -16,7 +16,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import TopK
 from byteps_thc.fsdp import CompressionPolicy, compress_reduce_scatter, compress_replicas
 
 #: long, because no wait may last as long
@@ -47,7 +46,7 @@ def error_of(
     error, start = "", time.monotonic()
     try:
         if replicas:
-            handle = compress_replicas(model, mesh, scheme, dim="replicate", policy=settings, grad_scaler=scaler)
+            handle = compress_replicas(model, mesh["replicate"], scheme, policy=settings, grad_scaler=scaler)
         else:
             handle = compress_reduce_scatter(model, scheme, policy=settings, grad_scaler=scaler)
         for _ in range(2):
@@ -71,7 +70,6 @@ def main() -> None:
             "shape": error_of(rank, turned),
             "warm-up": error_of(rank, b_a, warmup_steps=5),
             "small": error_of(rank, a_c, bypass_elements=10000),
-            "top-k": error_of(rank, a_c, TopK()),
             "scale": error_of(rank, A_B, scales=(2.0, 1024.0)),
             "warm-up scale": error_of(rank, A_B, scales=(2.0, 1024.0), warmup_steps=5),
             "replicas": error_of(rank, a_c, replicas=True),

@@ -15,7 +15,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import TopK
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -54,21 +53,20 @@ def train(
     *,
     waiting: bool,
     mp_policy: MixedPrecisionPolicy | None = None,
-    config: ThcConfig | TopK = CONFIG,
     backwards: int = 1,
     unsynchronized: int = 0,
     divide_factor: float | None = None,
     scaled: bool = False,
     reentrant: bool = False,
 ) -> dict[str, Any]:
-    """Return gradients of three steps, parameters and, of a baseline, residuals.
+    """Return gradients of three steps, and parameters.
 
     waiting: backward waits for each average, because a hook uses it. backwards: per step, the first `unsynchronized` of
     which are not reduced.
     """
     model = Blocks(mesh, mp_policy or MixedPrecisionPolicy(), reentrant=reentrant)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=scaled)
-    handle = compress_reduce_scatter(model, config, policy=SMALL, grad_scaler=scaler)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
     if divide_factor is not None:
         for module in (model, *model.blocks):
             module.set_gradient_divide_factor(divide_factor)
@@ -94,12 +92,10 @@ def train(
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    state = handle.state_dict()
     handle.close()
     return {
         "gradients": found,
         "parameters": {name: p.to_local().detach().clone() for name, p in model.named_parameters()},
-        "state": state.get("residuals", {}),
         "steps": handle.compression_stats().steps,
         "hooks_saw_averages": seen_are_final,
     }
@@ -116,7 +112,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "accumulated": {"backwards": 3, "unsynchronized": 2},
     "divided": {"divide_factor": 3.0, "mp_policy": FP16},
     "reentrant checkpoints, scaled": {"reentrant": True, "scaled": True},
-    "baseline": {"config": TopK(ratio=0.1)},
 }
 
 
@@ -168,7 +163,7 @@ class _HeldWork:
 
 
 def hold_codes(handle: FsdpCompression, gate: threading.Event) -> _HeldCodes:
-    messages = handle._engine._scheme._tools.messages  # type: ignore[attr-defined]
+    messages = handle._engine._prepare.args[0].messages  # type: ignore[attr-defined]
     messages._to_owners = held = _HeldCodes(messages._to_owners, gate)
     return held
 

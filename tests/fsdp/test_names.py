@@ -28,7 +28,6 @@ def test_the_error_names_both_sides_on_all_ranks(ranks: int, odd: int, tmp_path:
             "shape": on(parameter("b"), parameter("b", 64, 32)),
             "warm-up": on(parameter("a"), parameter("b")),
             "small": on(parameter("b"), parameter("c")),
-            "top-k": on(parameter("b"), parameter("c")),
             "scale": on("gradients scaled by 2.0", "gradients scaled by 1024.0"),
             "warm-up scale": on("gradients scaled by 2.0", "gradients scaled by 1024.0"),
             "replicas' small scale": on("gradients scaled by 2.0", "gradients scaled by 1024.0"),

@@ -36,7 +36,6 @@ def test_averages_that_come_later_have_the_same_bits(reports: Reports) -> None:
         for kind, runs in report["asynchronous"].items():
             assert runs[True]["hooks_saw_averages"], kind
             assert_same_bits(runs[False], runs[True], kind)
-            assert any(residual.any() for residual in runs[False]["state"].values()) == (kind == "baseline"), kind
             gradients = runs[False]["gradients"][0]
             assert all(gradient.any() for gradient in gradients.values() if gradient.numel()), kind
 

@@ -28,7 +28,6 @@ def test_everything_else_is_there() -> None:
         "from byteps_thc import ThcReducer",
         "from byteps_thc.ddp import compress",
         "from byteps_thc.fsdp import compress_reduce_scatter",
-        "from byteps_thc.baselines import TopK",
         "from byteps_thc.checkpoint import load",
         "import byteps_thc.torch",
     ],

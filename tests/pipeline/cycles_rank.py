@@ -23,7 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 import byteps_thc.engines
 import byteps_thc.transport.nodes
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
 from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 from byteps_thc.synchronization import ParameterSynchronizer
@@ -67,12 +66,6 @@ def ddp(_: Rank) -> None:
     state = compress(model)
     backward(model)
     assert state.compression_stats().steps == 1
-
-
-def ddp_baseline(_: Rank) -> None:
-    model = DistributedDataParallel(nn.Linear(100, 100))
-    compress(model, TopK())
-    backward(model)
 
 
 def ddp_synchronized(_: Rank) -> None:

@@ -31,6 +31,6 @@ def test_a_state_scales_the_residuals_of_all_layouts() -> None:
     residuals = Residuals()
     first, second = (residuals.of(key, 4, (ParameterSlice(key, 0, 4),)) for key in ("a", "b"))
     first[:], second[:] = np.arange(4), 2
-    EngineState(0, 2, {}, stores={"residuals": residuals}).scale(0.5)
+    EngineState(0, 2, {}, residuals=residuals).scale(0.5)
     assert first.tolist() == [0, 0.5, 1, 1.5]
     assert second.tolist() == [1, 1, 1, 1]

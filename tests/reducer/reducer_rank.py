@@ -21,11 +21,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.baselines import Fp16, TopK
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.engines import make_engine
+from byteps_thc.engines import Worker, open_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.transport.store import StoreCommunicator
 
@@ -98,7 +97,7 @@ def equals_the_engine(rank: Rank) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
     policy = CompressionPolicy()
-    engine = make_engine(group, CONFIG, policy)
+    engine = flat_engine(group, CONFIG, policy)
     equal = []
     with ThcReducer(None, CONFIG, policy=policy) as reducer:
         for step in range(2):
@@ -264,14 +263,10 @@ def excluded(rank: Rank) -> dict[str, Any]:
             reducer.all_reduce(tensors)
             errors = {name: float((tensors[name] - expected[name]).abs().max()) for name in tensors}
         stats = reducer.compression_stats()
-    with ThcReducer(None, TopK(ratio=0.01), policy=policy) as reducer:
-        tensors["module.router.weight"] = normal(rank, 20, 4000)
-        expected = exact_average(tensors["module.router.weight"])
-        reducer.all_reduce(tensors)
-        errors["router with a baseline"] = float((tensors["module.router.weight"] - expected).abs().max())
-    dense = error_of(lambda: ThcReducer(None, Fp16(), policy=policy))
     servers = error_of(
-        lambda: make_server_engine(NetworkConfig(rank.settings["servers"]), CONFIG, policy, rank.rank, rank.ranks)
+        lambda: open_engine(
+            Worker(rank.rank, rank.ranks), None, NetworkConfig(rank.settings["servers"]), CONFIG, policy
+        )
     )
     return {
         "errors": errors,
@@ -279,7 +274,6 @@ def excluded(rank: Rank) -> dict[str, Any]:
         "averages": tensors,
         "ratio": stats.ratio,
         "servers": servers,
-        "dense": dense,
     }
 
 
@@ -349,15 +343,6 @@ def resumed(rank: Rank) -> dict[str, Any]:
     return {"averages": third} | results
 
 
-def baseline(rank: Rank) -> dict[str, Any]:
-    with ThcReducer(None, TopK(ratio=0.05)) as reducer:
-        tensors = {"a": normal(rank, 0, 4000), "b": normal(rank, 1, 10)}
-        expected = exact_average(tensors["b"])
-        reducer.all_reduce(tensors)
-        ratio = reducer.compression_stats().ratio
-    return {"averages": tensors, "small": float((tensors["b"] - expected).abs().max()), "ratio": ratio}
-
-
 def subgroups(rank: Rank) -> dict[str, Any]:
     groups = [dist.new_group([0, 2]), dist.new_group([1])]
     tensors = {"a": normal(rank, 0, 4000)}
@@ -418,7 +403,6 @@ SCENARIOS = [
     not_finite,
     grad_scaler,
     resumed,
-    baseline,
     subgroups,
     servers,
 ]

@@ -53,7 +53,6 @@ def test_a_start_takes_four_exchanges(reports: Reports) -> None:
         "excluded",
         "grad_scaler",
         "resumed",
-        "baseline",
         "servers",
     ],
 )
@@ -106,12 +105,13 @@ def test_ranks_that_pass_different_tensors_get_an_error(reports: Reports) -> Non
         order, size, number, *works = report["errors"]
         a, b = ("'a' (2000 elements, torch.float32)", "'b' (2000 elements, torch.float32)")
         assert order == (
-            f"InputError: ranks average different tensors: number 0 is {a} on rank 0, {b} on rank 1, {a} on rank 2; "
-            "all ranks must pass the same names, sizes and dtypes in the same order"
+            "InputError: ranks average different tensors. Next here is a call of all_reduce(); what differs first is "
+            f"{a} on rank 0, {b} on rank 1, {a} on rank 2. "
+            "All ranks must pass the same names, sizes and dtypes in the same order"
         )
         assert "'c' (3001 elements, torch.float32) on rank 1" in size
-        assert "number 1 is 'f' (2 elements, torch.float32) on rank 0, none on rank 1" in number
-        assert all("InputError: ranks average different tensors: number 0 is" in text for text in works)
+        assert "what differs first is 'f' (2 elements, torch.float32) on rank 0, none on rank 1" in number
+        assert all("InputError: ranks average different tensors. Next here is" in text for text in works)
         assert all(report["unchanged"])
         assert report["steps"] == 3  # what is refused is no step
         assert report["sizes"] == {"c": 3000, "d": 10}
@@ -163,7 +163,6 @@ def test_excluded_tensors_travel_exactly(reports: Reports) -> None:
         assert errors.pop("embed.weight") > 1e-3
         assert max(errors.values()) < 1e-6
         assert "exclude need a process group" in report["servers"]
-        assert "Fp16 sends all gradients in torch.float16" in report["dense"]
     (line,) = of(reports, "excluded")[0]["lines"]
     assert "'nowhere' selects none of the 4 parameters" in line
 
@@ -189,12 +188,6 @@ def test_state_goes_on_bit_for_bit(reports: Reports) -> None:
         assert report["by hand, known"] == report["checkpoint, known"] == ""
 
 
-def test_baselines(reports: Reports) -> None:
-    for report in of(reports, "baseline"):
-        assert report["small"] < 1e-6
-        assert report["ratio"] > 1
-
-
 def test_ranks_of_a_process_group(reports: Reports) -> None:
     first, alone, third = of(reports, "subgroups")
     assert [report["workers"] for report in (first, alone, third)] == [2, 1, 2]
@@ -209,4 +202,5 @@ def test_servers_with_a_process_group(reports: Reports) -> None:
         for compressed, exact in report["errors"]:
             assert 1e-6 < compressed < 0.1
             assert exact < 1e-10
-        assert report["mismatch"].startswith("InputError: ranks average different tensors: number 0 is 'a'")
+        assert report["mismatch"].startswith("InputError: ranks average different tensors.")
+        assert "what differs first is 'a'" in report["mismatch"]

@@ -13,7 +13,6 @@ from ranks import Rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.baselines import TopK
 from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 
@@ -34,7 +33,6 @@ def run(rank: Rank) -> dict[str, Any]:
     texts = {
         "nobody": error_of(lambda: ThcReducer(network, CONFIG)),
         "no group": error_of(lambda: ThcReducer(None, CONFIG)),
-        "baseline": error_of(lambda: ThcReducer(network, TopK(), **who)),
     }
     for setting in ({"warmup_steps": 1}, {"bypass_elements": 1}, {"stop_step": 9}):
         call = lambda setting=setting: ThcReducer(network, CONFIG, policy=CompressionPolicy(**setting), **who)  # noqa: E731

@@ -5,7 +5,6 @@ from typing import assert_type
 from torch import nn
 
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcReducer, Timeouts
-from byteps_thc.baselines import Dgc, Fp16, Qsgd, SignSgd, TopK
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_replicas
 from byteps_thc.torch import Compression
@@ -31,18 +30,6 @@ def settings() -> None:
     config.seed = 2  # wrong
 
 
-def baselines() -> None:
-    TopK(ratio=0.1, error_feedback=False)
-    Dgc(ratio=0.01, momentum=0.9, clip_norm=1.0, warmup_ratios=(0.25, 0.1))
-    Qsgd(bits=4, norm="l2")
-    SignSgd(variant="majority")
-    TopK(ration=0.1)  # wrong
-    Dgc(momentum="0.9")  # wrong
-    Qsgd(bits=3)  # wrong
-    SignSgd(variant="median")  # wrong
-    Fp16(bits=16)  # wrong
-
-
 def networks() -> None:
     network = NetworkConfig(["10.0.0.1"], 2, quorum=0.9, polling_threads=2, run="a")
     assert_type(network.timeouts, Timeouts | None)
@@ -60,19 +47,19 @@ def front_ends(model: nn.Module) -> None:
     network = NetworkConfig(["10.0.0.1"], job=2, timeouts=Timeouts(operation_s=5))
     assert_type(compress(model), ThcState)
     compress(model, bits=4, network=network, policy=CompressionPolicy(bypass_elements=0))
-    compress(model, TopK(ratio=0.1), log_every=10)
+    compress(model, ThcConfig(), log_every=10)
     assert_type(compress_reduce_scatter(model, ThcConfig.paper()), FsdpCompression)
     compress_reduce_scatter(model, bits=2, seed=7)
     ThcReducer(network, bits=2, worker=0, workers=2).close()
     Compression.thc(ThcConfig(), servers=["10.0.0.1"], job=3, policy=CompressionPolicy())
     compress(model, bit=4)  # wrong
     compress(model, 4)  # wrong
-    compress(model, TopK)  # wrong
+    compress(model, ThcConfig)  # wrong
     compress(model, policy=ThcConfig())  # wrong
     compress(model, network=["10.0.0.1"])  # wrong
     compress_reduce_scatter(model, seeds=7)  # wrong
     compress_replicas(model, model, dimension="replicate")  # wrong
     ThcReducer(None, worker="0")  # wrong
     ThcState(None, bit=4)  # wrong
-    Compression.thc(TopK())  # wrong
+    Compression.thc(CompressionPolicy())  # wrong
     Compression.thc(server=["10.0.0.1"])  # wrong

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.agreement import DeviceAgreement
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.plan import PiecePlan, piece_plans
-from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.communicator import Waitable
@@ -92,32 +91,14 @@ class DevicePiece(Piece):
         self._tools.messages.give_back(self._arrived)
 
 
-class DeviceRankScheme(Scheme):
-    """Codes that ranks decode, on a device."""
-
-    measures_residuals = True  # there are none
-    compresses = True
-
-    def __init__(self, tools: DeviceTools) -> None:
-        self._tools = tools
-
-    @override
-    def use_loss_scale(self, scale: float) -> None:
-        self._tools.agreement.use_loss_scale(scale)
-
-    @override
-    def prepare(self, layout: Layout) -> None:
-        if layout.all_exact:
-            return
-        layout.pieces_take_exact = True
-        tools = self._tools
-        [plan] = piece_plans(layout, tools.settings, whole=True)
-        own = DevicePlan(plan, _batch(tools, plan, layout.columns), tools.agreement.number(*plan.identity))
-        layout.pieces = partial(_of_round, tools, own)
-
-    @override
-    def close(self) -> None:
-        pass
+def prepare_device_pieces(tools: DeviceTools, layout: Layout) -> None:
+    """Set the piece of a new layout."""
+    if layout.all_exact:
+        return
+    layout.pieces_take_exact = True
+    [plan] = piece_plans(layout, tools.settings, whole=True)
+    own = DevicePlan(plan, _batch(tools, plan, layout.columns), tools.agreement.number(*plan.identity))
+    layout.pieces = partial(_of_round, tools, own)
 
 
 def _of_round(tools: DeviceTools, own: DevicePlan, round: Round) -> Iterator[PlacedPiece]:

@@ -10,11 +10,8 @@ own, sent at the same time: so it arrives also from a rank whose gradient has an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
-from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +27,6 @@ from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
 from byteps_thc.pipeline.ranks.exact_piece import ExactPiece, ExactPlan
 from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
 from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
-from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
@@ -48,14 +44,6 @@ class RankTools:
     questions: Questions
     recorder: StatsRecorder
     clock: WorkClock
-
-    @contextmanager
-    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
-        """Count the block as work, and its time as that figure."""
-        with self.clock.working():
-            start = perf_counter()
-            yield
-            self.recorder.add_time(**{figure: (perf_counter() - start) * 1e3})
 
 
 class HostPlan:
@@ -87,7 +75,7 @@ class RankPiece(Piece):
         """Send all of it; the gradient, [rows, columns], may be changed when this returns."""
         tools, plan = self._tools, self._plan
         self._sent, self._arrived = (tools.messages.take(plan.up.size_bytes) for _ in range(2))
-        with tools.working("encode_ms"):
+        with tools.clock.timed(tools.recorder, "encode_ms"):
             messages = Messages.of(self._sent.numpy(), plan.up)
             messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._host.known, round)
             _take_exact(self._host, gradient, messages)
@@ -114,7 +102,7 @@ class RankPiece(Piece):
             return
         averages = tools.messages.take(plan.down.size_bytes)
         own = averages[tools.codec.rank]
-        with tools.working("encode_ms"):
+        with tools.clock.timed(tools.recorder, "encode_ms"):
             sent = Messages.of(own.numpy()[np.newaxis], plan.down)
             sent.exact[0] = _average_exact(received)
             tools.codec.recode(self._own, received, sent, self._round)
@@ -128,7 +116,7 @@ class RankPiece(Piece):
         if not plan.sharded:
             self._work.wait()
         arrived = Messages.of(self._arrived.numpy(), plan.down)
-        with tools.working("decode_ms"):
+        with tools.clock.timed(tools.recorder, "decode_ms"):
             if plan.sharded:
                 tools.codec.average(self._own, arrived, gradient_view(out), self._round)
                 exact = _average_exact(arrived)
@@ -160,31 +148,16 @@ def _average_exact(received: Messages) -> F32:
     return average
 
 
-class RankScheme(Scheme):
-    """Codes that ranks decode."""
-
-    measures_residuals = True  # there are none
-    compresses = True
-
-    def __init__(self, tools: RankTools) -> None:
-        self._tools = tools
-
-    @override
-    def use_loss_scale(self, scale: float) -> None:
-        self._tools.fingerprints.use_loss_scale(scale)
-
-    @override
-    def prepare(self, layout: Layout) -> None:
-        tools, plans = self._tools, list[HostPlan]()
-        if not layout.all_exact:
-            layout.pieces_take_exact = True
-            plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
-        exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
-        layout.pieces = partial(_of_round, tools, plans, exact)
-
-    @override
-    def close(self) -> None:
-        pass
+def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
+    """Set the pieces of a new layout."""
+    plans = list[HostPlan]()
+    if not layout.all_exact:
+        layout.pieces_take_exact = True
+        plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
+    # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
+    layout.asked_first = layout.extent.sharded
+    exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
+    layout.pieces = partial(_of_round, tools, plans, exact)
 
 
 def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:

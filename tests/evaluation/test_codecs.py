@@ -1,0 +1,227 @@
+"""Codecs as pure functions: what is sent, what it decodes to, how large it is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
+from baselines.codec import EncodeContext, VectorSpec
+from baselines.config import CodecConfig
+from baselines.packing import pack, packed_bytes, unpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+CONTEXT = EncodeContext(worker=0, round=0, step=0)
+SCHEMES = [
+    TopK(ratio=0.1),
+    TopK(ratio=1.0),
+    Dgc(ratio=0.01),
+    TernGrad(),
+    TernGrad(clip=None),
+    Qsgd(bits=2),
+    Qsgd(bits=4, bucket_coordinates=7),
+    Qsgd(bits=8, norm="l2"),
+    SignSgd(),
+    SignSgd(variant="majority"),
+]
+
+
+def random_vector(size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def one_parameter(size: int) -> VectorSpec:
+    return VectorSpec.of("test", {"w": size})
+
+
+def round_trip(scheme: CodecConfig, vector: Tensor, spec: VectorSpec, context: EncodeContext = CONTEXT) -> Tensor:
+    codec = scheme.codec()
+    payload = codec.encode(vector, spec, context)
+    assert payload.dtype == torch.uint8
+    assert payload.numel() == codec.payload_bytes(spec, context.step)
+    return codec.decode(payload, spec, context.step)
+
+
+@settings(deadline=None)
+@given(codes=st.lists(st.integers(0, 255), min_size=1, max_size=70), bits=st.sampled_from([1, 2, 4, 8]))
+def test_codes_survive_packing(codes: list[int], bits: int) -> None:
+    values = torch.tensor(codes, dtype=torch.uint8) & ((1 << bits) - 1)
+    packed = pack(values, bits)
+    assert packed.numel() == packed_bytes(len(codes), bits) == math.ceil(len(codes) * bits / 8)
+    assert unpack(packed, bits, len(codes)).equal(values)
+
+
+def test_first_code_is_in_the_lowest_bits() -> None:
+    assert pack(torch.tensor([1, 0, 0, 1, 1], dtype=torch.uint8), 1).tolist() == [0b11001]
+    assert pack(torch.tensor([3, 0, 2], dtype=torch.uint8), 2).tolist() == [0b100011]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@settings(deadline=None, max_examples=30)
+@given(sizes=st.lists(st.integers(1, 700), min_size=1, max_size=4), seed=st.integers(0, 1 << 30))
+def test_every_size_of_vector_has_the_stated_payload(scheme: CodecConfig, sizes: list[int], seed: int) -> None:
+    spec = VectorSpec.of("test", {f"p{i}": size for i, size in enumerate(sizes)})
+    vector = random_vector(spec.size, seed)
+    decoded = round_trip(scheme, vector, spec)
+    assert decoded.shape == vector.shape
+    assert decoded.dtype == torch.float32
+    # No scheme turns a sign around (majority's are +-1 everywhere).
+    assert bool((decoded * vector >= 0).all())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+def test_zeros_decode_to_zeros_or_signs(scheme: CodecConfig) -> None:
+    decoded = round_trip(scheme, torch.zeros(100), one_parameter(100))
+    expected = torch.ones(100) if scheme == SignSgd(variant="majority") else torch.zeros(100)
+    assert decoded.equal(expected)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_reaches_the_average(scheme: CodecConfig, poison: float) -> None:
+    spec = VectorSpec.of("test", {"a": 600, "b": 600})
+    vector = random_vector(spec.size)
+    vector[700] = poison
+    decoded = round_trip(scheme, vector, spec)
+    average = scheme.codec().combine([random_vector(spec.size, 1), decoded])
+    assert not bool(average.isfinite().all())
+
+
+def test_top_k_sends_the_largest_of_each_parameter() -> None:
+    spec = VectorSpec.of("test", {"small": 4, "large": 200, "one": 1})
+    vector = random_vector(205)
+    vector[:4] *= 1e-6
+    decoded = round_trip(TopK(ratio=0.1), vector, spec)
+    for part, count in zip(spec.slices, (1, 20, 1), strict=True):
+        kept = decoded[part] != 0
+        assert int(kept.sum()) == count
+        assert decoded[part][kept].equal(vector[part][kept])
+        expected = vector[part].abs().sort(descending=True).values[:count]
+        assert decoded[part][kept].abs().sort(descending=True).values.equal(expected)
+
+
+def test_top_k_is_eight_bytes_per_entry() -> None:
+    assert TopK(ratio=0.01).codec().payload_bytes(one_parameter(10_000), 0) == 800
+
+
+def test_dgc_warms_up() -> None:
+    scheme = Dgc(ratio=0.01, warmup_steps_per_ratio=5)
+    assert [scheme.ratio_at(step) for step in (0, 4, 5, 10, 15, 20, 1000)] == [
+        0.25,
+        0.25,
+        0.0625,
+        0.015625,
+        0.01,  # the fourth ratio of the warm-up, 0.004, is below the final one
+        0.01,
+        0.01,
+    ]
+    assert Dgc(ratio=0.01).ratio_at(0) == 0.01
+
+
+def test_dgc_sends_what_the_step_says() -> None:
+    spec, codec = one_parameter(1000), Dgc(ratio=0.01, warmup_steps_per_ratio=5).codec()
+    for step, entries in ((0, 250), (7, 63), (99, 10)):
+        payload = codec.encode(random_vector(1000), spec, EncodeContext(worker=0, round=3, step=step))
+        assert payload.numel() == 8 * entries
+        assert int((codec.decode(payload, spec, step) != 0).sum()) == entries
+
+
+def test_sign_sgd_scales_signs_by_the_mean_magnitude() -> None:
+    spec = VectorSpec.of("test", {"a": 3, "b": 2})
+    decoded = round_trip(SignSgd(), torch.tensor([1.0, -2.0, 0.0, -8.0, -4.0]), spec)
+    assert decoded.tolist() == [1.0, -1.0, 1.0, -6.0, -6.0]
+
+
+def test_majority_vote() -> None:
+    spec, codec = one_parameter(3), SignSgd(variant="majority").codec()
+    gradients = [torch.tensor(row) for row in ([5.0, -1.0, 1.0], [-1.0, -2.0, 1.0], [2.0, 3.0, 1.0], [1.0, -3.0, -1.0])]
+    votes = [codec.decode(codec.encode(gradient, spec, CONTEXT), spec, 0) for gradient in gradients]
+    assert codec.combine(votes).tolist() == [1.0, -1.0, 1.0]
+    assert codec.combine(votes[:2]).tolist() == [0.0, -1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "levels", "order"),
+    [
+        (TernGrad(clip=None), 1, torch.inf),
+        (Qsgd(bits=2, bucket_coordinates=1000), 1, torch.inf),
+        (Qsgd(bits=4, bucket_coordinates=1000), 7, torch.inf),
+        (Qsgd(bits=8, bucket_coordinates=1000), 127, torch.inf),
+        (Qsgd(bits=4, bucket_coordinates=1000, norm="l2"), 7, 2),
+    ],
+    ids=repr,
+)
+def test_stochastic_rounding_is_unbiased(scheme: CodecConfig, levels: int, order: float) -> None:
+    """The mean over 2000 rounds is as near to the vector as Bernstein's inequality says.
+
+    Rounding x to the multiples of `step` around it has variance step^2 f (1 - f), where f is the fraction of a step
+    that x is above the lower one. All 1000 means together are out of bounds with a probability of 10^-6 at most.
+    """
+    rounds, size = 2000, 1000
+    spec, vector = one_parameter(size), random_vector(size)
+    total = torch.zeros(size, dtype=torch.float64)
+    for number in range(rounds):
+        total += round_trip(scheme, vector, spec, EncodeContext(worker=0, round=number, step=number))
+    step = float(torch.linalg.vector_norm(vector, ord=order)) / levels
+    fraction = (vector.double().abs() / step).frac()
+    odds = math.log(2 * size / 1e-6)
+    bound = step * ((2 * fraction * (1 - fraction) * odds / rounds).sqrt() + odds / (3 * rounds))
+    assert bool(((total / rounds - vector).abs() <= bound).all())
+    # Rounding to the nearest level, which is biased, would be seen.
+    nearest = (vector / step).round() * step
+    assert bool(((nearest - vector).abs() > bound).any())
+
+
+@pytest.mark.parametrize("scheme", [Qsgd(bits=4), Qsgd(bits=8, bucket_coordinates=64)], ids=repr)
+def test_qsgd_is_off_by_less_than_a_level(scheme: Qsgd) -> None:
+    vector, width = random_vector(1000), scheme.bucket_coordinates
+    decoded = round_trip(scheme, vector, one_parameter(1000))
+    levels = (1 << (scheme.bits - 1)) - 1
+    for start in range(0, 1000, width):
+        bucket = slice(start, start + width)
+        level = float(vector[bucket].abs().max()) / levels
+        assert float((decoded[bucket] - vector[bucket]).abs().max()) <= level * (1 + 1e-5)
+
+
+def test_tern_grad_has_three_values_below_the_clamp() -> None:
+    vector = random_vector(5000)
+    vector[0] = 100.0
+    values = round_trip(TernGrad(clip=2.5), vector, one_parameter(5000)).unique()
+    bound = 2.5 * float(vector.std(correction=0))
+    assert values.tolist() == pytest.approx([-bound, 0.0, bound])
+
+
+@pytest.mark.parametrize("scheme", [TernGrad(), Qsgd()], ids=repr)
+def test_rounding_depends_on_seed_round_worker_and_layout_alone(scheme: CodecConfig) -> None:
+    vector = random_vector(1000)
+
+    def payload(scheme: CodecConfig, key: str = "a", worker: int = 0, round: int = 0) -> list[int]:
+        spec = VectorSpec.of(key, {"w": 1000})
+        return scheme.codec().encode(vector, spec, EncodeContext(worker=worker, round=round, step=0)).tolist()
+
+    torch.manual_seed(1)
+    first = payload(scheme)
+    torch.manual_seed(2)
+    assert payload(scheme) == first
+    others = [
+        payload(scheme, key="b"),
+        payload(scheme, worker=1),
+        payload(scheme, round=1),
+        payload(scheme.model_copy(update={"seed": 1})),
+    ]
+    assert first not in others
+    assert len({tuple(other) for other in others}) == len(others)
+
+
+def test_rounding_errors_of_workers_are_independent() -> None:
+    """So the error of the average falls with the number of workers; with the same bits it would not."""
+    spec, vector, scheme = one_parameter(20_000), random_vector(20_000), Qsgd(bits=2)
+
+    def error(workers: int) -> float:
+        decoded = [round_trip(scheme, vector, spec, EncodeContext(worker=w, round=0, step=0)) for w in range(workers)]
+        return float((scheme.codec().combine(decoded) - vector).square().sum())
+
+    assert error(16) == pytest.approx(error(1) / 16, rel=0.1)
