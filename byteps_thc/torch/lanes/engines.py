@@ -90,7 +90,7 @@ def _thc_engines(
     clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
     # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
     # rollback.
-    rollback = Rollback(kernels.memory)
+    rollback = Rollback()
     return [
         host_engine(
             kernels,
