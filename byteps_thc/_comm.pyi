@@ -76,7 +76,6 @@ class IoConfig:
         neighbours: list[tuple[str, str]],
         mtu_bytes: int,
         verify_udp_checksum: bool,
-        isolate: bool,
     ) -> None:
         """See byteps_thc.transport.session.DpdkConfig."""
 

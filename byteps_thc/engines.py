@@ -1,26 +1,38 @@
-"""Which engine arguments of a front end mean; pipeline/factory.py makes it."""
+"""The door to all engines: what arguments of front ends mean, and who averages."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from byteps_thc.config import LOCAL_SETTINGS, ThcConfig, ThcSettings
+from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
+from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import collective_engine, network_engine
-from byteps_thc.pipeline.hierarchy.factory import LevelCommunicators, hierarchical_engine
+from byteps_thc.pipeline.factory import flat_engine
+from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine, level_communicators
+from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import require_log_interval
+from byteps_thc.pipeline.statistics import StatsRecorder, require_log_interval
+from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.pipeline.way_time import seconds_of_averages
 from byteps_thc.settings import describe
+from byteps_thc.transport.communicator import Waitable
+from byteps_thc.transport.ending import collect_forgotten
+from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.mesh import MeshGroups
-from byteps_thc.transport.nodes import Nodes, Slowest, WayTimes, find_nodes
-from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.mesh import Levels, MeshGroups, MeshReplicas, mesh_groups
+from byteps_thc.transport.nodes import Slowest, WayTimes, find_nodes
+from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.servers import NetworkConfig, ServersTransport
+
+#: Arguments of earlier versions that `levels` replaces.
+_LEVELS = ("mesh", "dim", "nodes")
 
 
 def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
@@ -29,6 +41,11 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
     for name in settings:
+        if name in _LEVELS:
+            raise ConfigurationError(
+                f'{name}= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average, and '
+                'compress_replicas(model, mesh["replicate"]) over which dimension'
+            )
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
@@ -58,73 +75,131 @@ def _require(name: str, value: object, kind: type, example: str) -> None:
         raise ConfigurationError(f"{name} is {describe(value)}: give {example}")
 
 
-def make_engine(
-    process_group: dist.ProcessGroup,
+@dataclass(frozen=True)
+class Worker:
+    """One of `workers` workers that servers know by numbers, without a process group. number: from 0."""
+
+    number: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An engine, and who averages with it.
+
+    levels: the two in which ranks average; None: one. replicas: the ranks that average; None without a process group.
+    workers: those that compress: ranks, or nodes. questions: about each of the caller's own calls, asked over
+    `communicators`.
+    """
+
+    engine: Engine
+    levels: MeshGroups | None
+    replicas: Replicas | None
+    workers: int
+    questions: Questions
+    communicators: tuple[GlooCommunicator, ...] = ()
+
+    def leave(self) -> None:
+        """End what questions are asked with."""
+        for communicator in self.communicators:
+            communicator.close()
+
+
+def open_engine(
+    where: dist.ProcessGroup | Worker,
+    levels: Levels | None,
+    network: NetworkConfig | None,
     config: ThcConfig,
     policy: CompressionPolicy,
-    network: NetworkConfig | None = None,
+    *,
     gradients_on: torch.device | None = None,
-    communicators: Communicators | None = None,
-) -> Engine:
-    """Return a new engine: among the ranks, or with servers (`network`).
+    sharded: bool = False,
+    asks: bool = False,
+) -> Opened:
+    """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    gradients_on: where gradients will be, if that is known; without servers, the same kind of device on all ranks.
-    communicators: new ones of the group, which end with the engine; None: its own.
-    All ranks of the group must call this, in the same order and with the same settings. ConfigurationError when the
-    settings contradict each other or those of other ranks.
+    levels: in which ranks average; None: in one, without looking for another way. network: servers or a switch that
+    sum; None: the ranks do. gradients_on: where gradients will be, if that is known. sharded: for a reduce-scatter
+    among the ranks, in one level. asks: the caller asks with Opened.questions.
+
+    All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
+    contradict each other or other ranks' settings, and what Session raises if servers cannot be joined.
     """
-    if network is not None:
-        return network_engine(process_group, config, network, policy, gradients_on, communicators)
-    return collective_engine(process_group, config, policy, gradients_on, communicators)
+    if isinstance(where, Worker):
+        assert network is not None
+        return _open_worker(where, network, config, policy)
+    found = None if levels is None else find_levels(where, levels, config, policy, network)
+    if found is not None:
+        both = level_communicators(found, policy, callers=int(asks))
+        engine: Engine = hierarchical_engine(found, config, policy, network, gradients_on, both)
+        opened = Opened(engine, found, MeshReplicas(found, policy.deadline_s), found.slow.size(), Questions())
+        asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
+    else:
+        asks = asks and where.size() > 1
+        communicators = Communicators(where, policy.deadline_s, callers=int(asks))
+        engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
+        opened = Opened(engine, None, RankReplicas(where, policy.deadline_s), where.size(), Questions())
+        asked = [(communicators, where.size())] if asks else []
+    own = [(level.for_caller(), ranks) for level, ranks in asked]
+    if not own:
+        return opened
+    questions = RankAgreement(*own, what="tensors", hint=SAME_TENSORS)
+    return replace(opened, questions=questions, communicators=tuple(communicator for communicator, _ in own))
 
 
-def make_hierarchical_engine(
-    groups: MeshGroups,
-    config: ThcConfig,
-    policy: CompressionPolicy,
-    network: NetworkConfig | None = None,
-    gradients_on: torch.device | None = None,
-    communicators: LevelCommunicators | None = None,
-) -> Engine:
-    """As make_engine, in two levels: averages are exact in the fast one and compressed over the slow one.
+def _open_worker(where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy) -> Opened:
+    """Return the engine of a worker without a process group.
 
-    network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory.
-    communicators: new ones of the two levels, which end with the engine; None: its own.
+    It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers sum codes
+    alone, so everything is compressed: ConfigurationError for a policy that asks for warm-up, stop_step,
+    bypass_elements or exclude. Raises what Session raises.
     """
-    settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
-    settings |= {"scheme": "ThcConfig", "network": network is not None}
-    settings |= config.model_dump(exclude={*LOCAL_SETTINGS})
-    if network is not None:
-        settings |= network.shared_settings(groups.slow.size())
-        gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory
-    own = network_of_shard(network, groups.fast)
-    return hierarchical_engine(
-        groups,
-        settings,
-        policy,
-        lambda slow, inner_policy: make_engine(slow, config, inner_policy, own, gradients_on),
-        waits_for_all=network is None or not network.may_drift(groups.slow.size()),
-        communicators=communicators,
+    if network.failover:
+        raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
+    if "bypass_elements" not in policy.model_fields_set:
+        policy = policy.model_copy(update={"bypass_elements": 0})
+    if policy.warmup_steps or policy.bypass_elements or policy.exclude or policy.stop_step is not None:
+        raise ConfigurationError(
+            "warmup_steps, stop_step, bypass_elements and exclude need a process group, which sums what is not "
+            "compressed: call "
+            "torch.distributed.init_process_group() before, or leave them out"
+        )
+    device = device_of(None, config, policy, None, engine="network", needs_nccl=False)
+    threads, recorder = policy.thread_count(), StatsRecorder()
+    collect_forgotten()  # which may be in the same job
+    worker, workers = where.number, where.workers
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    session = network.open_session(config, worker, workers, policy.deadline_s)
+    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    engine = host_engine(
+        kernels, policy, transport=transport, exact=_no_exact_sum, questions=Questions(), recorder=recorder
     )
+    return Opened(engine, None, None, workers, ServersAgreement(transport))
+
+
+def _no_exact_sum(tensor: Tensor) -> Waitable:
+    raise ConfigurationError(f"{tensor.numel()} elements would travel uncompressed, which needs a process group")
 
 
 def find_levels(
     process_group: dist.ProcessGroup,
-    nodes: Nodes,
+    levels: Levels,
     config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None,
 ) -> MeshGroups | None:
-    """Return the two levels that ranks average in, by nodes that are found; None: in one. Collective; see find_nodes.
+    """Return the two levels in which ranks average; None: one. Collective unless it is a mesh's; see find_nodes.
 
     Servers and switches average in one level, unless a mesh is given.
     """
+    if not isinstance(levels, str):
+        return mesh_groups(*levels, process_group)
     two_levels = config if network is None else None
 
-    def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
-        return time_both_ways(process_group, levels, config, policy, slowest)
+    def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:
+        return time_both_ways(process_group, found, config, policy, slowest)
 
-    return find_nodes(process_group, nodes, two_levels, policy.deadline_s, measure)
+    return find_nodes(process_group, levels, two_levels, policy.deadline_s, measure)
 
 
 def time_both_ways(
@@ -141,14 +216,9 @@ def time_both_ways(
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
     flat_s, two_levels_s = seconds_of_averages(
         [
-            lambda: make_engine(process_group, config, always),
-            lambda: make_hierarchical_engine(levels, config, always),
+            lambda: flat_engine(process_group, config, always),
+            lambda: hierarchical_engine(levels, config, always),
         ],
         slowest,
     )
     return WayTimes(two_levels_s, flat_s)
-
-
-def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
-    """Return the servers of this rank's shard: those that have the same one are a job of their own."""
-    return None if network is None else replace(network, job=network.job + shards.rank())

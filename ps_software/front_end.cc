@@ -37,7 +37,6 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   config.mtu_bytes = options.dpdk.mtu_bytes;
   config.verify_udp_checksum = options.dpdk.verify_udp_checksum;
   config.queues = options.threads;
-  config.isolate = options.dpdk.isolate;
   return io::make_dpdk_ios(config);
 }
 

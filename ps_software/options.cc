@@ -192,9 +192,6 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
   add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
   add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978));
-  app.add_flag("--dpdk-isolate", o.isolate, "Leave all else on the device's port to the kernel (mlx5), ARP too")
-      ->group("DPDK")
-      ->needs(dpdk);
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 

@@ -21,7 +21,6 @@ struct DpdkOptions {
   std::vector<std::string> neighbours;  ///< "IP=MAC"
   std::uint16_t mtu_bytes = 1500;
   bool verify_udp_checksum = true;
-  bool isolate = false;
 };
 
 /// Faults put in on purpose, for tests: probabilities of a datagram in each direction.

@@ -149,7 +149,7 @@ void Server::run_shard(std::size_t index) noexcept {
       quiet = !quiet;
       quiet_shards_.fetch_add(quiet ? 1 : -1, std::memory_order_relaxed);
     }
-    // Where a DPDK device does not steer, this thread's queue brings frames of other shards, which wait for them.
+    // This thread's DPDK queue brings frames of other shards, which wait for them.
     if (quiet_shards_.load(std::memory_order_relaxed) == std::ssize(shards_) || now >= drain_deadline) return;
   }
 }

@@ -39,7 +39,10 @@ Refusal incomplete(const Job& job, std::uint64_t seen) noexcept {
 }  // namespace
 
 Shard::Shard(const JobLimits& limits, io::PacketIo& packet_io)
-    : io_(packet_io), jobs_(limits), upstream_(limits.leaf ? std::make_unique<Upstream>(limits, packet_io) : nullptr) {
+    : outbox_(packet_io),
+      io_(packet_io),
+      jobs_(limits),
+      leaf_(limits.leaf ? std::make_unique<Leaf>(limits, jobs_, outbox_) : nullptr) {
   refill({});
 }
 
@@ -50,7 +53,7 @@ std::size_t Shard::poll(TimePoint now) noexcept {
   if (now >= next_refill_) refill(now);
   for (const io::RxPacket& packet : packets) handle(packet, now);
   if (received > 0) {
-    flush();
+    outbox_.flush();
     publish_io_totals();
   }
   return received;
@@ -65,12 +68,10 @@ void Shard::refill(TimePoint now) noexcept {
 
 void Shard::run_timers(TimePoint now) noexcept {
   jobs_.for_each([&](Job& job) { send_probes(job, now); });
-  flush();  // queued results are in the jobs' memory
-  jobs_.remove_idle(now, [&](std::uint16_t job_id) {
-    if (upstream_) upstream_->end(*upstream_->find(job_id));  // else who says HELLO now had the place of before
-  });
-  if (upstream_) upstream_->run_timers(jobs_, now);
-  flush();
+  outbox_.flush();  // queued results are in the jobs' memory
+  jobs_.remove_idle(now, [&](std::uint16_t job_id) { ended(job_id); });
+  if (leaf_) leaf_->run_timers(now);
+  outbox_.flush();
   jobs_.publish();
   publish_io_totals();
 }
@@ -110,7 +111,8 @@ void Shard::handle(const io::RxPacket& received, TimePoint now) noexcept {
                       .counters = job != nullptr ? job->counters().packets : strays_};
   packet.counters.packets.add();
   packet.counters.bytes.add(received.size_bytes);
-  switch (static_cast<MessageType>(std::uint8_t{header.message_type})) {
+  if (leaf_ && leaf_->takes(packet)) return leaf_->handle(packet, now);
+  switch (packet.type()) {
     case MessageType::kCodes:
     case MessageType::kNorm:
       return handle_contribution(packet, now);
@@ -121,7 +123,6 @@ void Shard::handle(const io::RxPacket& received, TimePoint now) noexcept {
     case MessageType::kAlive:
       return handle_alive(packet, now);
     default:
-      if (upstream_) return handle_root(packet, now);
       return packet.counters.count(Drop::kType);
   }
 }
@@ -153,7 +154,7 @@ bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   const bool registered = is_from_its_worker(header, packet.from, job);
   if (registered && header.epoch == job.epoch()) return true;
   if (registered && job.has_renewed(header.epoch)) {
-    send_error(packet, {.reason = ErrorReason::kNewEpoch, .job_value = job.epoch()});
+    outbox_.send_error(packet, {.reason = ErrorReason::kNewEpoch, .job_value = job.epoch()});
   } else if (job.roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
     refuse_stranger(packet, {ErrorReason::kStaleEpoch});
   } else if (registered || !job.roster().has(header.worker_id)) {
@@ -174,7 +175,7 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   if (!abstains && job.ends_epoch(slot, header.round, jobs_.limits().rounds_per_epoch)) {
     return renew_epoch(packet, job);
   }
-  if (job.would_overwrite_queued(slot, header.round, flush_number_)) flush();
+  if (job.would_overwrite_queued(slot, header.round, outbox_.flush_number())) outbox_.flush();
   const SlotReply reply =
       job.pool().contribute({.slot = slot,
                              .round = header.round,
@@ -185,28 +186,28 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
                              .chunk = header.chunk,
                              .count = header.payload_count,
                              .payload = packet.datagram.data() + sizeof(header)});
+  const bool completes = reply.outcome == SlotOutcome::kCompleted;
+  if (completes) packet.counters.completed.add();
+  if (leaf_ && (completes || reply.outcome == SlotOutcome::kReplay)) return leaf_->send_up(packet, reply, slot, now);
   switch (reply.outcome) {
     case SlotOutcome::kAbsorbed:
       return;
     case SlotOutcome::kCompleted:
-      packet.counters.completed.add();
-      if (upstream_) return send_up(packet, reply, slot, now);
       if (reply.contributions < header.num_workers) packet.counters.partial.add();
       return send_to_all(packet, reply, slot, now);
     case SlotOutcome::kReplay:
-      if (upstream_) return send_up(packet, reply, slot, now);
       packet.counters.replays.add();
       return send_result(packet, reply, slot);
     case SlotOutcome::kIncomplete:
       packet.counters.duplicates.add();
-      return send_error(packet, incomplete(job, reply.bitmap << job.first_worker() | job.workers_elsewhere()));
+      return outbox_.send_error(packet, incomplete(job, reply.bitmap << job.first_worker() | job.workers_elsewhere()));
     case SlotOutcome::kDuplicate:
       return packet.counters.duplicates.add();
     case SlotOutcome::kStraggler:
       packet.counters.stale.add();
       return send_straggler(packet);
     case SlotOutcome::kOrderMismatch:
-      return send_error(packet, {ErrorReason::kOrderMismatch});
+      return outbox_.send_error(packet, {ErrorReason::kOrderMismatch});
     case SlotOutcome::kInvalid:
       return packet.counters.count(Drop::kSlot);
   }
@@ -216,7 +217,7 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
                         TimePoint now) noexcept {
   wire::Header header = result_header(packet.header, reply);
   const std::uint8_t flags = header.flags;
-  packet.job->mark_queued(local_slot, header.round, flush_number_);
+  packet.job->mark_queued(local_slot, header.round, outbox_.flush_number());
   const Roster& roster = packet.job->roster();
   const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
@@ -244,7 +245,7 @@ void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
 void Shard::send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept {
   wire::Header header = result_header(packet.header, reply);
   header.flags = static_cast<std::uint8_t>(header.flags | packet.job->take_congestion_flag(header.worker_id));
-  packet.job->mark_queued(local_slot, header.round, flush_number_);
+  packet.job->mark_queued(local_slot, header.round, outbox_.flush_number());
   io_.send(packet.from, bytes_of(header), reply.result);
 }
 
@@ -253,23 +254,13 @@ void Shard::send_straggler(const Packet& packet) noexcept {
   io_.send(packet.from, bytes_of(header), {});
 }
 
-void Shard::send_error(const Packet& packet, const Refusal& refusal) noexcept {
-  io_.send(packet.from, bytes_of(make_error(packet.header, refusal)), {});
-  packet.counters.count(refusal.reason);
-}
-
 void Shard::refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept {
   // Whose address may be spoofed gets no more bytes than came: a packet that is shorter than ERROR must come twice.
   stranger_bytes_ = std::min(stranger_bytes_ + packet.datagram.size(), kStrangerBudget * kErrorBytes);
   if (stranger_budget_ == 0 || stranger_bytes_ < kErrorBytes) return packet.counters.count(Drop::kRateLimited);
   --stranger_budget_;
   stranger_bytes_ -= kErrorBytes;
-  send_error(packet, refusal);
-}
-
-void Shard::flush() noexcept {
-  io_.flush();
-  ++flush_number_;
+  outbox_.send_error(packet, refusal);
 }
 
 void Shard::publish_io_totals() noexcept {

@@ -11,9 +11,10 @@
 #include "counters.h"
 #include "io/packet_io.h"
 #include "job_table.h"
+#include "leaf.h"
+#include "outbox.h"
 #include "thc/hello.h"
 #include "thc/wire_layout.h"
-#include "upstream.h"
 
 namespace thc::ps {
 
@@ -53,21 +54,12 @@ class Shard {
  private:
   static constexpr std::size_t kBurst = 64;
 
-  /// A packet with a complete header of our version.
-  struct Packet {
-    const wire::Header header;
-    std::span<const std::uint8_t> datagram;
-    io::Endpoint from;
-    bool congested;            // marked by a queue on the way
-    Job* job;                  // nullptr: of no job
-    PacketCounters& counters;  // of the job, or strays
-  };
-
   void prefetch(const io::RxPacket& packet) const noexcept;
   void handle(const io::RxPacket& packet, TimePoint now) noexcept;
   void handle_hello(const Packet& packet, TimePoint now) noexcept;
   void take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   void handle_goodbye(const Packet& packet) noexcept;
+  void ended(std::uint16_t job_id) noexcept;
   void handle_alive(const Packet& packet, TimePoint now) noexcept;
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
   /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
@@ -84,24 +76,12 @@ class Shard {
   void clear_place(const Hello& hello, Job& job, TimePoint now) noexcept;
   /// A job of a training that is over, with other settings, ends for this one.
   void take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
-  void start_over(Job& job, std::uint64_t run) noexcept;
+  /// Whether workers can be let in at once: not before the root has let the job of a leaf in anew.
+  bool start_over(Job& job, std::uint64_t run) noexcept;
   void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
   std::uint32_t window_bytes(const Job& job, io::Endpoint to) const noexcept;
 
   void send_welcome(const Packet& packet, const Job& job) noexcept;
-  // A leaf's part (shard_rack.cc).
-  /// Whether the root has let the job in. Otherwise it is asked, and the worker told to wait, or why in vain.
-  bool is_in_root_job(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
-  void handle_root(const Packet& packet, TimePoint now) noexcept;
-  void take_root_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept;
-  void take_root_error(const Packet& packet, RootLink& link, TimePoint now) noexcept;
-  void take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept;
-  void leave_root_job(RootLink& link, wire::ErrorReason why) noexcept;
-  void take_root_answer(const Packet& packet, RootLink& link) noexcept;
-  void send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
-  /// What the root said, to those workers (a bitmap) of the rack that have joined.
-  void pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept;
-  void pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
 
   /// Tells all workers of a new epoch; `packet` would have begun a round too many of the old one, and is sent again.
   void renew_epoch(const Packet& packet, Job& job) noexcept;
@@ -110,20 +90,18 @@ class Shard {
   void send_straggler(const Packet& packet) noexcept;
   void send_challenge(const Packet& packet, TimePoint now) noexcept;
   void send_probes(Job& job, TimePoint now) noexcept;
-  void send_error(const Packet& packet, const Refusal& refusal) noexcept;
   void refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept;
   void refill(TimePoint now) noexcept;
-  void flush() noexcept;
   void publish_io_totals() noexcept;
 
+  Outbox outbox_;
   io::PacketIo& io_;
   const Cookies cookies_;
   JobTable jobs_;
-  const std::unique_ptr<Upstream> upstream_;  ///< of a leaf, else null
+  const std::unique_ptr<Leaf> leaf_;  ///< nullptr: this is no leaf
   PacketCounters strays_;
   IoTotals io_totals_;
   std::array<io::RxPacket, kBurst> burst_;
-  std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
   bool draining_ = false;
   TimePoint told_at_{};      // when workers have asked whether it drains, which they do each second
   TimePoint last_active_{};  // when a contribution last came

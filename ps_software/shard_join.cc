@@ -18,9 +18,13 @@ void Shard::handle_goodbye(const Packet& packet) noexcept {
     return packet.counters.count(*drop);
   }
   if (!packet.job->leave(packet.header.worker_id)) return;
-  flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results are in the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kLeft);
-  if (upstream_) upstream_->end(*upstream_->find(packet.header.job_id));
+  ended(packet.header.job_id);
+}
+
+void Shard::ended(std::uint16_t job_id) noexcept {
+  if (leaf_) leaf_->end(job_id);  // else who says HELLO now had the place of before
 }
 
 void Shard::handle_alive(const Packet& packet, TimePoint now) noexcept {
@@ -35,7 +39,6 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
     return packet.counters.count(*drop);
   }
-  if (upstream_ && upstream_->is_root(packet.from)) return packet.counters.count(Drop::kSender);
   if (packet.datagram.size() < sizeof(wire::Header) + sizeof(wire::HelloPayload)) {
     return packet.counters.count(Drop::kLength);
   }
@@ -46,9 +49,9 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
   if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
   // Told at once to whoever asks whether this server is there: it is no longer than a HELLO either.
-  if (!proven && draining_ && is_stranger(packet)) return send_error(packet, {ErrorReason::kDraining});
+  if (!proven && draining_ && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
   if (!proven) return send_challenge(packet, now);
-  if (const auto* refusal = std::get_if<Refusal>(&parsed)) return send_error(packet, *refusal);
+  if (const auto* refusal = std::get_if<Refusal>(&parsed)) return outbox_.send_error(packet, *refusal);
   take_hello(packet, std::get<Hello>(parsed), now);
 }
 
@@ -64,27 +67,27 @@ bool Shard::is_stranger(const Packet& packet) const noexcept {
 }
 
 void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  if (upstream_) {
-    if (const auto refusal = upstream_->refuse(hello)) return send_error(packet, *refusal);
+  if (leaf_) {
+    if (const auto refusal = leaf_->refuse(hello)) return outbox_.send_error(packet, *refusal);
   }
-  if (draining_ && is_stranger(packet)) return send_error(packet, {ErrorReason::kDraining});
+  if (draining_ && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
   if (packet.job != nullptr) {
     if (!make_way(packet, hello, *packet.job, now)) return;
     if (const auto field = difference(hello.config, packet.job->config())) {
       if (packet.job->roster().has(hello.worker_id)) clear_place(hello, *packet.job, now);
-      if (packet.job->roster().size() == 0 && !upstream_) return take_over(packet, hello, now);
+      if (packet.job->roster().size() == 0 && !leaf_) return take_over(packet, hello, now);
       packet.job->refused({hello.worker_id, *field, value_of(*field, hello.config).value_or(0)});
-      return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
-                                 .field = *field,
-                                 .job_value = value_of(*field, packet.job->config()).value_or(0)});
+      return outbox_.send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                                         .field = *field,
+                                         .job_value = value_of(*field, packet.job->config()).value_or(0)});
     }
   }
-  if (upstream_ && !is_in_root_job(packet, hello, now)) return;
+  const auto slots = leaf_ ? leaf_->admit(packet, hello, now) : jobs_.slots_for(hello);
+  if (!slots) return;
   if (packet.job != nullptr) return join(packet, hello, *packet.job, now);
   if (!jobs_.may_create(packet.from, now)) return packet.counters.count(Drop::kLater);
-  const std::uint32_t slots = upstream_ ? upstream_->find(hello.job_id)->slots() : jobs_.slots_for(hello);
-  Job* job = jobs_.create(hello, slots, packet.from, now);
-  if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
+  Job* job = jobs_.create(hello, *slots, packet.from, now);
+  if (job == nullptr) return outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, hello, *job, now);
 }
 
@@ -95,7 +98,7 @@ void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
 }
 
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results are in the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kIdle);
   take_hello({.header = packet.header,
               .datagram = packet.datagram,
@@ -112,7 +115,7 @@ bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoi
       return true;
     case Roster::Training::kOther:
       send_probes(job, now);
-      send_error(packet, {ErrorReason::kOtherTraining});
+      outbox_.send_error(packet, {ErrorReason::kOtherTraining});
       return false;
     case Roster::Training::kOver:
       start_over(job, hello.run);
@@ -121,10 +124,11 @@ bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoi
   return false;
 }
 
-void Shard::start_over(Job& job, std::uint64_t run) noexcept {
-  flush();  // results may be queued that starting over clears
+bool Shard::start_over(Job& job, std::uint64_t run) noexcept {
+  outbox_.flush();  // results may be queued that starting over clears
   job.start_over();
-  if (upstream_) upstream_->renew(*upstream_->find(job.id()), run);
+  if (leaf_) leaf_->renew(job.id(), run);
+  return !leaf_;
 }
 
 void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
@@ -135,12 +139,11 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
       return packet.counters.count(Drop::kLater);
     case Roster::Verdict::kDuplicate:
       send_probes(job, now);
-      return send_error(
+      return outbox_.send_error(
           packet, {.reason = ErrorReason::kDuplicateWorker, .worker_bitmap = std::uint64_t{1} << hello.worker_id});
     case Roster::Verdict::kRestarted:
-      start_over(job, hello.run);
-      if (!upstream_) break;
-      return packet.counters.count(Drop::kLater);
+      if (!start_over(job, hello.run)) return packet.counters.count(Drop::kLater);
+      break;
     case Roster::Verdict::kNew:
     case Roster::Verdict::kAgain:
       break;
@@ -153,25 +156,20 @@ std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcep
   // Half of the receive buffers (slots are spread evenly over shards), shared by the workers of the jobs of this
   // moment.
   const std::size_t workers = std::size_t{job.config().num_workers} * jobs_.size();
-  std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
-  if (upstream_) {  // a packet of codes is as many sums in front of the root
-    const std::size_t above = upstream_->find(job.id())->window_bytes();
-    share = std::min(share, above * job.config().table.bits() / LeafConfig::kSumBits);
-  }
+  const std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
   return static_cast<std::uint32_t>(std::clamp(share, io_.max_datagram_bytes(to), std::size_t{UINT32_MAX}));
 }
 
 void Shard::send_welcome(const Packet& packet, const Job& job) noexcept {
   Message<wire::WelcomePayload> message{.header = reply_header(packet.header, MessageType::kWelcome), .payload = {}};
   message.header.epoch = job.epoch();
-  // A leaf does not hear whose packet was the last of all racks.
-  message.header.flags =
-      static_cast<std::uint8_t>((job.has_quorum() ? wire::kFlagAbstain : 0U) | (upstream_ ? 0U : wire::kFlagLast));
+  message.header.flags = static_cast<std::uint8_t>((job.has_quorum() ? wire::kFlagAbstain : 0U) | wire::kFlagLast);
   message.payload.slots = job.slots();
   message.payload.norm_slots = job.norm_slots();
   message.payload.window_bytes = window_bytes(job, packet.from);
   message.payload.shards = jobs_.limits().share.shards;
   message.payload.codes_multiple = jobs_.limits().codes_multiple;
+  if (leaf_) leaf_->limit(message, job, packet.from);
   io_.send(packet.from, bytes_of(message), {});
 }
 

@@ -15,6 +15,7 @@ readonly stamps=$venv/.stamps
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
 packages=(g++ cmake ninja-build ccache
   libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
+test_packages=(libgtest-dev libgmock-dev iproute2 ethtool git shellcheck)
 byteps_packages=(make libnuma-dev)
 build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
 extras=cli,torch
@@ -25,16 +26,16 @@ case $purpose in
   model-check) packages+=(spin) ;;
   byteps) packages+=("${byteps_packages[@]}") ;;
   test)
-    packages+=(libgtest-dev libgmock-dev iproute2)
+    packages+=("${test_packages[@]}")
     extras+=,test,docs
     test_module=ON
     ;;
   all)
-    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 git shellcheck clang-14 libclang-rt-14-dev)
-    packages+=("${byteps_packages[@]}")
+    packages+=("${test_packages[@]}" "${byteps_packages[@]}" libbenchmark-dev clang-14 libclang-rt-14-dev spin tshark)
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
-    # For tests of `thc testbed`; not on people's machines, where it would start to serve.
-    [[ ${CI:-} != true ]] || packages+=(openssh-server)
+    # For tests that need these, those of `thc testbed` and of the example for Slurm among them; not on people's machines, where they
+    # would start to serve.
+    [[ ${CI:-} != true ]] || packages+=(openssh-server prometheus systemd slurm-wlm munge)
     extras+=,test,docs,lint
     test_module=ON
     ;;

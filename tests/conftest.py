@@ -47,6 +47,7 @@ LONGEST = (
 #: The collector looks at more at a time than it does by default: P4 programs are graphs of a million objects.
 GC_THRESHOLDS = (20_000, 20, 20)
 
+pytest_plugins = ["skip_table"]
 _TESTS = Path(__file__).parent
 _BFLOAT16 = pytest.StashKey[str]()
 

@@ -118,7 +118,7 @@ def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> d
     if kinds := _kept(header, mine, strict):
         saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
         _refuse_or_drop(
-            f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use nodes="flat" to read '
+            f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use levels="flat" to read '
             "what one level saved, a mesh or as many ranks on a node (HSDP: as many shards) to read what two saved",
             strict,
         )

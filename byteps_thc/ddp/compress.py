@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Unpack
 
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.config import ThcConfig, ThcSettings
@@ -14,8 +13,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import require_mesh
-from byteps_thc.transport.nodes import Nodes
+from byteps_thc.transport.mesh import Levels
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -23,9 +21,7 @@ def compress(
     ddp: nn.Module,
     config: ThcConfig | None = None,
     *,
-    mesh: DeviceMesh | None = None,
-    dim: str | None = None,
-    nodes: Nodes = "auto",
+    levels: Levels = "auto",
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -38,15 +34,15 @@ def compress(
         state = compress(ddp, bits=4)
 
     ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a
-    ThcConfig; or settings of ThcConfig as keywords, as here. nodes: "levels": where several hosts
-    have equal numbers of ranks, more than one each, averages are exact within a host and compressed between them;
-    "flat": compressed over all ranks; "auto": over gloo the faster of these, measured here, over NCCL "levels". mesh:
-    2-D, of the same ranks, instead: averages are exact within the nodes, and compressed over its dimension `dim`,
-    between them. Other arguments and errors: as ThcState's, which is returned and names residuals after the model's
-    parameters.
+    ThcConfig; or settings of ThcConfig as keywords, as here. levels: "flat":
+    averages are compressed over all ranks. "auto": if several hosts have equal numbers of ranks, more than one each,
+    averages may be exact within a host and compressed between the hosts: over NCCL they are, over gloo if that is the
+    faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks and the name of a dimension: averages are exact
+    within the nodes, and compressed over the named dimension, between the nodes. Other arguments and errors: as
+    ThcState's, which is returned and names residuals after the model's parameters.
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
-        state = compress(ddp, mesh=mesh, dim="between", bits=4)
+        state = compress(ddp, levels=(mesh, "between"), bits=4)
     """
     wrapped = getattr(ddp, "_orig_mod", ddp)
     if not isinstance(wrapped, DistributedDataParallel):
@@ -54,15 +50,13 @@ def compress(
             f"compress() needs the DistributedDataParallel that wraps the model, not a {type(wrapped).__name__}: "
             "compress(DistributedDataParallel(model)). byteps_thc.fsdp has the same for fully_shard"
         )
-    with refusals_told(wrapped.process_group if mesh is None else None):
+    with refusals_told(wrapped.process_group):
         if wrapped._comm_hooks:
             raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
-        require_mesh(mesh, dim)
     state = ThcState(
-        wrapped.process_group if mesh is None else mesh,
+        wrapped.process_group,
         config,
-        dim=dim,
-        nodes=nodes,
+        levels=levels,
         policy=policy,
         network=network,
         model=wrapped,

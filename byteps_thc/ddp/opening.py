@@ -7,20 +7,17 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.ddp.bucket_buffers import ddp_of
-from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engine
+from byteps_thc.engines import open_engine
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.transport.groups import choose_process_group
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_ranks_of
-from byteps_thc.transport.nodes import Nodes
-from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.mesh import Levels, MeshGroups
+from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -38,9 +35,8 @@ class Averaging:
 class Plan:
     """The arguments of a ThcState, checked as far as that takes no process group."""
 
-    where: dist.ProcessGroup | DeviceMesh | None
-    dim: str | None
-    nodes: Nodes
+    where: dist.ProcessGroup | None
+    levels: Levels
     config: ThcConfig
     policy: CompressionPolicy
     network: NetworkConfig | None
@@ -58,37 +54,18 @@ class Plan:
 
         Raises what ThcState raises, and ConfigurationError while there is no process group.
         """
-        mesh, group = self._mesh(), None
-        if mesh is None:
-            group = choose_process_group(self.where, "ThcState")
-            mesh = find_levels(group, self.nodes, self.config, self.policy, self.network)
+        group = choose_process_group(self.where, "ThcState")
         first = None if self.model is None else next(self.model.parameters(), None)
         device = gradients_on if first is None else first.device
-        arguments = self.config, self.policy, self.network, device
-        replicas: Replicas
-        if mesh is not None:
-            engine = make_hierarchical_engine(mesh, *arguments)
-            replicas, workers = MeshReplicas(mesh, self.policy.deadline_s), mesh.slow.size()
-        else:
-            assert group is not None
-            engine = make_engine(group, *arguments)
-            replicas, workers = RankReplicas(group, self.policy.deadline_s), group.size()
+        opened = open_engine(group, self.levels, self.network, self.config, self.policy, gradients_on=device)
+        assert opened.replicas is not None
         steps = Steps(
-            [engine],
+            [opened.engine],
             self.grad_scaler,
-            sees_all=mesh is None,  # an average that is not finite may be that of another shard
-            compared=not may_drift(self.network, workers),
+            sees_all=opened.levels is None,  # an average that is not finite may be that of another shard
+            compared=not may_drift(self.network, opened.workers),
             log_every=self.log_every,
-            rank=replicas.rank,
-            drift_warning=DriftWarning(self.network, workers, replicas),
+            rank=opened.replicas.rank,
+            drift_warning=DriftWarning(self.network, opened.workers, opened.replicas),
         )
-        return Averaging(mesh, engine, replicas, steps)
-
-    def _mesh(self) -> MeshGroups | None:
-        """Return the groups of a mesh; None when a process group is given, or nothing."""
-        if not isinstance(self.where, DeviceMesh):
-            return None
-        groups = mesh_groups(self.where, self.dim, "ThcState")
-        if (ddp := ddp_of(self.model)) is not None:
-            require_ranks_of(self.where, ddp.process_group)
-        return groups
+        return Averaging(opened.levels, opened.engine, opened.replicas, steps)

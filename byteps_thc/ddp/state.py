@@ -3,6 +3,7 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -10,15 +11,12 @@ from typing import Any, Unpack
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
-from typing_extensions import override
 
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
-from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_config, choose_policy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
@@ -32,30 +30,27 @@ from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe, warn_once
 from byteps_thc.transport.groups import choose_process_group, refusals_told
-from byteps_thc.transport.mesh import counted, require_mesh
-from byteps_thc.transport.nodes import Nodes, require_nodes
+from byteps_thc.transport.mesh import Levels, counted, require_levels
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
-class ThcState(Averager):
+class ThcState:
     """State of thc_hook for one DDP model: engine, schedule, and with servers residuals.
 
-    process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
-    slow dimension, between the nodes. nodes: without a mesh, "levels": ranks that share a host are a node where nodes
-    have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
-    compressed; "auto": over gloo the faster of these, measured here, over NCCL "levels". With a mesh, or nodes that
-    were found, averages are exact within a node, where each rank gets a shard of every parameter, and compressed
-    between the nodes; residuals, figures and checkpoints are those of the shard. `network` takes nodes
-    of a mesh only. config: a ThcConfig; or settings of ThcConfig as keywords.
-    policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that
-    sum; None: the ranks do. With a mesh, shard s of a node has the job network.job + s. model: names the residuals in
-    checkpoints after the model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered
-    in the order of DDP's first iteration, which a resumed run repeats when model and bucket_cap_mb are the same.
-    grad_scaler: its scale must be the same on all ranks, but for those of a quorum or with lost packets. Residuals
-    follow the scale, and a skipped step restores all of them, which costs a copy per step. Without it, only residuals
-    of the partition that is not finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0
-    to the next; 0: none.
+    process_group: DDP's, None for the default one; gloo or NCCL. levels: "flat": all ranks average compressed. "auto":
+    ranks that share a host are a node if there are several nodes with equal numbers of ranks, more than one, over gloo
+    if two levels are the faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks, and the name of its slow
+    dimension, between the nodes. With two levels averages are exact within a node, where each rank gets a shard of
+    every parameter, and compressed between the nodes; residuals, figures and checkpoints are the shard's. `network`
+    takes two levels of a mesh only. config: a ThcConfig; or settings of ThcConfig as keywords. policy: warm-up, bypass
+    of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do.
+    With a mesh, shard s of a node has the job network.job + s. model: names the residuals in checkpoints after the
+    model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's
+    first iteration, which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: its scale must
+    be the same on all ranks, but for those of a quorum or with lost packets. Residuals follow the scale, and a skipped
+    step restores all of them, which costs a copy per step. Without it, only residuals of the partition that is not
+    finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
     be made before there is a default process group, for a framework that initialises torch.distributed later: settings
@@ -66,11 +61,10 @@ class ThcState(Averager):
 
     def __init__(
         self,
-        process_group: dist.ProcessGroup | DeviceMesh | None = None,
+        process_group: dist.ProcessGroup | None = None,
         config: ThcConfig | None = None,
         *,
-        dim: str | None = None,
-        nodes: Nodes = "auto",
+        levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
         network: NetworkConfig | None = None,
         model: nn.Module | None = None,
@@ -79,24 +73,21 @@ class ThcState(Averager):
         **settings: Unpack[ThcSettings],
     ) -> None:
         group = None
-        if not isinstance(process_group, DeviceMesh) and (process_group is not None or dist.group.WORLD is not None):
+        if process_group is not None or dist.group.WORLD is not None:
             group = choose_process_group(process_group, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             config = choose_config(config, settings)
-            require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
-            if not isinstance(process_group, DeviceMesh):
-                require_mesh(None, dim)
+            require_levels(levels)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._plan = Plan(
-            process_group, dim, nodes, config, self._buckets.policy, network, model, grad_scaler, log_every
-        )
+        self._plan = Plan(process_group, levels, config, self._buckets.policy, network, model, grad_scaler, log_every)
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()
         #: for average_gradient
-        self.number = register_averager(self)
+        self.number = id(self)
+        _states[self.number] = self
         self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
         self._called = False
@@ -139,7 +130,6 @@ class ThcState(Averager):
             return _unwrapped(averaging.engine.all_reduce(buffer))
         return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
 
-    @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
         """Average one parameter's gradient in place and wait for it; average_gradient calls it.
 
@@ -220,6 +210,29 @@ class ThcState(Averager):
             self._averaging = self._plan.begin(gradients_on)
             self._plan = replace(self._plan, model=None)  # which has this state, in C++, and would never go
         return self._averaging
+
+
+# Operators take tensors and numbers, so states go by a number. They live as long as their owners.
+_states: weakref.WeakValueDictionary[int, ThcState] = weakref.WeakValueDictionary()
+
+# torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
+# record it, which engines refuse (pipeline/in_flight.py).
+_TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
+
+
+@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",), tags=_TAGS)
+def average_gradient(gradient: Tensor, parameter: Tensor, state: int) -> None:
+    """Average `gradient` over the ranks in place, for compiled programs: torch.compile leaves its inside alone.
+
+    Only optimize_ddp="python_reducer" needs it, where the hook is part of the compiled backward pass. torch.compile's
+    default splits the graph at DDP's buckets and calls thc_hook as usual. state: its number.
+    """
+    _states[state].average_parameter(gradient, parameter)
+
+
+@average_gradient.register_fake
+def _average_gradient_fake(gradient: Tensor, parameter: Tensor, state: int) -> None:
+    """Shapes stay as they are."""
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]

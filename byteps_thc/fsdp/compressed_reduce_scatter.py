@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_config, choose_policy
+from byteps_thc.engines import choose_config, choose_policy, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -25,7 +25,6 @@ from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
-from byteps_thc.pipeline.factory import row_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -64,7 +63,9 @@ def compress_reduce_scatter(
         policy = with_embeddings(policy, groups, process_group.rank())
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
-    engine = row_engine(process_group, config, policy, groups[0].source.device)
+    device = groups[0].source.device
+    engine = open_engine(process_group, None, None, config, policy, gradients_on=device, sharded=True).engine
+    assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_config, choose_policy, make_engine, network_of_shard
+from byteps_thc.engines import choose_config, choose_policy, open_engine
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -26,12 +26,12 @@ from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.excluded import apart
+from byteps_thc.pipeline.hierarchy.factory import network_of_shard
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import compressed_group
-from byteps_thc.transport.replicas import RankReplicas, require_same_lines
+from byteps_thc.transport.replicas import require_same_lines
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -40,7 +40,6 @@ def compress_replicas(
     mesh: DeviceMesh,
     config: ThcConfig | None = None,
     *,
-    dim: str | None = None,
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -51,20 +50,19 @@ def compress_replicas(
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("replicate", "shard"))
         fully_shard(model, mesh=mesh["shard"])
-        compression = compress_replicas(model, mesh, bits=4, dim="replicate")
+        compression = compress_replicas(model, mesh["replicate"], bits=4)
 
-    Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
-    the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. config: a
-    ThcConfig; or settings of ThcConfig as keywords, as here. network: through a
-    parameter server or switch instead of between the ranks. There the replicas of every shard are a job of their own:
-    shard s has the number network.job + s.
+    Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: of the dimension to
+    compress alone, mesh["replicate"]. config: a ThcConfig; or settings of ThcConfig as
+    keywords, as here. network: through a parameter server or switch instead of between the ranks. There
+    the replicas of every shard are a job of their own: shard s has the number network.job + s.
 
     With error feedback (servers) a rank keeps residuals of its own shards, 4 or 2 bytes per element.
     Replicas must begin with the same parameters, and then stay bit-identical; where `network` is loss-tolerant or has a
     quorum, a ParameterSynchronizer makes them so. Other arguments and errors: as compress_reduce_scatter.
     """
     groups = parameter_groups(model)
-    replicas, shard = _process_group(mesh, dim), groups[0].process_group
+    replicas, shard = _process_group(mesh), groups[0].process_group
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         config = choose_config(config, settings)
@@ -74,8 +72,9 @@ def compress_replicas(
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
-    engine = make_engine(replicas, config, policy, network, groups[0].source.device)
-    same_shards = RankReplicas(replicas, policy.deadline_s)
+    opened = open_engine(replicas, None, network, config, policy, gradients_on=groups[0].source.device)
+    engine, same_shards = opened.engine, opened.replicas
+    assert same_shards is not None
     lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
     try:
         require_same_lines(same_shards, lines, "parameters")
@@ -141,10 +140,14 @@ def _refuse_unhooked(groups: str) -> None:
     )
 
 
-def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:
+def _process_group(mesh: object) -> dist.ProcessGroup:
     if not isinstance(mesh, DeviceMesh):
         raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: give mesh["replicate"]')
-    return compressed_group(mesh, dim)
+    if mesh.ndim != 1:
+        names = mesh.mesh_dim_names or ()
+        example = f"mesh[{names[0]!r}]" if names else 'mesh["replicate"], of a mesh with mesh_dim_names'
+        raise ConfigurationError(f"the mesh has dimensions {names}: give the one to compress, {example}")
+    return mesh.get_group()
 
 
 def _require_crossing(shards: dist.ProcessGroup, replicas: dist.ProcessGroup) -> None:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from typing_extensions import override
 
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.stages import Reduction, Stages
@@ -90,20 +89,7 @@ class StageThreads:
         return True
 
 
-class Driver(Protocol):
-    """Takes jobs through the stages, in the order in which they come."""
-
-    def submit(self, job: Reduction) -> None:
-        """Let a job in; errors go to `failed`."""
-
-    def end(self) -> None:
-        """Let no stage begin with another job."""
-
-    def join(self) -> None:
-        """Wait for what is under way to end, two seconds at most."""
-
-
-class ThreadDriver(Driver):
+class ThreadDriver:
     """A thread for each stage, so that gradients and pieces overlap. failed: called once, with the first error."""
 
     def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
@@ -118,20 +104,20 @@ class ThreadDriver(Driver):
             stream.current,
         )
 
-    @override
     def submit(self, job: Reduction) -> None:
+        """Let a job in; jobs go through the stages in the order in which they come."""
         self._threads.submit(job)
 
-    @override
     def end(self) -> None:
+        """Let no stage begin with another job."""
         self._threads.end()
 
-    @override
     def join(self) -> None:
+        """Wait for the threads to end, two seconds at most."""
         self._threads.join()
 
 
-class StreamDriver(Driver):
+class StreamDriver:
     """Puts all stages of a gradient on a stream, behind what is on the current one, in the caller's thread.
 
     Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
@@ -142,8 +128,8 @@ class StreamDriver(Driver):
         self._stream = stream
         self._stages, self._failed = stages, failed
 
-    @override
     def submit(self, job: Reduction) -> None:
+        """Put the job's stages on the stream."""
         stages = self._stages
         on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self._stream.device]
         with self._stream.behind_current(*on_device), torch.no_grad():
@@ -156,10 +142,8 @@ class StreamDriver(Driver):
             except Exception as error:  # Triton's have no other base
                 self._failed(error)
 
-    @override
     def end(self) -> None:
         """Do nothing: none is under way."""
 
-    @override
     def join(self) -> None:
         """Do nothing: none is under way."""

@@ -21,7 +21,7 @@ from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions, how_it_travels
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.drivers import StreamDriver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.fingerprint import Fingerprints
@@ -60,8 +60,7 @@ class FlatEngine(Engine):
 
     prepare: sets the pieces of a new layout, and its residual; raises ConfigurationError where a residual does not fit.
     fingerprints: of the pieces. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint. of_layouts: about the first gradient of each layout, before any of it is sent: messages of different
-    sizes would never arrive; None: nobody is asked. alone: there is nobody else to average with. clock: of the stages;
+    no fingerprint.  alone: there is nobody else to average with. clock: of the stages;
     the time in which gradients are in flight and none of them works is reported as communicate_ms. hang_up: lets
     threads that wait for the network go on, to their end. leave: ends the communicators; called when nothing of this
     engine uses them any more.
@@ -77,7 +76,6 @@ class FlatEngine(Engine):
         fingerprints: Fingerprints,
         exact: ExactSum,
         questions: Questions,
-        of_layouts: Questions | None = None,
         alone: bool = False,
         clock: WorkClock | None = None,
         hang_up: Callable[[], None] = lambda: None,
@@ -87,12 +85,11 @@ class FlatEngine(Engine):
         self.policy = policy
         self._place, self._state, self._prepare = place, state, prepare
         self._fingerprints, self._questions, self._alone = fingerprints, questions, alone
-        self._of_layouts = of_layouts or Questions()
         self._without_layout: set[tuple[Contents, torch.dtype]] = set()
         self._clock = clock or WorkClock()
         self._compressing = self._compresses()
         self._ended: InputError | None = None
-        self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
+        self._in_flight = InFlight(self._clock.buffers)
         self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=self._moving)
         stages = Stages(
             state.recorder,
@@ -105,7 +102,7 @@ class FlatEngine(Engine):
             finish=self._in_flight.finish,
         )
         drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
-        self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
+        self._driver = drive(stages, place.stream, self._in_flight.fail)
         end = partial(_end, self._driver, self._in_flight, hang_up, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
@@ -203,7 +200,6 @@ class FlatEngine(Engine):
     def use_loss_scale(self, scale: float) -> None:
         with self._between_steps("use_loss_scale"):
             self._questions.use_loss_scale(scale)
-            self._of_layouts.use_loss_scale(scale)
             self._fingerprints.use_loss_scale(scale)
 
     @override
@@ -252,7 +248,7 @@ class FlatEngine(Engine):
         number = self._state.round if layout is None else self._state.next_round()
         round = Round(number, self._state.step, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
-        self._in_flight.begin(key, job)
+        self._in_flight.begin(key, job.future)
         if layout is not None and layout.staging is not None:
             layout.staging.begin(source)
         self._driver.submit(job)
@@ -280,10 +276,10 @@ class FlatEngine(Engine):
     def _prepared(self, kind: object, layout: Layout, contents: Contents, *, compress: bool) -> Layout:
         rows = (f"{part.name!r} in rows of {part.row}" for part in layout.parameters if part.row)
         self._ask_of_layout(contents, layout.size, how_it_travels(compress), str(layout.dtype), *rows)
-        self._layouts.make_room(layout)
+        self._layouts.make_room(layout, layout.key, layout.names)
         if not self._alone or layout.extent.sharded:
             self._prepare(layout)
-        self._layouts.add(kind, layout)
+        self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
     def _ask_of_layout(self, contents: Contents, size: int, *facts: str) -> None:
@@ -292,7 +288,7 @@ class FlatEngine(Engine):
             return
         number, step = self._state.round, self._state.step
         try:
-            self._of_layouts.require_same(contents, size, number, f"round {number}", f"step {step}", *facts)
+            self._questions.require_same_layout(contents, size, number, f"round {number}", f"step {step}", *facts)
         except ThcError as error:
             self._in_flight.fail(error)
             raise
@@ -331,8 +327,8 @@ class FlatEngine(Engine):
 
 
 def _end(
-    driver: Driver,
-    in_flight: InFlight[Reduction],
+    driver: StreamDriver | ThreadDriver,
+    in_flight: InFlight,
     hang_up: Callable[[], None],
     stream: SideStream,
     leave: Callable[[], None] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,39 +28,24 @@ def require_not_captured(*gradients: Tensor) -> None:
         )
 
 
-class Awaited(Protocol):
-    """A job: its future gives its gradient."""
+class InFlight:
+    """The futures of the gradients in flight, by key. Thread-safe.
 
-    @property
-    def gradient(self) -> Tensor:
-        """What is averaged, in place."""
-
-    @property
-    def future(self) -> Future[Tensor]:
-        """What somebody who wants the average waits for."""
-
-
-JobT = TypeVar("JobT", bound=Awaited)
-
-
-class InFlight(Generic[JobT]):
-    """The jobs in flight, by key of their buffers. Thread-safe.
-
-    changed: told of every job that comes (+1) or goes (-1). The first error is given to all who wait, and to all who
+    changed: told of every one that comes (+1) or goes (-1). The first error is given to all who wait, and to all who
     come later.
     """
 
     def __init__(self, changed: Callable[[int], None] = lambda _: None) -> None:
         self._changed = changed
         self._lock = threading.Lock()  # guards the next two
-        self._jobs: dict[str, JobT] = {}
+        self._futures: dict[str, Future[Tensor]] = {}
         self._error: Exception | None = None
 
-    def begin(self, key: str, job: JobT) -> None:
-        """Let a job in. InputError when one of that key is in flight, TransportError when the engine has ended."""
+    def begin(self, key: str, future: Future[Tensor]) -> None:
+        """Let a gradient in. InputError when one of that key is in flight, TransportError when the engine has ended."""
         with self._lock:
             self._require_free(key)
-            self._jobs[key] = job
+            self._futures[key] = future
         self._changed(+1)
 
     def require_free(self, key: str) -> None:
@@ -68,38 +53,38 @@ class InFlight(Generic[JobT]):
         with self._lock:
             self._require_free(key)
 
-    def finish(self, key: str, job: JobT) -> None:
-        """Hand the job's gradient to who waits for it, unless they have an error already."""
+    def finish(self, key: str, future: Future[Tensor], gradient: Tensor) -> None:
+        """Give the averaged gradient to its future, unless that has an error already."""
         with self._lock:
-            done = self._jobs.pop(key, None)
-        if done is job:
+            done = self._futures.pop(key, None)
+        if done is future:
             self._changed(-1)
-            job.future.set_result(job.gradient)
+            future.set_result(gradient)
 
     def fail(self, error: Exception) -> None:
         """End all that is in flight, and all later calls."""
         with self._lock:
             self._error = self._error or error
-            jobs = list(self._jobs.values())
-            self._jobs.clear()
-        for job in jobs:
+            futures = list(self._futures.values())
+            self._futures.clear()
+        for future in futures:
             self._changed(-1)
-            set_error(job.future, error)
+            set_error(future, error)
 
     def keys(self) -> set[str]:
-        """Return the keys of the jobs in flight."""
+        """Return the keys of the gradients in flight."""
         with self._lock:
-            return set(self._jobs)
+            return set(self._futures)
 
     def require_idle(self, call: str) -> None:
-        """Raise InputError when there are jobs in flight."""
+        """Raise InputError when there are gradients in flight."""
         if count := len(self.keys()):
             raise InputError(f"{call} between steps only: {count} buffers are in flight")
 
     def _require_free(self, key: str) -> None:
         if self._error is not None:
             raise TransportError(f"the engine has ended: {self._error}") from self._error
-        if key in self._jobs:
+        if key in self._futures:
             raise InputError(f"buffer {key!r} is in flight: wait for its future first")
 
 
@@ -121,49 +106,37 @@ def _raise_copy(error: Exception) -> NoReturn:
     raise other.with_traceback(error.__traceback__) from error.__cause__
 
 
-class NamedLayout(Protocol):
-    """What an engine keeps for gradients of one layout. key: of these. names: of their parameters."""
-
-    @property
-    def key(self) -> str:
-        """See above."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """See above."""
-
-
-LayoutT = TypeVar("LayoutT", bound=NamedLayout)
+LayoutT = TypeVar("LayoutT")
 
 
 class Layouts(Generic[LayoutT]):
     """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
 
-    def __init__(self, in_flight: InFlight[Any], moving: Callable[[LayoutT], None] = lambda _: None) -> None:
+    def __init__(self, in_flight: InFlight, moving: Callable[[LayoutT], None] = lambda _: None) -> None:
         self._in_flight, self._moving = in_flight, moving
-        self._known: dict[str, tuple[object, LayoutT]] = {}
+        self._known: dict[str, tuple[object, LayoutT, frozenset[str]]] = {}
 
     def known(self, key: str, kind: object) -> LayoutT | None:
         """Return that of a key, if there is one of that kind."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
-    def make_room(self, layout: LayoutT) -> None:
+    def make_room(self, layout: LayoutT, key: str, names: frozenset[str]) -> None:
         """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
 
         A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
         """
-        stale = {key for key, (_, known) in self._known.items() if key == layout.key or known.names & layout.names}
+        stale = {other for other, (_, _, theirs) in self._known.items() if other == key or theirs & names}
         if stale & self._in_flight.keys():
-            raise InputError(f"buffer {layout.key!r} has parameters of buffers in flight")
+            raise InputError(f"buffer {key!r} has parameters of buffers in flight")
         if stale:
             self._moving(layout)
-        for key in stale:
-            del self._known[key]
+        for other in stale:
+            del self._known[other]
 
-    def add(self, kind: object, layout: LayoutT) -> None:
-        """Take in a new one; `kind`: as known() has it."""
-        self._known[layout.key] = kind, layout
+    def add(self, layout: LayoutT, key: str, names: frozenset[str], kind: object) -> None:
+        """Take in a new one of these names; `kind`: as known() has it."""
+        self._known[key] = kind, layout, names
 
     def clear(self) -> None:
         """Forget all: the residuals are other ones."""

@@ -82,12 +82,12 @@ def require_scope(state: object, scope: str | None) -> None:
             return
         hint = (
             "it was saved by ranks that average in two levels, whose residuals are of shards: nodes of as many ranks "
-            'load it (nodes="levels"), or a mesh (mesh=..., dim=...)'
+            'load it (levels="auto"), or a mesh of them (levels=(mesh, dim))'
         )
     elif theirs is None:
-        hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'
+        hint = 'it was saved by ranks that average in one level, whose residuals are whole: levels="flat" loads it'
     else:
-        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (nodes, or a mesh)"
+        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (levels)"
     raise ConfigurationError(f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: {hint}")
 
 

@@ -90,7 +90,7 @@ class Task:
 class Stages:
     """The stages, each to be called in the order of the gradients.
 
-    exact: sums what travels exactly. finish: told of gradients that have their averages, and of their keys.
+    exact: sums what travels exactly. finish: told of the keys and futures of gradients that have their averages.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Stages:
         device: torch.device,
         exact: ExactSum,
         questions: Questions,
-        finish: Callable[[str, Reduction], None],
+        finish: Callable[[str, Future[Tensor], Tensor], None],
     ) -> None:
         self._recorder, self._rollback = recorder, rollback
         self._worker, self._workers = worker, workers
@@ -163,7 +163,7 @@ class Stages:
                 self._finish_exact(job, job.layout)
                 if job.layout.staging is not None:
                     job.layout.staging.put_back(job.gradient)
-            self._finish(job.key, job)
+            self._finish(job.key, job.future, job.gradient)
         return iter(())
 
     def _ask(self, job: Reduction) -> None:

@@ -6,7 +6,7 @@ The threads hold no ThcReducer, which ends when it is forgotten; a call in fligh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.errors import InputError, TransportError
+from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.steps import Steps
-from byteps_thc.reducer.agreement import Agreement
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.tensor_packing import Packing, Signature
 
@@ -47,11 +47,16 @@ class Call:
 class Calls:
     """Takes calls through two threads, in front of and behind the engine's own; ends with both.
 
-    steps: of the engine.
+    questions: asked whether all ranks pass the same, before every call. asks_once: before the first call with each
+    packing alone, once the averages of earlier calls are there: the engine finds a different order of known ones.
+    steps: of the engine. leave: ends what questions are asked with.
     """
 
-    def __init__(self, engine: Engine, agreement: Agreement, steps: Steps) -> None:
-        self._engine, self._agreement, self._steps = engine, agreement, steps
+    def __init__(
+        self, engine: Engine, questions: Questions, steps: Steps, *, asks_once: bool, leave: Callable[[], None]
+    ) -> None:
+        self._engine, self._questions, self._asks_once, self._steps = engine, questions, asks_once, steps
+        self._leave = leave
         #: what all ranks have agreed on; written by the agree thread
         self.packings: dict[tuple[Signature, ...], Packing] = {}
         #: likewise, of each name
@@ -89,14 +94,14 @@ class Calls:
         self._fail(TransportError("the reducer was closed"))
         self._engine.close()
         self._threads.join()
-        self._agreement.close()
+        self._leave()
         self._steps.log()
 
     def _agree(self, call: Call) -> Iterator[Call]:
         """Let a call into the engine that is the next one of all ranks."""
         self._submitted = [future for future in self._submitted if not future.done()]
         try:
-            self._agreement.require_same(call.packing, self._submitted)
+            self._require_same(call.packing)
         except InputError as error:  # on all ranks, and none of them has begun
             self._finished(call, error)
             return
@@ -109,6 +114,14 @@ class Calls:
         call.futures = [self._engine.all_reduce(buffer) for buffer in call.buffers]
         self._submitted += call.futures
         yield call
+
+    def _require_same(self, packing: Packing) -> None:
+        if self._asks_once:
+            if packing.signature in self.packings:
+                return
+            for future in self._submitted:
+                future.wait()
+        self._questions.require_same(packing.contents, 0, 0)
 
     def _finish(self, call: Call) -> Iterator[None]:
         """Hand the averages over. The engine's deadlines are those of the waiting here."""

@@ -14,6 +14,7 @@ from torch.futures import Future
 from byteps_thc.arrays import require_disjoint
 from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.agreement import Contents
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import is_averaged
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -104,25 +105,23 @@ class _Slot:
 class Packing:
     """How tensors of one signature travel; made once, and used again for every call with them.
 
-    signature: of the tensors; names: theirs. policy: tensors that it excludes share no buffer with others. description:
-    a line per tensor, and fingerprint: a hash of it, the same on ranks that have the same packing; non-negative, 62
-    bits.
+    signature: of the tensors; names: theirs. policy: tensors that it excludes share no buffer with others. contents:
+    what all ranks must have, a line per tensor.
     """
 
     def __init__(self, signature: tuple[Signature, ...], policy: CompressionPolicy) -> None:
         self.signature = signature
         self.names = frozenset(name for name, *_ in signature)
         devices = list(dict.fromkeys(device for *_, device in signature))
-        self.description = [
+        lines = (
             f"{name!r} ({size} elements, "
             + f"rows of {row}, " * bool(row)
             + f"{dtype}"
             + f", device {devices.index(device)}" * (len(devices) > 1)
             + ")"
             for name, size, row, dtype, device in signature
-        ]
-        digest = hashlib.sha256("\n".join(self.description).encode()).digest()
-        self.fingerprint = int.from_bytes(digest[:8]) >> 2
+        )
+        self.contents = Contents("a call of all_reduce()", tuple(lines))
         self._slots = [_Slot(content) for content in _bins(signature, policy)]
         #: done once nobody works on the buffers; None: they were not used yet
         self.used_until: Future[Any] | None = None

@@ -16,11 +16,10 @@ from typing import Any, Literal, Self, Unpack, overload
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_config, choose_policy
-from byteps_thc.errors import InputError
+from byteps_thc.engines import Worker, choose_config, choose_policy, open_engine
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.in_flight import require_not_captured
@@ -30,13 +29,11 @@ from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_v
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.average_work import AverageWork
-from byteps_thc.reducer.averaging import Place
 from byteps_thc.reducer.calls import Call, Calls
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
 from byteps_thc.transport.ending import Ending
-from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import counted
-from byteps_thc.transport.nodes import Nodes
+from byteps_thc.transport.groups import choose_process_group, refusals_told
+from byteps_thc.transport.mesh import Levels, counted, require_levels
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -47,13 +44,12 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0; warm-up, stop_step and exclude are refused. mesh, dim, nodes: two levels, exact within a node
-    and compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
-    residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig; or
-    settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
-    small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
-    gradients of embeddings, added to policy.rows; None: no more than those. grad_scaler: as ThcState's; calls must be
-    waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    bypass_elements is 0; warm-up, stop_step and exclude are refused. levels: as ThcState's. With two levels, residuals,
+    figures and checkpoints are those of a rank's shards. config: a ThcConfig; or settings of ThcConfig as keywords,
+    ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). rows: names of
+    tensors whose rows have a scale each, such as the gradients of embeddings, added to policy.rows; None: no more than
+    those. grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps from one log line
+    ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
     is a context manager, and not for several threads at a time.
@@ -68,9 +64,7 @@ class ThcReducer:
         where: dist.ProcessGroup | NetworkConfig | None = None,
         config: ThcConfig | None = None,
         *,
-        mesh: DeviceMesh | None = None,
-        dim: str | None = None,
-        nodes: Nodes = "auto",
+        levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
         rows: Sequence[str] | None = None,
         worker: int | None = None,
@@ -79,16 +73,20 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        place = Place(where, mesh, dim, nodes, worker, workers)
-        with refusals_told(place.group):
-            place.check()
+        network = where if isinstance(where, NetworkConfig) else None
+        group = None
+        if network is None or dist.group.WORLD is not None:
+            group = choose_process_group(None if network is not None else where, "ThcReducer")
+        with refusals_told(group):
+            require_levels(levels)
+            if dist.group.WORLD is not None and (worker is not None or workers is not None):
+                raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             config = choose_config(config, settings)
-        averaging = place.open(config, policy)
-        self._engine, self._levels = averaging.engine, averaging.levels
+        opened = open_engine(group or _worker(worker, workers), levels, network, config, policy, asks=True)
+        self._engine, self._levels = opened.engine, opened.levels
         #: the ranks that average; None without a process group
-        self.replicas: Replicas | None = averaging.replicas
-        network = where if isinstance(where, NetworkConfig) else None
+        self.replicas: Replicas | None = opened.replicas
         # Without a process group nobody sums exactly.
         self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
         self._grad_scaler = grad_scaler
@@ -96,12 +94,18 @@ class ThcReducer:
             [self._engine],
             grad_scaler,
             sees_all=False,  # a call may have some of the gradients only
-            compared=not may_drift(network, averaging.workers),
+            compared=not may_drift(network, opened.workers),
             log_every=log_every,
             rank=self._engine.worker,
-            drift_warning=DriftWarning(network, averaging.workers, self.replicas),
+            drift_warning=DriftWarning(network, opened.workers, self.replicas),
         )
-        self._calls = Calls(self._engine, averaging.agreement, self._steps)
+        self._calls = Calls(
+            self._engine,
+            opened.questions,
+            self._steps,
+            asks_once=self.replicas is None,
+            leave=opened.leave,
+        )
         self._closed = False
         self._ending = Ending(self, self._calls.close)
 
@@ -216,6 +220,15 @@ class ThcReducer:
             self._policy.warn_of_unmatched((name for name, *_ in signature), self._engine.worker)
             self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
         return Packing(signature, self._policy)
+
+
+def _worker(worker: int | None, workers: int | None) -> Worker:
+    if worker is None or workers is None:
+        raise ConfigurationError(
+            "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
+            "call torch.distributed.init_process_group() before"
+        )
+    return Worker(worker, workers)
 
 
 def _words(signature: Signature) -> str:

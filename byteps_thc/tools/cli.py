@@ -25,13 +25,13 @@ class ThcCommands(LazyCommands):
 
     modules: ClassVar = {
         "doctor": "byteps_thc.tools.doctor.cli:doctor",
-        "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "compare": "byteps_thc.tools.compare.cli:compare",
         "top": "byteps_thc.tools.top.cli:top",
         "tables": "byteps_thc.tools.tables.cli:app",
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }
+    gone: ClassVar = {"break-even": "thc compare"}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; ConfigurationError if thc_lab has it and is not installed."""

@@ -51,7 +51,7 @@ class ThcCompression(Settings, NetworkSettings):
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS, THC_EXCLUDE and THC_ROWS (patterns with commas
-    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE,
+    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS,
     THC_DPDK_NEIGHBOURS and THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the
     default.
     """

@@ -5,26 +5,22 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from typing import Protocol
+from collections.abc import Callable
 
 
-class Closable(Protocol):
-    """Held weakly, so it must be hashable by identity."""
+def close_at_exit(close: Callable[[], None]) -> None:
+    """Call that method when this process's Python ends, if its object is still there; not in a forked child.
 
-    def close(self) -> None:
-        """End the threads; may be called again."""
-
-
-def close_at_exit(closable: Closable) -> None:
-    """Close it when this process's Python ends, if it is still there; a forked child leaves it alone."""
-    _open[closable] = os.getpid()
+    The object is held weakly.
+    """
+    _open[weakref.WeakMethod(close, _open.pop)] = os.getpid()
 
 
-_open: weakref.WeakKeyDictionary[Closable, int] = weakref.WeakKeyDictionary()
+_open: dict[weakref.WeakMethod[Callable[[], None]], int] = {}
 
 
 @atexit.register
 def _close_open() -> None:
-    for closable, process in list(_open.items()):
-        if process == os.getpid():
-            closable.close()
+    for method, process in list(_open.items()):
+        if process == os.getpid() and (close := method()) is not None:
+            close()

@@ -36,7 +36,7 @@ def quorum_of(text: str) -> Quorum:
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
-    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE and THC_DPDK_NEIGHBOURS say; None: nothing.
+    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS and THC_DPDK_NEIGHBOURS say; None: nothing.
 
     socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
     """
@@ -65,8 +65,7 @@ def _dpdk_from_environment(local: str) -> DpdkConfig:
             )
         neighbours.append((ip.strip(), mac.strip()))
     eal_args = shlex.split(os.environ.get("THC_EAL_ARGS", ""))
-    isolate = os.environ.get("THC_DPDK_ISOLATE", "").lower() in ("1", "true", "yes")
-    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours), isolate=isolate)
+    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours))
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:

@@ -44,7 +44,7 @@ class GlooCommunicator(Communicator):
         self._rank, self._size = group.rank(), group.size()
         self._operations = 0
         self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
-        close_at_exit(self)
+        close_at_exit(self.close)
 
     def close(self) -> None:
         """Let go of the group: its threads end now, unless something is in flight (_GlooWork).

@@ -40,7 +40,10 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
         right = f"{caller}(None, {type(group).__name__}(...)), where None is the default process group"
     elif isinstance(group, DeviceMesh):
         names = group.mesh_dim_names or ()
-        right = f"{caller}(mesh.get_group({repr(names[0]) if group.ndim > 1 and names else ''}))"
+        name = repr(names[0]) if group.ndim > 1 and names else ""
+        right = f"{caller}(mesh.get_group({name}))"
+        if name:
+            right += f" averages over that dimension, {caller}(None, levels=(mesh, {name})) in two levels"
     elif isinstance(group, nn.Module):
         right = f"{caller}(None), or byteps_thc.ddp.compress(ddp) for a DDP model"
     else:

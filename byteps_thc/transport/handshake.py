@@ -1,4 +1,4 @@
-"""Do all ranks have the same settings? Asked once, when an engine is made."""
+"""Do all ranks have the same? Settings, asked once when an engine is made; a number, as often as needed; texts."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ Gather = Callable[[bytes], list[bytes]]
 _NAMED_RANKS = 8
 #: The setting of every rank that its user does not choose.
 _ARITHMETIC = "arithmetic"
+#: Decodes any bytes to a text that JSON takes.
+_ANY_BYTES = "latin-1"
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,16 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
 
 
-def all_have_same(communicator: Communicator, fingerprint: int, between: Communicator | None = None) -> bool:
+def all_have_same(communicators: Iterable[Communicator], fingerprint: int) -> bool:
     """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
 
-    between: where ranks are in two levels and `communicator` is of a node, that of the ranks that have the same place
-    on theirs. TransportError or DeadlineError when other ranks do not answer.
+    communicators: one of all ranks, or one within a node, then one between the nodes. Raises TransportError or
+    DeadlineError if other ranks do not answer.
     """
     halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32, device="cpu")
     largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
-    communicator.max_(largest).wait()
-    if between is not None:
-        between.max_(largest).wait()
+    for communicator in communicators:
+        communicator.max_(largest).wait()
     return torch.equal(largest[:2], -largest[2:])
 
 
@@ -132,6 +133,16 @@ def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
     """Return the texts of with_rank(), in the same order."""
     parts = (each.decode().partition(" ") for each in gathered)
     return {int(rank): text for rank, _, text in parts}
+
+
+def gather_in_levels(fast: Gather, slow: Gather) -> Gather:
+    """Return what gathers the texts of all nodes, node by node. fast: gathers within a node; slow: between them."""
+
+    def gather(text: bytes) -> list[bytes]:
+        node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
+        return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
+
+    return gather
 
 
 def gather_over(communicator: Communicator, ranks: int) -> Gather:

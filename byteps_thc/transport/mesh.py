@@ -5,9 +5,9 @@ A mesh says which ranks those are, or they are found (nodes.py).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch.distributed as dist
 from torch import Tensor
@@ -16,21 +16,12 @@ from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import describe
-from byteps_thc.transport.handshake import Gather, by_rank, with_rank
+from byteps_thc.transport.handshake import gather_in_levels
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 
-#: Any bytes are text in it, and the text is those bytes again.
-_ANY_BYTES = "latin-1"
-
-
-def compressed_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
-    """Return this rank's process group of the dimension `dim`; None: of the only one. ConfigurationError otherwise."""
-    names = mesh.mesh_dim_names or ()
-    if dim is None and mesh.ndim != 1:
-        raise ConfigurationError(f"the mesh has dimensions {names}: say which one to compress (dim=...)")
-    if dim is not None and dim not in names:
-        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}")
-    return mesh.get_group(dim)
+#: auto: two levels if they are the faster way. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension
+#: between the nodes.
+Levels = Literal["auto", "flat"] | tuple[DeviceMesh, str]
 
 
 @dataclass(frozen=True)
@@ -67,53 +58,44 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def require_mesh(mesh: object, dim: str | None) -> None:
-    """ConfigurationError unless `mesh` is one, or None and `dim`, which names a dimension of it, is None, too."""
-    if mesh is not None and not isinstance(mesh, DeviceMesh):
-        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
-    if mesh is None and dim is not None:
-        raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
-
-
-def require_ranks_of(mesh: DeviceMesh, process_group: dist.ProcessGroup) -> None:
-    """ConfigurationError unless a mesh has the ranks of a DDP model's process group."""
-    ranks, others = mesh.mesh.flatten().tolist(), dist.get_process_group_ranks(process_group)
-    if set(others) != set(ranks):
+def require_levels(levels: object) -> None:
+    """Raise ConfigurationError, before any communication, unless `levels` is one of Levels."""
+    if isinstance(levels, str) and levels in ("auto", "flat"):
+        return
+    example = 'levels=(mesh, "between")'
+    if not isinstance(levels, tuple) or len(levels) != 2 or not isinstance(levels[0], DeviceMesh):
+        given = repr(levels) if isinstance(levels, str) else describe(levels)
         raise ConfigurationError(
-            f"the mesh has ranks {sorted(ranks)}, and the DDP model's process group {sorted(others)}: make "
-            "the mesh of all ranks of the model, and no others"
+            f'levels is {given}: give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between the '
+            f"nodes, {example}"
         )
-
-
-def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
-    """Return the groups of a 2-D mesh whose dimension `dim` is the slow one.
-
-    caller: what users call. ConfigurationError, before any communication, for another mesh or name.
-    """
+    mesh, dim = levels
+    names = mesh.mesh_dim_names or ()
     if mesh.ndim != 2:
         raise ConfigurationError(
-            f"{caller} needs a mesh of two dimensions, between the nodes and within them, and this one has "
+            f"levels={example} needs a mesh of two dimensions, between the nodes and within them, and this one has "
             f"{mesh.ndim}: make it with init_device_mesh(device, (nodes, ranks of a node), mesh_dim_names=...), or "
             "give the process group of one dimension, mesh.get_group(dim), for averages over that alone"
         )
+    if dim not in names:
+        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}: {example}")
     if mesh.get_coordinate() is None:
-        raise ConfigurationError(f"this rank is not in the mesh: make {caller} on its ranks only")
-    slow = compressed_group(mesh, dim)
-    assert dim is not None
+        raise ConfigurationError("this rank is not in the mesh: average on its ranks only")
+
+
+def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup | None) -> MeshGroups:
+    """Return the groups of a mesh that require_levels() accepts.
+
+    process_group: raise ConfigurationError unless the mesh has its ranks; None: any ranks.
+    """
+    ranks = mesh.mesh.flatten().tolist()
+    if process_group is not None and set(others := dist.get_process_group_ranks(process_group)) != set(ranks):
+        raise ConfigurationError(
+            f"the mesh has ranks {sorted(ranks)}, and the process group {sorted(others)}: make the mesh of all ranks "
+            "of the process group, and no others"
+        )
     assert mesh.mesh_dim_names is not None
-    fast = mesh.get_group(1 - mesh.mesh_dim_names.index(dim))
-    return MeshGroups(fast, slow)
-
-
-def gather_over_mesh(fast: Gather, slow: Gather, text: bytes) -> list[bytes]:
-    """Return the texts of all ranks of a mesh in the order of MeshGroups.rank; fast, slow: gather in its groups."""
-    node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
-    return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
-
-
-def gather_by_rank_over_mesh(fast: Gather, slow: Gather, text: str) -> dict[int, str]:
-    """As handshake.gather_by_rank, of all ranks of a mesh; fast, slow: gather in its groups."""
-    return by_rank(gather_over_mesh(fast, slow, with_rank(dist.get_rank(), text)))
+    return MeshGroups(mesh.get_group(1 - mesh.mesh_dim_names.index(dim)), mesh.get_group(dim))
 
 
 class MeshReplicas(Replicas):
@@ -129,7 +111,7 @@ class MeshReplicas(Replicas):
 
     @override
     def gather(self, text: bytes) -> list[bytes]:
-        return gather_over_mesh(self._fast.gather, self._slow.gather, text)
+        return gather_in_levels(self._fast.gather, self._slow.gather)(text)
 
     @override
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:

@@ -45,7 +45,7 @@ class DeviceCommunicator(Communicator):
         )
         self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
         self._last: Any = None
-        close_at_exit(self)
+        close_at_exit(self.close)
 
     def close(self) -> None:
         """End the communicator once its collectives are over, ten seconds at most; may be called again.

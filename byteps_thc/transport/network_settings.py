@@ -56,9 +56,6 @@ class DpdkConfig:
     mtu_bytes: int = 1500
     verify_udp_checksum: bool = True
     """False for peers behind veth with checksum offload"""
-    isolate: bool = False
-    """leave all but the session's own packets to the kernel, by flow rules of the device (mlx5): ARP too, so give
-    neighbours"""
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,6 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
             neighbours=list(backend.neighbours),
             mtu_bytes=backend.mtu_bytes,
             verify_udp_checksum=backend.verify_udp_checksum,
-            isolate=backend.isolate,
         )
     else:
         raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")

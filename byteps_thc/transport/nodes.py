@@ -27,26 +27,12 @@ from byteps_thc.transport.host import host_of, node_identity
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.transport.mesh import MeshGroups, counted
 
-#: auto: the faster way if nodes allow two levels. levels: two levels if nodes allow it. flat: one, over all ranks.
-Nodes = Literal["auto", "levels", "flat"]
-
 _LISTED = 8  # nodes
 #: Ranks that take longer for a word are far from each other: both ways wait as long there, and two levels send less.
 #: To make engines and measure would take many seconds.
 _LONG_S = 0.03
 
 _logger = logging.getLogger("byteps_thc")
-
-
-def require_nodes(nodes: object, *, mesh_is_given: bool = False) -> None:
-    """Raise ConfigurationError unless `nodes` is one of Nodes, and "auto" beside a mesh, which says where nodes are."""
-    if nodes not in ("auto", "levels", "flat"):
-        raise ConfigurationError(
-            f'nodes is {nodes!r}: give "auto", "levels" or "flat", or leave it out and give a 2-D DeviceMesh and '
-            "the name of its slow dimension (dim=...)"
-        )
-    if mesh_is_given and nodes != "auto":
-        raise ConfigurationError(f"nodes={nodes!r} and a mesh contradict each other: leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,7 @@ Measure = Callable[[MeshGroups, Slowest], WayTimes]
 
 def find_nodes(
     process_group: dist.ProcessGroup,
-    nodes: Nodes,
+    asked: Literal["auto", "flat"],
     config: ThcConfig | None,
     deadline_s: float,
     measure: Measure,
@@ -89,12 +75,12 @@ def find_nodes(
 
     config: what compresses; None: something that has one level only. measure: called if there is a choice. Rank 0 logs
     which nodes there are, what was chosen and what was measured, and warns where one level is dear. Raises
-    ConfigurationError if ranks have different `nodes`, TransportError or DeadlineError if ranks do not answer.
+    ConfigurationError if ranks have different `asked`, TransportError or DeadlineError if ranks do not answer.
     """
     ranks = process_group.size()
     if ranks == 1:
         return None
-    mine = json.dumps([with_arithmetic({"nodes": nodes}), config is not None, node_identity()])
+    mine = json.dumps([with_arithmetic({"levels": asked}), config is not None, node_identity()])
     gather = Communicators(process_group, deadline_s).for_questions().gather
     texts = gather_by_rank(gather, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
@@ -104,20 +90,20 @@ def find_nodes(
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
     levels, times, exchange_s, ring = None, None, 0.0, "nccl" in backends(process_group)
-    if nodes != "flat" and has_two_levels(found):
+    if asked == "auto" and has_two_levels(found):
         levels = MeshGroups(*cut_group(process_group, [found, [*zip(*found, strict=True)]]))
-        if nodes == "auto" and not ring:
+        if not ring:
             exchange_s = seconds_of_exchange(gather)
             if exchange_s < _LONG_S:
                 times = measure(levels, lambda seconds: max(_everyones(gather, seconds))).agreed(gather)
                 levels = levels if times.takes_two else None
     if process_group.rank() == 0:
-        measured = "" if times is None else f' (nodes="auto": {times})'
+        measured = "" if times is None else f' (levels="auto": {times})'
         if exchange_s >= _LONG_S:
-            measured = f' (nodes="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
+            measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
         _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
         dear = levels is None and times is None
-        if dear and (warning := cost_of_one_level(nodes, found, config, ring=ring)):
+        if dear and (warning := cost_of_one_level(asked, found, config, ring=ring)):
             warn_once(warning)
     return levels
 
@@ -168,7 +154,9 @@ def chosen_levels(names: Sequence[str], *, two: bool) -> str:
     )
 
 
-def cost_of_one_level(asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool) -> str | None:
+def cost_of_one_level(
+    asked: Literal["auto", "flat"], found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool
+) -> str | None:
     """Return what one level costs these nodes, of such ranks, in words; None: that need not be said.
 
     asked: what the user wants. Other arguments: see link_bytes.
@@ -182,7 +170,7 @@ def cost_of_one_level(asked: Nodes, found: Sequence[Sequence[int]], config: ThcC
         if asked == "flat" and sent.flat <= sent.bf16:
             return None  # whoever asks for it need not be told
         why = f"nodes have different numbers of ranks ({_numbers(sizes)}), so averages" if uneven else "averages"
-        advice = "start as many ranks on every node" if uneven else 'leave nodes="flat" out'
+        advice = "start as many ranks on every node" if uneven else 'omit levels="flat"'
         return (
             f"{why} are compressed over all ranks in one level: {sent.flat:.1f} bytes a parameter leave a node, where "
             f"it would be {sent.two_levels:.1f} with two levels, and is {sent.bf16:.1f} with bf16: {advice}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 
 def moved_bytes(volume_bytes: int, ranks: int) -> int:
@@ -46,23 +47,52 @@ class PlainCollective:
         return cls(1.0, 2 * (workers - 1) / workers)
 
 
-class TrafficRecorder(Protocol):
-    """Adds up traffic; any thread may call any method. byteps_thc.pipeline.statistics has one."""
+class TrafficRecorder:
+    """Adds up what transports report; any thread may call any method."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent_bytes = self._received_bytes = 0
+        self._to_host_bytes = self._to_device_bytes = 0
+        self._retransmissions = self._lost_chunks = 0
+        self._expected_contributions = self._missing_contributions = 0
+        self._server_moves = self._failover_losses = 0
 
     def add_traffic(self, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
         """Count payload bytes."""
+        with self._lock:
+            self._sent_bytes += sent_bytes
+            self._received_bytes += received_bytes
 
     def add_collective(self, volume_bytes: int, ranks: int) -> None:
         """Count a collective of `ranks` ranks that moves this volume (see moved_bytes)."""
+        sent_bytes = moved_bytes(volume_bytes, ranks)
+        self.add_traffic(sent_bytes=sent_bytes, received_bytes=sent_bytes)
 
     def add_copies(self, *, to_host_bytes: int = 0, to_device_bytes: int = 0) -> None:
         """Count bytes copied from a GPU to host memory, and back."""
+        with self._lock:
+            self._to_host_bytes += to_host_bytes
+            self._to_device_bytes += to_device_bytes
 
     def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
         """Count packets that were repeated, and packets given up."""
+        with self._lock:
+            self._retransmissions += retransmissions
+            self._lost_chunks += lost_chunks
 
     def add_contributions(self, *, expected: int, arrived: int) -> None:
         """Count contributions of workers to packets of sums: what would be in them without losses, and what is."""
+        with self._lock:
+            self._expected_contributions += expected
+            self._missing_contributions += expected - arrived
 
     def add_server_move(self) -> None:
         """Count a move of all ranks to other servers."""
+        with self._lock:
+            self._server_moves += 1
+
+    def add_failover_loss(self) -> None:
+        """Count that this rank cannot move to other servers any more."""
+        with self._lock:
+            self._failover_losses += 1

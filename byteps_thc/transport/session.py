@@ -102,7 +102,7 @@ class Session(NetworkSettings):
         operation_s = (self.timeouts or Timeouts()).operation_s
         object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
         # Say GOODBYE, and end the polling threads before static destructors take the devices away from them.
-        close_at_exit(self)
+        close_at_exit(self.close)
 
     @cached_property
     def codes_per_packet(self) -> int:

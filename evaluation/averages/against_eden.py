@@ -11,8 +11,8 @@ import nearest_rounds as rounds
 import numpy as np
 from reference import F32, Key
 from trainings import models
+from trainings.windows import Window, windows_of
 
-from averages.comparisons import Window, windows_of
 from byteps_thc import _core
 
 KINDS = ("normal", "lognormal", "cosine .9", "copies")
@@ -95,11 +95,10 @@ def synthetic(ranks: int, coordinates: int) -> Iterator[Gradients]:
 def real(ranks: int, steps: int) -> Iterator[Gradients]:
     """Of independent batches, early, in the middle and late in trainings on exact averages."""
     for name, make in MODELS.items():
-        for window in windows_of(make(ranks, steps), name, 1, trained=TRAINED):
+        for window in windows_of(make(ranks, steps), name, trained=TRAINED):
             yield of_window(window)
 
 
 def of_window(window: Window) -> Gradients:
-    """The first step of a window."""
-    gradients = window.gradients[0].numpy()
+    gradients = window.gradients.numpy()
     return Gradients(window.name, window.cosine, window.tensors, lambda _: gradients)

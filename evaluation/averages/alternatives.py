@@ -1,37 +1,25 @@
-"""THC against other ways to average in as many bytes, on several kinds of gradients.
+"""What THC is compared with at as many bytes, and the kinds of gradients.
 
-All but servers' work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard averages what it
-decodes, quantizes the average, and sends that to all. Nothing is kept from step to step.
+All work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard averages what it decodes,
+quantizes the average, and sends that to all. Nothing is kept from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-import nearest_rounds
 import numpy as np
-import torch
-from reference import Key
 
 from averages.quantizers import F64, Integers, Microscaling, Nvfp4, Quantizer
-from averages.servers_averager import ServersAverager
-from byteps_thc import ThcConfig
-from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import Rounding
 
 COORDINATES = 1 << 16
-WORKERS = (2, 4, 8, 17, 32)
 #: Kinds of gradients; what they are: gradients().
 KINDS = ("normal", "normal, cosine .9", "lognormal, cosine .1", "lognormal, cosine .7", "copies")
-REPETITIONS = 2
 #: Bits up and down of ranks that decode, and of EDEN.
 PAIRS = ((3, 3), (4, 4), (4, 5), (5, 5), (5, 6), (6, 6), (7, 7), (8, 8))
 #: The same where averaging takes most of the way up's error, as ranks agree.
 IF_ALIKE = ((4, 8), (5, 7), (6, 8))
-#: Where the parts are measured one by one.
-ABLATION = (("normal", 4), ("normal", 8), ("normal", 17), ("normal, cosine .9", 8), ("copies", 8))
 #: Coordinates of neighbouring ones that share a scale of the lognormal kinds, as a tensor's do.
 _RUN = 256
 
@@ -53,23 +41,6 @@ def gradients(kind: str, workers: int, random: np.random.Generator, coordinates:
         return alike
     runs = np.repeat(random.standard_normal(coordinates // _RUN), _RUN)
     return np.asarray(alike * np.exp(random.standard_normal(coordinates) + runs))
-
-
-class Scheme(Protocol):
-    """A way to average. bits_up, bits_down: of a coordinate, scales included. unbiased: in both hops."""
-
-    @property
-    def bits_up(self) -> float: ...
-
-    @property
-    def bits_down(self) -> float: ...
-
-    @property
-    def unbiased(self) -> bool: ...
-
-    def average(self, own: F64, random: np.random.Generator) -> F64:
-        """Average float64[workers, coordinates]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -105,60 +76,10 @@ class TwoHops:
         return self.down(total / workers, random.random(coordinates))
 
 
-@dataclass(frozen=True)
-class Thc:
-    """What workers and servers do, by the package's kernels, in a first step."""
-
-    config: ThcConfig
-    workers: int
-    unbiased: bool = True
-
-    @property
-    def resolved(self) -> ResolvedConfig:
-        return self.config.resolve(self.workers)
-
-    @property
-    def bits_up(self) -> float:
-        return self.resolved.table.bits + 32 / self.config.rotation_block
-
-    @property
-    def bits_down(self) -> float:
-        return self.resolved.value_bits + 32 / self.config.rotation_block
-
-    def average(self, own: F64, random: np.random.Generator) -> F64:
-        seeded = self.config.model_copy(update={"seed": int(random.integers(1 << 32))})
-        averager = ServersAverager(seeded.resolve(self.workers), own.shape[1])
-        average: F64 = averager.average(torch.from_numpy(own).float()).double().numpy()
-        return average
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """What ranks that decode do, by the package's kernels. eden: EDEN's in its place, with a rotation for each rank."""
-
-    up: int
-    down: int
-    eden: bool = False
-    unbiased: bool = True
-
-    @property
-    def bits_up(self) -> float:
-        return self.up + 32 / nearest_rounds.ROTATION_BLOCK
-
-    @property
-    def bits_down(self) -> float:
-        return self.down + 32 / nearest_rounds.ROTATION_BLOCK
-
-    def average(self, own: F64, random: np.random.Generator) -> F64:
-        how = nearest_rounds.eden_average if self.eden else nearest_rounds.average
-        key = Key(seed=int(random.integers(1 << 32)), tensor=1, round=0)
-        return how(list(own.astype(np.float32)), self.up, self.down, key).astype(np.float64)
-
-
-def alternatives() -> dict[str, Scheme]:
+def alternatives() -> dict[str, TwoHops]:
     """Return what THC is compared with, by name: up + down."""
     mxfp4, mxfp8 = Microscaling("e2m1"), Microscaling("e4m3")
-    found: dict[str, Scheme] = {f"EDEN {up} + {down}": Nearest(up, down, eden=True) for up, down in (*PAIRS, *IF_ALIKE)}
+    found: dict[str, TwoHops] = {}
     qsgd = {bits: Integers(bits, 512, scale=np.float32) for bits in (4, 6, 8)}
     found["QSGD 4 + 8, largest of 512"] = TwoHops(qsgd[4], qsgd[8])
     found["QSGD 6 + 6, largest of 512"] = TwoHops(qsgd[6], qsgd[6])
@@ -178,72 +99,3 @@ def alternatives() -> dict[str, Scheme]:
     nearest = Integers(6, 64, nearest=True)
     found["int6 + int6, groups of 64, nearest"] = TwoHops(nearest, nearest)
     return found
-
-
-def nmse(scheme: Scheme, kind: str, workers: int) -> float:
-    """Return |average - exact average|^2 / |exact average|^2, mean of the repetitions."""
-    errors = []
-    for repetition in range(REPETITIONS):
-        own = gradients(kind, workers, np.random.default_rng([repetition, workers, KINDS.index(kind)]))
-        exact = own.mean(axis=0)
-        average = scheme.average(own, np.random.default_rng([repetition, 7]))
-        errors.append(np.square(average - exact).sum() / np.square(exact).sum())
-    return float(np.mean(errors))
-
-
-@dataclass(frozen=True)
-class Errors:
-    """NMSE of one scheme. pair: bits up and down that ranks that decode have against it, no more than it has.
-
-    nmse: by kind, of as many workers each as WORKERS says.
-    """
-
-    what: str
-    bits_up: float
-    bits_down: float
-    unbiased: bool
-    pair: tuple[int, int]
-    nmse: dict[str, list[float]]
-
-
-def thc_errors() -> Iterator[Errors]:
-    """THC's: ranks that decode, and workers with servers."""
-    for up, down in (*PAIRS, *IF_ALIKE):
-        yield _errors(f"ranks, {up} + {down}", Nearest(up, down), (up, down))
-    servers = [Thc(ThcConfig(bits=4), workers) for workers in WORKERS]
-    yield _errors("servers, 4 bits", servers[0], _pair(servers[0]), *servers[1:])
-
-
-def alternative_errors() -> Iterator[Errors]:
-    """Others'."""
-    for name, scheme in alternatives().items():
-        yield _errors(name, scheme, (scheme.up, scheme.down) if isinstance(scheme, Nearest) else _pair(scheme))
-
-
-def _pair(scheme: Scheme) -> tuple[int, int]:
-    """Return the most of PAIRS that is in a scheme's bits, but for scales."""
-    return max((pair for pair in PAIRS if sum(pair) <= scheme.bits_up + scheme.bits_down), key=sum)
-
-
-def _errors(what: str, scheme: Scheme, pair: tuple[int, int], *others: Scheme) -> Errors:
-    """Measure a scheme on all kinds. others: those of more workers, where they are not the same."""
-    schemes = (scheme, *others) if others else (scheme,) * len(WORKERS)
-    found = {
-        kind: [nmse(each, kind, workers) for each, workers in zip(schemes, WORKERS, strict=True)] for kind in KINDS
-    }
-    return Errors(what, scheme.bits_up, scheme.bits_down, scheme.unbiased, pair, found)
-
-
-def ablation() -> Iterator[tuple[str, Sequence[Scheme]]]:
-    """From the paper to what ranks can do, one part after the other, each of ABLATION's workers."""
-    parts: dict[str, dict[str, Any]] = {
-        "+ average divided by 1 - p": {"granularity": 30, "p": 1 / 32, "rounding": "independent"},
-        "+ table for the number of workers": {"rounding": "independent"},
-        "+ stratified rounding": {},
-    }
-    configs = {"the paper: 4 bits, g = 30, p = 1/32": ThcConfig.paper()}  # a first step has no residual
-    configs |= {what: ThcConfig(bits=4, error_feedback=False, **settings) for what, settings in parts.items()}
-    for what, config in configs.items():
-        yield what, [Thc(config, workers) for _, workers in ABLATION]
-    for up, down in ((4, 4), (5, 5), (6, 6)):
-        yield "ranks that decode", [Nearest(up, down)] * len(ABLATION)

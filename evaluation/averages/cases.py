@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from nearest_rounds import ROTATION_BLOCK
 from trainings import models
+from trainings.windows import Window, windows_of
 
 from averages.alternatives import KINDS, gradients
-from averages.comparisons import Window, windows_of
 from averages.quantizers import F64
 
 
@@ -40,7 +40,7 @@ def real(names: Sequence[str], workers: Sequence[int], steps: int) -> Iterator[C
     """Of trainings on exact averages, early, in the middle and late. With fewer workers: those of the first ones."""
     for name in names:
         training = {"GPT": models.gpt, "CNN": models.cnn}[name](max(workers), steps)
-        for window in windows_of(training, name, 1):
+        for window in windows_of(training, name):
             own, tensors = quarter(window)
             for n in workers:
                 yield Case(window.name, own[:n], tensors)
@@ -51,7 +51,7 @@ def quarter(window: Window) -> tuple[F64, list[slice]]:
     parts, tensors, start = [], list[slice](), 0
     for span in window.tensors:
         size = (span.stop - span.start + 3) // 4
-        parts.append(window.gradients[0][:, span.start : span.start + size])
+        parts.append(window.gradients[:, span.start : span.start + size])
         tensors.append(slice(start, start + size))
         start += size
     padding = -start % ROTATION_BLOCK

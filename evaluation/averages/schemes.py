@@ -121,10 +121,8 @@ def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
 
 
 def two_hops_ways() -> Iterator[Way]:
-    """Of alternatives.py but for EDEN, and more widths, so that each family has some at most numbers of
-    bits.
-    """
-    found = {name: scheme for name, scheme in alternatives().items() if isinstance(scheme, TwoHops)}
+    """Those of alternatives.py, and more widths, so that each family has some at most numbers of bits."""
+    found = alternatives()
     found["int8 + int8, groups of 64"] = TwoHops(Integers(8, 64), Integers(8, 64))
     smoothed = Smoothed(Integers(4, 128))
     found["SDP4Bit-like 4 + 4, groups of 128"] = TwoHops(smoothed, smoothed)

@@ -17,7 +17,7 @@ from averages import as_printed, averaging
 from averages.alternatives import gradients
 from averages.as_printed import AsPrinted
 from averages.averagers import make
-from averages.averaging import Scheme, Table
+from averages.averaging import Scheme
 from averages.nearest import Nearest
 from byteps_thc import ThcConfig
 from byteps_thc.tables import LookupTable
@@ -101,7 +101,7 @@ def in_study(config: ThcConfig, *, rotation: bool = True, clamp: bool = True) ->
     """Return what a server's workers do, with parts that the package cannot switch off."""
     feedback = config.keeps_residuals
     return Scheme(
-        Table.of(config.resolve(WORKERS).table),
+        config.resolve(WORKERS).table,
         config.rotation_block,
         config.rounding,
         feedback,
@@ -120,7 +120,7 @@ def average_of(case: Case, tensors: Sequence[slice], seed: int) -> Average:
     if isinstance(case.how, DenseConfig):
         return make(case.how, WORKERS, tensors).average
     if isinstance(case.how, Scheme):
-        return averaging.Averager(case.how, [slice(0, tensors[-1].stop)], seed=seed).average
+        return averaging.Averager(case.how, tensors[-1].stop, seed=seed).average
     return as_printed.Averager(case.how, seed=seed).average
 
 

@@ -3,11 +3,10 @@
 Four workers run ThcReducer with the default settings, each on a host of its own (a network namespace). thc-ps runs on a
 fifth host (rows "one") or on each worker's host (rows "four"). Links are shaped in both directions
 (tests/lib/shaped_network.py). In rows with delay and loss, a relay of TAP devices carries the frames
-(tests/lib/congestion/frame_relay.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every
+(evaluation/congestion/frame_relay.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every
 scheme on links without a limit ("alone"), which is the processors' time. "first" is the first average, median and worst
 are those of the others.
 
-    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_congestion.py \\
         [--rows 100M-512k-one 100M-512k-four] [--steps 7] [--schemes thc_ps] [--json build/bench/congestion.json]
 """
 
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,8 +25,7 @@ from congestion.measuring import Measured, measure, running_workers
 from congestion.relayed_rows import RelayedRows
 from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
-from rich.console import Console
-from rich.table import Table
+from section import publish, table
 
 from byteps_thc.errors import ConfigurationError
 
@@ -142,16 +139,8 @@ def main() -> None:
     except ConfigurationError as error:
         sys.exit(str(error))
     cells = [cells_of(row, measured) for row, measured in results]
-    table = Table()
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("row", "scheme", "notes") else "right")
-    for line in cells:
-        table.add_row(*line)
-    Console(width=220).print(table)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        runs = [{"row": asdict(row), "measured": asdict(measured)} for row, measured in results]
-        args.json.write_text(json.dumps({"columns": COLUMNS, "cells": cells, "runs": runs}, indent=1))
+    runs = [{"row": asdict(row), "measured": asdict(measured)} for row, measured in results]
+    publish(table([COLUMNS, *cells], "ll"), args.json, runs=runs)
 
 
 if __name__ == "__main__":

@@ -5,22 +5,18 @@ Four gloo ranks, each on a host of its own (a network namespace) behind a link s
 Needs root. Schemes take turns step by step in the same processes. Communication time is the time of a backward with all
 buckets averaged, less that of the same backward without averaging (no_sync); both are the slowest rank's from a common
 barrier, and medians over the repetitions.
-
-    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_ddp.py [--gbit 1 10]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ratio import Row, at_least
-from rich.console import Console
-from rich.table import Table
+from ratio import Row, at_least, lines_of
+from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
@@ -31,6 +27,8 @@ RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4
 PARAMETERS = 24 * (1024 * 1024 + 1024)
 RATE_S = 1.5
+#: At 0.1 Gb/s, where DDP's first broadcasts of six models take two minutes.
+DEADLINE_S = 600.0
 #: A bucket's hook.
 HOOK_TARGET_US = 200.0
 #: Gb/s, scheme, peer: how many times as fast.
@@ -49,6 +47,7 @@ _OTHERS = (RANKS - 1) / RANKS
 BYTES_PER_PARAMETER = {
     "fp32": 2 * _OTHERS * 4,
     "bf16": 2 * _OTHERS * 2,
+    "power_sgd": 2 * _OTHERS * 4 * (2048 * 4 + 1024) / (1024 * 1024 + 1024),
     "thc_5": 2 * _OTHERS * 5 / 8,
     "thc_4": 2 * _OTHERS * 4 / 8,
     "thc_ps": 0.5,
@@ -56,6 +55,7 @@ BYTES_PER_PARAMETER = {
 TITLES = {
     "fp32": "DDP, fp32",
     "bf16": "DDP, bf16 hook",
+    "power_sgd": "DDP, PowerSGD hook, rank 4",
     "thc_5": "THC among ranks, 5 bits each way",
     "thc_4": "THC among ranks, 4 bits each way",
     "thc_ps": "THC network, thc-ps",
@@ -107,7 +107,7 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
             server = ParameterServer(ip=server_host.ip)
         with server:
             options = ["--repeats", str(repeats), "--server", server.address]
-            ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options)
+            ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options, deadline_s=DEADLINE_S)
     measurements = [measurement(ranks, scheme) for scheme in TITLES]
     return Run(gbit, tcp / 1e9, together / 1e9, median_ms(ranks, ALONE), measurements)
 
@@ -189,16 +189,6 @@ def heading(run: Run) -> str:
     )
 
 
-def show(run: Run) -> None:
-    header, *lines = table_of(run)
-    table = Table(title=heading(run))
-    for column in header:
-        table.add_column(column, justify="right" if column else "left")
-    for line in lines:
-        table.add_row(*line)
-    Console(width=160).print(table)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gbit", type=float, nargs="+", default=[1.0, 10.0])
@@ -209,18 +199,12 @@ def main() -> None:
         network = ShapedNetwork(RANKS + 1)
     except ConfigurationError as error:
         sys.exit(str(error))
-    runs = []
     with network:
-        for gbit in args.gbit:
-            runs.append(measure(network, gbit, args.repeats))
-            show(runs[-1])
-    rows = [asdict(row) for run in runs for row in target_rows(run)]
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        tables = [{"heading": heading(run), "cells": table_of(run)} for run in runs]
-        args.json.write_text(
-            json.dumps({"rows": rows, "tables": tables, "runs": [asdict(run) for run in runs]}, indent=1)
-        )
+        runs = [measure(network, gbit, args.repeats) for gbit in args.gbit]
+    lines = lines_of([row for run in runs for row in target_rows(run)])
+    for run in runs:
+        lines += [f"{heading(run)}.", "", *table(table_of(run))]
+    publish(lines, args.json, runs=[asdict(run) for run in runs])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import torch
 import torch.distributed as dist
-from shaped_ddp.steps import Bf16, Prepare, Scheme, rank_parser, run
+from shaped_ddp.steps import Bf16, PowerSgd, Prepare, Scheme, rank_parser, run
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -66,6 +66,7 @@ def make_schemes(prepare: Prepare, server: str) -> dict[str, Scheme]:
     return {
         "fp32": Scheme(make_model(), prepare),
         "bf16": Bf16(make_model(), prepare),
+        "power_sgd": PowerSgd(make_model(), prepare, 4),
         "thc_5": Thc(prepare, ThcState(None, ThcConfig(bits=5))),
         "thc_4": Thc(prepare, ThcState(None, ThcConfig(bits=4))),
         "thc_ps": Thc(prepare, ThcState(None, ThcConfig(), network=NetworkConfig(servers=[server], job=1))),

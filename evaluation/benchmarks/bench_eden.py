@@ -1,18 +1,15 @@
 """Errors of ranks that decode each other's codes, over EDEN's at as many bits each way, by the kernels in one process.
 
 EDEN has a rotation for each rank, so that the owner of a shard needs an inverse rotation for each rank. Gradients are
-drawn, or come from the GPT (1 M parameters) and the CNN (0.7 M) of bench_gradients.py: early, in the middle and late in
-a training on exact averages, one batch a rank, without the parameters that travel exactly. All rotation blocks end at
-tensors.
-
-    PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_eden.py [--real]
+drawn, or come from the GPT (1 M parameters) and the CNN (0.7 M) of trainings/models.py: early, in the middle and late
+in a training on exact averages, one batch a rank, without the parameters that travel exactly. All rotation blocks end
+at tensors.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 
 import torch
 from averages.against_eden import Gradients, real, synthetic
+from section import publish, table
 
 RANKS, BITS = (2, 4, 8, 32), range(3, 9)
 COORDINATES, REPETITIONS = 1 << 17, 8
@@ -76,12 +74,7 @@ def main() -> None:
     missed = sum(not one["met"] for one in every)
     summary = f"{missed} of {len(every)} miss the target. Standard errors are at most {noise:.4f}. "
     summary += f"The largest ratio of a single tensor is {tensor:.3f}."
-    print(summary)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(
-            json.dumps({"cells": cells(results), "summary": summary, "results": results}, indent=1) + "\n"
-        )
+    publish([*table(cells(results), "lrr" + "l" * len(BITS)), summary, ""], args.json, results=results)
 
 
 if __name__ == "__main__":

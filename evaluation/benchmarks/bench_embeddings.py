@@ -3,18 +3,16 @@
 A word has one of 16 classes, which the model learns: an embedding of 32 dimensions, a hidden layer, a classifier. Most
 words are in few batches, and a sixth of them in none. "THC, blocks across rows" is the same table as a parameter of a
 module that is no nn.Embedding, so that rotation blocks do not end at its rows. A minute.
-
-    PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_embeddings.py
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 from ranks import run_ranks
+from section import publish, table
 
 RANK_PROGRAM = Path(__file__).with_name("bench_embeddings_rank.py")
 RANKS = 2
@@ -38,11 +36,7 @@ def main() -> None:
         [name, f"{int(moved)} of {int(absent)}", f"{way:.3f}", f"{padding:.4f}", f"{rare:.4f}", f"{frequent:.4f}"]
         for name, (moved, absent, way, padding, rare, frequent) in results[0].items()
     ]
-    for cells in (["", *COLUMNS], *rows):
-        print(" | ".join(cells))
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"steps": args.steps, "cells": [["", *COLUMNS], *rows], **results[0]}))
+    publish([f"{args.steps} steps.", "", *table([["", *COLUMNS], *rows])], args.json, results=results[0])
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ Two gloo ranks, each on a host of its own (a network namespace) behind a link sh
 (tests/lib/shaped_network.py). Needs root. Schemes take turns step by step in the same processes. Parameters stay
 gathered between forward and backward, so that backward only reduces. Times are the slowest rank's from a common
 barrier, and medians over the repetitions.
-
-    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_fsdp.py [--gbit 1 0.25]
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ def main() -> None:
             for scheme, name in PEERS.items():
                 peer_us = times_ms[scheme] * 1e3
                 rows.append(Row(what, own_us, name, peer_us, "", peer_us / own_us, None))
-    report("Backward of an FSDP2 model of 25 M parameters", rows, args.json)
+    report(rows, args.json)
 
 
 if __name__ == "__main__":

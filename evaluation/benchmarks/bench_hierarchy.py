@@ -5,23 +5,19 @@ send each other stays in the host, and what goes to the other node passes a link
 Needs root. As in bench_ddp.py, schemes take turns step by step in the same processes, and communication time is the
 time of a backward with all buckets averaged less that of the same backward without. The time on the slow link is what
 its busier node's frames take at the link's rate, counted where they are shaped.
-
-    sudo PYTHONPATH=evaluation:tests/lib .venv/bin/python evaluation/benchmarks/bench_hierarchy.py [--gbit 1 0.25]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench_ddp import PARAMETERS, RATE_S
-from ratio import Row, at_least, report
-from rich.console import Console
-from rich.table import Table
+from ratio import Row, at_least, lines_of
+from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, tcp_rate
 
@@ -96,14 +92,6 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> tuple[float, R
         return tcp, run_ranks(RANK_PROGRAM, hosts, Path(folder), options)
 
 
-def show(heading: str, cells: list[list[str]]) -> None:
-    header, *lines = cells
-    table = Table(*header, title=heading)
-    for line in lines:
-        table.add_row(*line)
-    Console(width=160).print(table)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gbit", type=float, nargs="+", default=[TARGET_GBIT, 0.25])
@@ -114,7 +102,8 @@ def main() -> None:
         network = ShapedNetwork(NODES)
     except ConfigurationError as error:
         sys.exit(str(error))
-    rows, tables = [], []
+    rows: list[Row] = []
+    tables: list[str] = []
     with network:
         for gbit in args.gbit:
             tcp, ranks = measure(network, gbit, args.repeats)
@@ -123,12 +112,8 @@ def main() -> None:
                 f"{median_ms(ranks, ALONE):.0f} ms"
             )
             rows += rows_of(ranks, gbit)
-            tables.append({"heading": heading, "cells": table_of(ranks, gbit)})
-            show(heading, table_of(ranks, gbit))
-    report("DDP over nodes", rows, None)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"rows": [asdict(row) for row in rows], "tables": tables}, indent=1))
+            tables += [f"{heading}.", "", *table(table_of(ranks, gbit))]
+    publish([*lines_of(rows), *tables], args.json, rows=[asdict(row) for row in rows])
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ def make_schemes(prepare: Prepare, nodes: int, ranks: int) -> dict[str, Scheme]:
     mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
     return {
         "bf16": Bf16(make_model(), prepare),
-        "flat": Thc(prepare, ThcState(None, ThcConfig(), nodes="flat")),
-        "mesh": Thc(prepare, ThcState(mesh, ThcConfig(), dim="between")),
+        "flat": Thc(prepare, ThcState(None, ThcConfig(), levels="flat")),
+        "mesh": Thc(prepare, ThcState(None, ThcConfig(), levels=(mesh, "between"))),
     }
 
 

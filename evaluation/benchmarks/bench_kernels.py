@@ -277,7 +277,7 @@ def main() -> None:
     rows = measure("cache", buffers[:1], args.repeats) + measure("stream", buffers, args.repeats)
     rows.append(against_torch(buffers[0]))
     rows += against_one_thread(rng, args.repeats // 8)
-    report(f"kernels, {_core.instruction_sets()[0]}", rows, args.json)
+    report(rows, args.json)
 
 
 if __name__ == "__main__":

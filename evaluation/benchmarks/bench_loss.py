@@ -5,14 +5,11 @@ each rate there is a thc-ps that loses that share of what it receives and of wha
 turns in one run. "late" networks hold back a quarter of the packets. The same with a worker in each of two racks,
 whose thc-ps lose packets, while the one above them does not. What is called lossless goes through the same code, which
 loses one packet in 10^12.
-
-    PYTHONPATH=evaluation:tests/lib python evaluation/benchmarks/bench_loss.py
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -127,7 +124,7 @@ def main() -> None:
             own, peer = (us[key] * 1000 / PACKETS for key in (name, "lossless"))
             met = share >= target if target else None
             rows.append(Row(what, own, "lossless", peer, f">= {target} of its packets/s" if target else "", share, met))
-    report(f"loopback, {os.cpu_count()} cores", rows, args.json)
+    report(rows, args.json)
 
 
 if __name__ == "__main__":

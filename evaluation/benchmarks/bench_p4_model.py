@@ -1,7 +1,4 @@
-"""The P4 programs in the P4 model: the packet that completes a slot takes 8 passes up and 8 down.
-
-PYTHONPATH=evaluation:tests/lib python evaluation/benchmarks/bench_p4_model.py
-"""
+"""The P4 programs in the P4 model: the packet that completes a slot takes 8 passes up and 8 down."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def main() -> None:
         )
         for name in calls
     ]
-    report("P4 model, one packet", rows, args.json)
+    report(rows, args.json)
 
 
 if __name__ == "__main__":

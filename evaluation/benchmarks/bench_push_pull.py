@@ -3,7 +3,7 @@
 The same processes, tensors and loopback; the three take turns; encode and decode are inside the THC time and the cast
 inside the bf16 time. One measurement is the slowest worker's time from a common barrier.
 
-    python evaluation/benchmarks/bench_push_pull.py [--codes-per-packet 1024] [--json build/bench/push_pull.json]
+    python evaluation/benchmarks/bench_push_pull.py [--codes-per-packet 1024]
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         dist.all_reduce(half)
         torch.div(half, args.workers, out=out)
 
-    config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=args.error_feedback)
+    config = ThcConfig(codes_per_packet=args.codes_per_packet)
     compressor = Compressor(config, workers=args.workers, worker=rank, threads=default_threads(args.workers))
     with Session([server], job=1, worker=rank, workers=args.workers, config=config) as session:
         averager = GradientAverager(session, compressor)
@@ -94,14 +94,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--coordinates", type=int, default=4 << 20)
     parser.add_argument("--codes-per-packet", type=lambda s: s if s == "auto" else int(s), default="auto")
-    parser.add_argument("--error-feedback", action="store_true")
-    parser.add_argument("--slots", default="auto", help="of thc-ps")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     context = mp.get_context("spawn")
     results = context.SimpleQueue()
-    with ParameterServer(["--slots", args.slots]) as server:
+    with ParameterServer() as server:
         mp.spawn(worker, args=(args, server.address, free_port(), results), nprocs=args.workers)
     us = results.get()
     what = f"push_pull {args.coordinates * 4 >> 20} MiB, {args.workers} workers"
@@ -109,7 +107,7 @@ def main() -> None:
         at_least(what, us["thc"], "gloo all-reduce fp32", us["gloo_fp32"], 2),
         at_least(what, us["thc"], "gloo all-reduce bf16", us["gloo_bf16"], 1.3),
     ]
-    report(f"loopback, {os.cpu_count()} cores, codes per packet {args.codes_per_packet}", rows, args.json)
+    report(rows, args.json)
 
 
 if __name__ == "__main__":

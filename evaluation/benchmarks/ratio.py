@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from section import publish, table
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,16 @@ def compared(what: str, own_us: float, peer: str, peer_us: float) -> Row:
     return Row(what, own_us, peer, peer_us, "", own_us / peer_us, None)
 
 
-def report(title: str, rows: list[Row], json_path: Path | None) -> None:
-    """Print the rows as a table and write them as JSON."""
-    table = Table(title=title)
-    for column in ("what", "own [us]", "peer", "peer [us]", "ratio", "target", "met"):
-        table.add_column(column, justify="right" if "[us]" in column or column == "ratio" else "left")
+def lines_of(rows: list[Row]) -> list[str]:
+    """The rows as a table of the page."""
+    cells = [["what", "own", "peer", "peer's", "ratio", "target", "met"]]
     for row in rows:
-        table.add_row(
-            row.what, f"{row.own_us:.1f}", row.peer, f"{row.peer_us:.1f}", f"{row.ratio:.2f}", row.target,
-            {True: "yes", False: "NO", None: ""}[row.met],
-        )  # fmt: skip
-    Console(width=160).print(table)
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        own, peer = (f"{us:,.1f} us" if us < 1e4 else f"{us / 1e3:,.1f} ms" for us in (row.own_us, row.peer_us))
+        met = {True: "yes", False: "**no**", None: ""}[row.met]
+        cells.append([row.what, own, row.peer, peer, f"{row.ratio:.2f}", row.target, met])
+    return table(cells, "lrlrrll")
+
+
+def report(rows: list[Row], json_path: Path | None) -> None:
+    """Print the rows as a table and write them as JSON."""
+    publish(lines_of(rows), json_path, rows=[asdict(row) for row in rows])

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
-from averages.alternatives import Thc, gradients
-from averages.schemes import nmse
+from averages.alternatives import gradients
+from averages.schemes import nmse, packaged
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import mean_and_spread, spread
 
@@ -62,9 +62,9 @@ def errors_of(granularities: Mapping[int, range], repetitions: int) -> dict[int,
     for bits in BITS:
         found[bits] = {}
         for granularity in granularities[bits]:
-            scheme = Thc(config(bits, granularity), WORKERS)
+            run = packaged(config(bits, granularity), [slice(0, vectors[0].shape[1])])
             found[bits][granularity] = [
-                nmse(scheme.average(one.repeat(WORKERS, axis=0), np.random.default_rng([15, i])), one[0])
+                nmse(run(one.repeat(WORKERS, axis=0), np.random.default_rng([15, i]))[0], one[0])
                 for i, one in enumerate(vectors)
             ]
     return found

@@ -7,11 +7,11 @@ import statistics
 from dataclasses import dataclass
 
 from averages.averagers import BF16, FP32, Scheme
+from averages.loss_curves import Curve, mean_steps, train_all
 from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
 from baselines import TernGrad
 from pages.claim import Check, Claim, Plot, Result, Series, Table
-from trainings.loss_curves import Curve, mean_steps, train_all
 from trainings.train import spread
 
 from byteps_thc.pipeline.policy import CompressionPolicy

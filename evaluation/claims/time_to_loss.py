@@ -1,6 +1,6 @@
 """Time to a loss and throughput of schemes by bandwidth: steps to the loss times the time of a step.
 
-Losses by step are of small models, n workers in one process (evaluation/loss_curves.py); times of a step are of larger
+Losses by step are of small models, n workers in one process (averages/loss_curves.py); times of a step are of larger
 ones of their kinds, real ranks on shaped links (evaluation/step_times).
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from averages.loss_curves import Curve, mean_steps, train_all
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from pages.page import README_TABLE
 from step_times import measure as step_times
 from step_times.measure import COLOCATED, DEFAULT, ONE_SERVER, PLACEMENTS, RANKS, SCHEMES, StepTimes
-from trainings.loss_curves import Curve, mean_steps, train_all
 from trainings.train import mean_and_spread, spread
 
 from byteps_thc import ThcConfig

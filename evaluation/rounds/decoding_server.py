@@ -10,7 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +45,6 @@ class ServerTimes:
     send_s: float = 0.0
     keep_s: float = 0.0
     cpu_s: float = 0.0
-
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
 
 
 class Adder:

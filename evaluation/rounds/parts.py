@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,7 @@ class SchemeParts:
             rounds.keep()
         for adder in self._adders:
             adder.keep(times)
-        details = {key: value for key, value in times.as_json().items() if key in ("decode_s", "sum_s", "encode_s")}
+        details = {key: value for key, value in asdict(times).items() if key in ("decode_s", "sum_s", "encode_s")}
         return {"compress": compress, "server": server, "decompress": decompress, **details}
 
 

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from rounds import parts
 from rounds.decoding_server import TIMEOUT_S, DecodingServer, tune
 from rounds.schemes import SCHEMES, THC, THC_CONFIG, WORKERS, gradient_of
 from rounds.worker import CodecRounds, DenseRounds, Rounds, ThcRounds
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 SOCKET = "socket"
 #: Nobody tells a process anything for so long only if whoever does has gone.
@@ -54,7 +55,7 @@ class Server:
         }
 
     def round(self, scheme: str, number: int) -> dict[str, float]:
-        return self._servers[scheme].serve(number).as_json()
+        return asdict(self._servers[scheme].serve(number))
 
 
 class Worker:
@@ -86,7 +87,7 @@ class Worker:
         times = rounds.run(number)
         rounds.keep()
         average = rounds.average
-        return times.as_json() | {
+        return asdict(times) | {
             "sum": float(average.double().sum()),
             "energy": float(average.double().square().sum()),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -34,9 +34,6 @@ class WorkerTimes:
     received: float = 0.0
     done: float = 0.0
     waited_s: float = 0.0
-
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
 
 
 class Rounds(Protocol):

@@ -57,9 +57,7 @@ class Training:
 
     def _gradient(self, batches: Iterator[Batch]) -> Tensor:
         inputs, targets = next(batches)
-        device = self.parameters[0].device
-        with device:  # the demo's model makes positions on the default device
-            loss = self.loss(self.model, inputs.to(device), targets.to(device))
+        loss = self.loss(self.model, inputs, targets)
         return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
 
     def update(self, average: Tensor) -> None:
@@ -74,11 +72,11 @@ class Training:
         self.optimizer.step()
 
 
-def gpt(workers: int, steps: int, *, large: bool = False, seed: int = 1, device: str = "cpu") -> Training:
+def gpt(workers: int, steps: int, *, large: bool = False, seed: int = 1) -> Training:
     """The demo's GPT (1 M parameters) and its settings; large: 11 M parameters."""
     torch.manual_seed(seed)
     shape = GptShape(layers=6, heads=6, width=384, context=128) if large else GptShape(4, 4, 144, 64)
-    model = Gpt(shape).to(device)
+    model = Gpt(shape)
     tokens = load_corpus().training
     samplers = [
         BatchSampler(tokens, batch_size=8, context=shape.context, seed=seed, worker=worker) for worker in range(workers)
@@ -88,11 +86,11 @@ def gpt(workers: int, steps: int, *, large: bool = False, seed: int = 1, device:
     return Training(model, loss_of, [iter(sampler.next_batch, None) for sampler in samplers], optimizer, steps)
 
 
-def cnn(workers: int, steps: int, *, large: bool = False, seed: int = 1, device: str = "cpu") -> Training:
+def cnn(workers: int, steps: int, *, large: bool = False, seed: int = 1) -> Training:
     """A residual CNN (0.7 M parameters; large: 11 M, ResNet-18) on images of characters, SGD with momentum."""
     torch.manual_seed(seed)
-    model = _residual_network((64, 128, 256, 512) if large else (32, 64, 128), len(CHARACTERS)).to(device)
-    images, labels = (tensor.to(device) for tensor in character_images())
+    model = _residual_network((64, 128, 256, 512) if large else (32, 64, 128), len(CHARACTERS))
+    images, labels = character_images()
     batches = [_image_batches(images, labels, 32, seed * 1_000_003 + worker) for worker in range(workers)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     return Training(model, _classification_loss, batches, optimizer, steps)
@@ -141,9 +139,9 @@ def _image_batches(images: Tensor, labels: Tensor, size: int, seed: int) -> Iter
     while True:
         chosen = torch.randint(len(images), (size,), generator=random)
         down, right = torch.randint(-4, 5, (2,), generator=random).tolist()
-        noise = torch.randn((size, 1, PIXELS, PIXELS), generator=random).to(images.device)
-        moved = images[chosen.to(images.device)].roll((down, right), dims=(2, 3))
-        yield moved + 0.2 * noise, labels[chosen.to(images.device)]
+        noise = torch.randn((size, 1, PIXELS, PIXELS), generator=random)
+        moved = images[chosen].roll((down, right), dims=(2, 3))
+        yield moved + 0.2 * noise, labels[chosen]
 
 
 def character_images() -> Batch:

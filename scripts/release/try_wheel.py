@@ -59,7 +59,7 @@ def _is_installed(version: str) -> None:
 
 
 def _commands_run(version: str) -> None:
-    assert "break-even" in _output(Path(sys.executable).parent / "thc", "--help")
+    assert "compare" in _output(Path(sys.executable).parent / "thc", "--help")
     assert _output(Path(sys.executable).parent / "thc-ps", "--version").split() == ["thc-ps", version]
 
 

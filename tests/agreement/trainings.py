@@ -108,12 +108,12 @@ def _config(setup: Setup) -> ThcConfig:
 
 
 def _ddp(_ranks: int, setup: Setup) -> Training:
-    return _of_ddp(setup, nodes="flat")
+    return _of_ddp(setup, levels="flat")
 
 
 def _levels(ranks: int, setup: Setup) -> Training:
     grid = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("between", "within"))
-    return _of_ddp(setup, mesh=grid, dim="between")
+    return _of_ddp(setup, levels=(grid, "between"))
 
 
 def _of_ddp(setup: Setup, **place: Any) -> Training:
@@ -131,7 +131,7 @@ def _fsdp(ranks: int, setup: Setup) -> Training:
 def _hsdp(ranks: int, setup: Setup) -> Training:
     grid = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
     options, model = _options(setup), _sharded(setup, grid["shard"])
-    handle = compress_replicas(model, grid, _config(setup), dim="replicate", **options)
+    handle = compress_replicas(model, grid["replicate"], _config(setup), **options)
     return Training(setup, model, options["grad_scaler"], handle)
 
 

@@ -52,7 +52,7 @@ def fsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
 def hsdp(_: Rank) -> tuple[Any, Callable[[], None]]:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=POLICY)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=POLICY)
     return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
 
 

@@ -327,7 +327,7 @@ def test_other_levels(
     assert "in the checkpoint" not in caplog.text
 
     folder, new = saved("with", WHOLE), Worker(0, 1, WHOLE, scope=now)
-    with pytest.raises(ConfigurationError, match=r'use nodes="flat" to read what one level .*strict=False drops them'):
+    with pytest.raises(ConfigurationError, match=r'use levels="flat" to read what one level .*strict=False drops them'):
         load(new, folder, scope=stage)
     assert new.loads == 0
     with caplog.at_level(logging.WARNING, "byteps_thc"):

@@ -7,6 +7,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from server_oracle import ServerOracle
 
 from byteps_thc import ThcConfig
 from byteps_thc.config import ResolvedConfig
@@ -30,9 +31,9 @@ def unpacked(partitions, bits):
 
 @given(config=st.sampled_from(UNIFORM), n=st.integers(1, 8), size=st.integers(1, 3000), seed=st.integers(0, 99))
 @SETTINGS
-def test_definition_1_codes_add_without_a_table(workers_of, config, n, size, seed):
+def test_definition_1_codes_add_without_a_table(config, n, size, seed):
     """Uniform THC: decompressing the sum of the codes gives the average of what each worker sent, exactly."""
-    workers = workers_of(config, n)
+    workers = ServerOracle(config, n)
     partitions = workers.encode(gradients(n, size, seed))
     codes = np.array(unpacked(partitions, config.code_bits), np.int64)
     aggregate = workers.aggregate(partitions)
@@ -42,9 +43,9 @@ def test_definition_1_codes_add_without_a_table(workers_of, config, n, size, see
 
 @given(config=st.sampled_from(THC), n=st.integers(1, 8), size=st.integers(1, 3000), seed=st.integers(0, 99))
 @SETTINGS
-def test_definition_2_table_values_add(workers_of, config, n, size, seed):
+def test_definition_2_table_values_add(config, n, size, seed):
     """THC: decompressing the sum of the looked-up table values gives the average of what each worker sent, exactly."""
-    workers = workers_of(config, n)
+    workers = ServerOracle(config, n)
     partitions = workers.encode(gradients(n, size, seed))
     codes = np.array(unpacked(partitions, config.code_bits), np.int64)
     aggregate = workers.aggregate(partitions)
@@ -61,24 +62,24 @@ def check_average_is_exact(codes, aggregate, values):
 
 @given(config=st.sampled_from(THC + UNIFORM), n=st.integers(1, 6), size=st.integers(1, 3000), seed=st.integers(0, 99))
 @SETTINGS
-def test_decoding_the_sum_is_averaging_the_decoded(workers_of, config, n, size, seed):
-    workers = workers_of(config, n)
+def test_decoding_the_sum_is_averaging_the_decoded(config, n, size, seed):
+    workers = ServerOracle(config, n)
     partitions = workers.encode(gradients(n, size, seed))
     average = workers.decode(partitions[0], workers.aggregate(partitions), n)
     alone = [workers.decode(partition, workers.aggregate([partition]), 1) for partition in partitions]
     np.testing.assert_allclose(average, np.mean(alone, axis=0), atol=2e-5)
 
 
-def test_all_workers_decode_the_same_bits(workers_of):
-    workers = workers_of(ThcConfig(), 4)
+def test_all_workers_decode_the_same_bits():
+    workers = ServerOracle(ThcConfig(), 4)
     partitions = workers.encode(gradients(4, 5000, 1))
     aggregate = workers.aggregate(partitions)
     decoded = {workers.decode(partition, aggregate, 4, worker).tobytes() for worker, partition in enumerate(partitions)}
     assert len(decoded) == 1
 
 
-def test_a_partial_aggregate_averages_who_contributed(workers_of):
-    workers = workers_of(ThcConfig.paper(), 4)
+def test_a_partial_aggregate_averages_who_contributed():
+    workers = ServerOracle(ThcConfig.paper(), 4)
     partitions = workers.encode(gradients(4, 5000, 1))
     average = workers.decode(partitions[0], workers.aggregate(partitions[:3]), 3)
     alone = [workers.decode(partition, workers.aggregate([partition]), 1) for partition in partitions[:3]]
@@ -87,10 +88,10 @@ def test_a_partial_aggregate_averages_who_contributed(workers_of):
 
 
 @pytest.mark.parametrize("config", [ThcConfig.paper(error_feedback=False), ThcConfig.uniform(2, error_feedback=False)])
-def test_error_is_what_the_table_promises(workers_of, config):
+def test_error_is_what_the_table_promises(config):
     """One worker, full blocks: cost + clamp_cost, after what clamping takes is divided out (tables/selection.py)."""
     gradient = gradients(1, 1 << 18, 3)[0]
-    workers = workers_of(config, 1)
+    workers = ServerOracle(config, 1)
     table = workers.compressors[0].table
     error = workers.average([gradient]) - gradient
     measured = float(np.dot(error, error) / np.dot(gradient, gradient))
@@ -98,10 +99,10 @@ def test_error_is_what_the_table_promises(workers_of, config):
     assert measured == pytest.approx(expected, rel=0.02)
 
 
-def test_quantization_is_unbiased(workers_of):
+def test_quantization_is_unbiased():
     """Without clamping (p tiny), the mean over many rounds tends to the gradient as 1 / sqrt(rounds)."""
     rounds, size = 400, 2048
-    workers = workers_of(ThcConfig(granularity=15, p=1e-9, error_feedback=False), 1)
+    workers = ServerOracle(ThcConfig(granularity=15, p=1e-9, error_feedback=False), 1)
     gradient = gradients(1, size, 5)[0]
     mean = sum(workers.average([gradient], round=r).astype(np.float64) for r in range(rounds)) / rounds
     variance = workers.compressors[0].table.cost * np.dot(gradient, gradient) / size / rounds
@@ -111,7 +112,7 @@ def test_quantization_is_unbiased(workers_of):
 
 
 @pytest.mark.parametrize("n", [1, 4])
-def test_what_ships_without_feedback_is_unbiased(workers_of, n):
+def test_what_ships_without_feedback_is_unbiased(n):
     """The mean of 10^4 averages is the gradients' mean, as a whole and by coordinates, though p is 1/64 and 1/512.
 
     As a whole: the errors' projections on it have a mean within 5 of their standard errors, some 3e-5 and 1e-5 of it.
@@ -120,7 +121,7 @@ def test_what_ships_without_feedback_is_unbiased(workers_of, n):
     it was 138 and 8 times that. What a block of 4096 lacks of a normal distribution is below both.
     """
     repetitions, size = 10_000, 4096
-    workers = workers_of(ThcConfig(error_feedback=False), n)
+    workers = ServerOracle(ThcConfig(error_feedback=False), n)
     gradients_ = [g / np.linalg.norm(g) for g in gradients(n, size, 7)]  # exact for equal norms
     wanted = np.mean(gradients_, axis=0, dtype=np.float64)
     total, energy, projections = np.zeros(size), 0.0, np.empty(repetitions)
@@ -135,10 +136,10 @@ def test_what_ships_without_feedback_is_unbiased(workers_of, n):
     assert np.dot(total, total) < energy * (1 + 5 * (2 / size) ** 0.5)
 
 
-def test_workers_of_other_norms_weigh_at_most_what_clamping_takes_too_much(workers_of):
+def test_workers_of_other_norms_weigh_at_most_what_clamping_takes_too_much():
     """Who has a smaller norm than the largest is hardly clamped, and divided all the same: 1 / (1 - p)."""
     config = ThcConfig(granularity=15, p=1 / 8, error_feedback=False)
-    workers = workers_of(config, 2)
+    workers = ServerOracle(config, 2)
     large, small = gradients(2, 1 << 17, 3, spread=9.0)
     small = small - large * (np.dot(large, small) / np.dot(large, large))  # so that each has its own weight
     small *= np.float32(0.1)
@@ -164,29 +165,29 @@ def test_feedback_decodes_with_the_clamp_itself():
             assert without.shared_hash != resolved.shared_hash  # they would decode different averages
 
 
-def test_same_seed_same_codes_other_key_other_codes(workers_of):
+def test_same_seed_same_codes_other_key_other_codes():
     gradient = gradients(1, 5000, 1)
     codes = {
-        (seed, round_): workers_of(ThcConfig(seed=seed), 1).encode(gradient, round=round_)[0].codes.tobytes()
+        (seed, round_): ServerOracle(ThcConfig(seed=seed), 1).encode(gradient, round=round_)[0].codes.tobytes()
         for seed in (1, 2)
         for round_ in (1, 2)
     }
     assert len(set(codes.values())) == 4
-    assert workers_of(ThcConfig(seed=1), 1).encode(gradient, round=1)[0].codes.tobytes() == codes[1, 1]
+    assert ServerOracle(ThcConfig(seed=1), 1).encode(gradient, round=1)[0].codes.tobytes() == codes[1, 1]
 
 
-def test_workers_round_differently(workers_of):
+def test_workers_round_differently():
     gradient = gradients(1, 5000, 1)[0]
-    first, second = workers_of(ThcConfig(), 2).encode([gradient, gradient])
+    first, second = ServerOracle(ThcConfig(), 2).encode([gradient, gradient])
     assert first.codes.tobytes() != second.codes.tobytes()
 
 
 @pytest.mark.parametrize("bits", [2, 4])
-def test_a_single_large_coordinate_comes_back_by_what_clamping_takes_too_large(workers_of, bits):
+def test_a_single_large_coordinate_comes_back_by_what_clamping_takes_too_large(bits):
     """Rotation spreads it evenly, so that nothing is clamped, and the average is divided all the same."""
     gradient = np.zeros(1024, np.float32)
     gradient[77] = 3
-    workers = workers_of(ThcConfig(bits=bits, error_feedback=False), 2)
+    workers = ServerOracle(ThcConfig(bits=bits, error_feedback=False), 2)
     p = workers.compressors[0].table.p
     weights = [float(workers.average([gradient, gradient], round=r)[77]) / 3 for r in range(300)]
     standard_error = float(np.std(weights)) / 300**0.5

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import reference
 from reference import Key
+from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -67,11 +68,11 @@ def test_all_16_bit_words_shifted_are_all_16_bit_words():
 
 
 @pytest.mark.parametrize("contributing", [(0,), (3,), (0, 1), (1, 2, 4), (0, 1, 2, 3, 4)])
-def test_every_part_of_the_workers_is_unbiased(workers_of, contributing):
+def test_every_part_of_the_workers_is_unbiased(contributing):
     """Whoever contributes: the mean over many rounds tends to the mean of the gradients as 1 / sqrt(rounds)."""
     rounds, size = 200, 2048
     config = ThcConfig(granularity=15, p=1e-9, error_feedback=False)
-    workers = workers_of(config, 5)
+    workers = ServerOracle(config, 5)
     random = np.random.default_rng(2)
     gradients = [random.standard_normal(size).astype(np.float32) for _ in range(5)]
     wanted = np.mean([gradients[worker] for worker in contributing], axis=0, dtype=np.float64)
@@ -87,28 +88,28 @@ def test_every_part_of_the_workers_is_unbiased(workers_of, contributing):
     assert abs(error.mean()) < 5 * (largest_variance / size) ** 0.5
 
 
-def averages_error(workers_of, rounding: str, gradients: list[np.ndarray]) -> float:
+def averages_error(rounding: str, gradients: list[np.ndarray]) -> float:
     """Normalised squared error of an average without error feedback, with a table of equal gaps."""
-    workers = workers_of(ThcConfig(granularity=15, p=1e-4, error_feedback=False, rounding=rounding), len(gradients))
+    workers = ServerOracle(ThcConfig(granularity=15, p=1e-4, error_feedback=False, rounding=rounding), len(gradients))
     wanted = np.mean(gradients, axis=0)
     error = workers.average(gradients) - wanted
     return float(np.dot(error, error) / np.dot(wanted, wanted))
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 17])
-def test_the_average_of_independent_gradients_errs_less(workers_of, workers):
+def test_the_average_of_independent_gradients_errs_less(workers):
     """(n + 1) / (2 n) as much, for equal gaps and almost no clamping (byteps_thc/rounding.py)."""
     random = np.random.default_rng(workers)
     gradients = [random.standard_normal(1 << 17).astype(np.float32) for _ in range(workers)]
-    ratio = averages_error(workers_of, "stratified", gradients) / averages_error(workers_of, "independent", gradients)
+    ratio = averages_error("stratified", gradients) / averages_error("independent", gradients)
     assert ratio == pytest.approx((workers + 1) / (2 * workers), rel=0.03)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 17])
-def test_the_average_of_equal_gradients_errs_least(workers_of, workers):
+def test_the_average_of_equal_gradients_errs_least(workers):
     """1 / n as much: the workers' codes then are a stratified sample of one number."""
     gradients = [np.random.default_rng(workers).standard_normal(1 << 17).astype(np.float32)] * workers
-    ratio = averages_error(workers_of, "stratified", gradients) / averages_error(workers_of, "independent", gradients)
+    ratio = averages_error("stratified", gradients) / averages_error("independent", gradients)
     assert ratio == pytest.approx(1 / workers, rel=0.05)
 
 

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.ddp.operator import average_gradient
+from byteps_thc.ddp.state import average_gradient
 
 # DDP reads these when it is made.
 torch._dynamo.config.optimize_ddp = "python_reducer"

@@ -34,7 +34,7 @@ def train(rank: Rank, misbehave: Any) -> dict[str, Any]:
         state = ThcState(None, ThcConfig(), policy=policy)
     else:
         mesh = init_device_mesh("cpu", (nodes, rank.ranks // nodes), mesh_dim_names=("between", "within"))
-        state = ThcState(mesh, ThcConfig(), dim="between", policy=policy)
+        state = ThcState(None, ThcConfig(), levels=(mesh, "between"), policy=policy)
     ddp.register_comm_hook(state, thc_hook)
     result: dict[str, Any] = {"steps": 0, "errors": []}
     for step in range(4):

@@ -21,7 +21,7 @@ from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.transport.mesh import mesh_groups
@@ -58,7 +58,7 @@ class Training:
         ddp_options = {"bucket_cap_mb": 0.02, "find_unused_parameters": True} | options.pop("ddp", {})
         self.ddp = DistributedDataParallel(Known(dtype), **ddp_options)
         config = options.pop("config", CONFIG)
-        self.state = compress(self.ddp, config, mesh=mesh, **({"dim": "between", "policy": SMALL} | options))
+        self.state = compress(self.ddp, config, levels=(mesh, "between"), **({"policy": SMALL} | options))
 
     def step(self, own: dict[str, Tensor], scaler: Any = None) -> dict[str, Tensor]:
         self.ddp.zero_grad()
@@ -129,7 +129,7 @@ def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     flat_sizes = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
     engines: dict[str, Any] = {
         "host": Training(mesh).state.engine,
-        "flat": collective_engine(group, CONFIG, SMALL),
+        "flat": flat_engine(group, CONFIG, SMALL),
     }
     results: dict[str, list[Tensor]] = {name: [] for name in engines}
     for step in range(3):
@@ -174,7 +174,7 @@ def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tens
 def sent_bytes(_: Rank, mesh: DeviceMesh) -> dict[str, int]:
     """Of one step of 2^16 parameters, all compressed."""
     ddp = DistributedDataParallel(nn.Linear(256, 256, bias=False))
-    state = compress(ddp, mesh=mesh, dim="between")
+    state = compress(ddp, levels=(mesh, "between"))
     ddp(torch.randn(4, 256)).square().mean().backward()
     stats = state.compression_stats()
     state.close()
@@ -269,20 +269,20 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
 
 def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
     """What ranks are told when some of a node have no engine."""
-    groups = mesh_groups(mesh, "between", "test")
+    groups = mesh_groups(mesh, "between", None)
     first = groups.fast.rank() == 0
 
-    def broken(slow: dist.ProcessGroup, policy: CompressionPolicy) -> FlatEngine:
+    def broken(*arguments: Any) -> FlatEngine:
         if not first:
             raise OSError("no registers")
-        return collective_engine(slow, CONFIG, policy)
+        return flat_engine(*arguments)
 
-    return said(lambda: hierarchical_engine(groups, {}, SMALL, broken, waits_for_all=True))
+    return said(lambda: hierarchical_engine(groups, CONFIG, SMALL, make_inner=broken))
 
 
 def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
     """Buffers of one element, of which the second rank of a node has nothing, and of none."""
-    engine = ThcState(mesh, CONFIG, dim="between").engine
+    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
     engine.start_step()
     one, none = torch.tensor([float(rank.rank)]), torch.zeros(0)
     engine.all_reduce(GradientBuffer("one", one, (ParameterSlice("one", 0, 1),))).wait()
@@ -296,20 +296,19 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     world = DistributedDataParallel(nn.Linear(8, 8))
     cube = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("a", "b", "c"))
     calls: dict[str, Callable[[], Any]] = {
-        "1-D": lambda: compress(world, mesh=mesh["between"]),
-        "1-D state": lambda: ThcState(mesh["between"], dim="between"),
-        "3-D": lambda: compress(world, mesh=cube, dim="a"),
-        "no dim": lambda: compress(world, mesh=mesh),
-        "wrong dim": lambda: ThcState(mesh, dim="rack"),
-        "no mesh": lambda: compress(world, dim="between"),
-        "not a mesh": lambda: compress(world, mesh="between", dim="between"),
-        "device": lambda: compress(world, mesh=mesh, dim="between", policy=CompressionPolicy(kernels="device")),
+        "1-D": lambda: compress(world, levels=(mesh["between"], "between")),
+        "3-D": lambda: compress(world, levels=(cube, "a")),
+        "no dim": lambda: compress(world, levels=mesh),  # type: ignore[arg-type]
+        "wrong dim": lambda: ThcState(levels=(mesh, "rack")),
+        "former": lambda: compress(world, dim="between"),  # type: ignore[call-arg]
+        "not a mesh": lambda: compress(world, levels=("between", "between")),  # type: ignore[arg-type]
+        "device": lambda: compress(world, levels=(mesh, "between"), policy=CompressionPolicy(kernels="device")),
     }
     if part is not dist.GroupMember.NON_GROUP_MEMBER:
         ddp = DistributedDataParallel(nn.Linear(8, 8), process_group=part)
-        calls["other ranks"] = lambda: compress(ddp, mesh=mesh, dim="between")
+        calls["other ranks"] = lambda: compress(ddp, levels=(mesh, "between"))
     result = {name: said(call) for name, call in calls.items()}
-    state = ThcState(mesh, CONFIG, dim="between", policy=SMALL)
+    state = ThcState(None, CONFIG, levels=(mesh, "between"), policy=SMALL)
     world.register_comm_hook(state, thc_hook)
     world(torch.ones(1, 8)).sum().backward()
     state.close()
@@ -318,7 +317,7 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
 
 def gaps(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
     """A buffer in which something lies before, between and behind its parameters."""
-    engine = ThcState(mesh, CONFIG, dim="between").engine
+    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
     engine.start_step()
     gradient = torch.full((12,), float(rank.rank))
     engine.all_reduce(GradientBuffer("gaps", gradient, (ParameterSlice("a", 1, 4), ParameterSlice("b", 6, 11)))).wait()

@@ -16,11 +16,12 @@ from ranks import SETTINGS_VARIABLE, Rank, joined_rank
 from shaped_network import Host
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcReducer
 from byteps_thc.ddp import compress, thc_hook
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 ROWS, COLUMNS = 1024, 512
 
@@ -59,9 +60,9 @@ def averaged(rank: Rank, host: Host, hook: Callable[[DistributedDataParallel], A
     return {"sent": sent, "said": repr(state), "average": gradient_of(ddp).clone()}
 
 
-def reduced(rank: Rank, host: Host) -> dict[str, Any]:
+def reduced(rank: Rank, host: Host, levels: tuple[DeviceMesh, str]) -> dict[str, Any]:
     """As averaged(), by a ThcReducer."""
-    with ThcReducer(nodes="levels") as reducer:
+    with ThcReducer(levels=levels) as reducer:
         for _ in range(2):
             gradient = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(rank.rank))
             sent = bytes_sent(host, lambda gradient=gradient: reducer.all_reduce({"gradient": gradient}))  # type: ignore[misc]
@@ -78,11 +79,14 @@ def bf16(ddp: DistributedDataParallel) -> None:
 
 
 def cases(rank: Rank, host: Host) -> dict[str, Any]:
+    spaces = rank.settings["namespaces"]
+    nodes = [[r for r in range(rank.ranks) if spaces[r] == space] for space in dict.fromkeys(spaces)]
+    levels = DeviceMesh("cpu", torch.tensor(nodes), mesh_dim_names=("between", "within")), "between"
     return {
-        "levels": averaged(rank, host, lambda ddp: compress(ddp, nodes="levels")),
-        "flat": averaged(rank, host, lambda ddp: compress(ddp, nodes="flat")),
+        "levels": averaged(rank, host, lambda ddp: compress(ddp, levels=levels)),
+        "flat": averaged(rank, host, lambda ddp: compress(ddp, levels="flat")),
         "bf16": averaged(rank, host, bf16),
-        "reducer": reduced(rank, host),
+        "reducer": reduced(rank, host, levels),
     }
 
 

@@ -78,14 +78,14 @@ def one_way(rank: Rank) -> dict[str, Any]:
     mesh = DeviceMesh("cpu", torch.tensor(nodes), mesh_dim_names=("between", "within"))
     return {
         "found": averages(rank),
-        "mesh": averages(rank, mesh=mesh, dim="between"),
-        "flat": averages(rank, nodes="flat"),
+        "mesh": averages(rank, levels=(mesh, "between")),
+        "flat": averages(rank, levels="flat"),
     }
 
 
 def uneven(rank: Rank) -> dict[str, Any]:
     """The second time nothing is said that was said before."""
-    result = {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, nodes="flat")}
+    result = {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, levels="flat")}
     return result | {"calls": calls}
 
 
@@ -95,8 +95,7 @@ def measured(rank: Rank) -> dict[str, Any]:
     ways: dict[str, tuple[list[float], list[float], dict[str, Any]]] = {
         "slow levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.3], {}),
         "fast levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.5], {}),
-        "levels": ([1.0] * 4, [0.1] * 4, {"nodes": "levels"}),
-        "flat": ([0.1] * 4, [1.0] * 4, {"nodes": "flat"}),
+        "flat": ([0.1] * 4, [1.0] * 4, {"levels": "flat"}),
     }
     for name, (two_levels, flat, options) in ways.items():
         before = calls
@@ -117,7 +116,7 @@ def measured(rank: Rank) -> dict[str, Any]:
 
 def loading(rank: Rank) -> dict[str, Any]:
     """States of one level where ranks average in two, and the other way round."""
-    two, flat = compress(model(), CONFIG), compress(model(), CONFIG, nodes="flat")
+    two, flat = compress(model(), CONFIG), compress(model(), CONFIG, levels="flat")
     states: list[Any] = [None] * rank.ranks
     dist.all_gather_object(states, two.state_dict())
     result = {
@@ -131,11 +130,11 @@ def loading(rank: Rank) -> dict[str, Any]:
     return result
 
 
-def trained(rank: Rank, nodes: Any = "auto", config: Any = CONFIG, steps: int = 2, **options: Any) -> ThcState:
+def trained(rank: Rank, levels: Any = "auto", config: Any = CONFIG, steps: int = 2, **options: Any) -> ThcState:
     """The state after some steps."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(nn.Linear(100, 80), **options)
-    state = compress(ddp, config, nodes=nodes)
+    state = compress(ddp, config, levels=levels)
     for step in range(steps):
         torch.manual_seed(100 * step + rank.rank)
         ddp(torch.randn(8, 100)).square().mean().backward()
@@ -164,7 +163,7 @@ def other_levels(rank: Rank) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for then, now in (("auto", "flat"), ("flat", "auto")):
         folder = rank.directory / then
-        old, new = (trained(rank, nodes, steps=steps) for nodes, steps in ((then, 3), (now, 0)))
+        old, new = (trained(rank, levels, steps=steps) for levels, steps in ((then, 3), (now, 0)))
         dcp.save({"thc": checkpointable(old)}, checkpoint_id=folder)
         with log_lines() as lines:
             loaded = said(lambda new=new, folder=folder: load(new, folder))  # type: ignore[misc]
@@ -176,12 +175,10 @@ def other_levels(rank: Rank) -> dict[str, Any]:
 
 
 def refused(rank: Rank) -> dict[str, str]:
-    mesh = DeviceMesh("cpu", torch.arange(rank.ranks).view(-1, 1), mesh_dim_names=("between", "within"))
     ddp = model()
     return {
-        "differ": said(lambda: compress(ddp, nodes="flat" if rank.rank else "auto")),
-        "mesh": said(lambda: compress(ddp, mesh=mesh, dim="between", nodes="flat")),
-        "unknown": said(lambda: compress(ddp, nodes="racks")),  # type: ignore[arg-type]
+        "differ": said(lambda: compress(ddp, levels="flat" if rank.rank else "auto")),
+        "unknown": said(lambda: compress(ddp, levels="racks")),  # type: ignore[arg-type]
         "bits": said(lambda: compress(ddp, bits=4 if rank.rank else 3)),
     }
 

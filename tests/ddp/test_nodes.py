@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from ranks import run_ranks
 
 from byteps_thc import ThcConfig
 from byteps_thc.transport.link_bytes import link_bytes
-from byteps_thc.transport.nodes import Nodes, chosen_levels, cost_of_one_level, group_by_node, has_two_levels
+from byteps_thc.transport.nodes import chosen_levels, cost_of_one_level, group_by_node, has_two_levels
 
 PROGRAM = Path(__file__).with_name("nodes_rank.py")
 SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}
@@ -64,7 +64,7 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
 def test_rank_0_logs_what_was_chosen(run: Run) -> None:
     for rank, report in enumerate(run("one_way", "abab")):
         two = "averages are exact within each of 2 nodes of 2 ranks, compressed between them"
-        two += ' (nodes="auto": an average took 100.0 ms in two levels, 200.0 ms in one)'
+        two += ' (levels="auto": an average took 100.0 ms in two levels, 200.0 ms in one)'
         one = "averages are compressed over 4 ranks on 2 nodes, in one level"
         assert report["found"]["lines"] == ([] if rank else [two])
         assert report["flat"]["lines"] == ([] if rank else [one])  # which costs less than bf16 here: no warning
@@ -78,7 +78,7 @@ def test_auto_takes_the_faster_way_on_all_ranks(case: str, run: Run) -> None:
     two = reports[0]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
     assert two or reports[0]["said"].startswith("ThcState(flat, 4 ranks, ")
     number = r"(\d+\.\d)"
-    words = rf'.* \(nodes="auto": an average took {number} ms in two levels, {number} ms in one\)'
+    words = rf'.* \(levels="auto": an average took {number} ms in two levels, {number} ms in one\)'
     (line,) = reports[0]["lines"]
     assert (match := re.fullmatch(words, line)), line
     assert two == (float(match[1]) <= float(match[2]))
@@ -93,8 +93,7 @@ def test_auto_takes_the_faster_way_on_all_ranks(case: str, run: Run) -> None:
 
 def test_only_auto_measures_and_only_where_there_is_a_choice(run: Run) -> None:
     for report in run("measured", "aabb"):
-        assert report["levels"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
-        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "levels": 0, "flat": 0, "far": 0}
+        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "flat": 0, "far": 0}
 
 
 def test_ranks_that_are_far_from_each_other_take_two_levels_without_measuring(run: Run) -> None:
@@ -102,7 +101,7 @@ def test_ranks_that_are_far_from_each_other_take_two_levels_without_measuring(ru
     for rank, report in enumerate(run("measured", "aabb")):
         assert report["far"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
         two = "averages are exact within each of 2 nodes of 2 ranks, compressed between them"
-        far = ' (nodes="auto": ranks take 200 ms for a word, so the network is slow)'
+        far = ' (levels="auto": ranks take 200 ms for a word, so the network is slow)'
         assert report["far"]["lines"] == ([] if rank else [two + far])
     for report in run("uneven", "aba"):
         assert report["calls"] == 0
@@ -126,13 +125,13 @@ def test_uneven_nodes_are_flat_and_told_once_what_it_costs(run: Run) -> None:
 def test_one_level_that_loses_to_bf16_is_warned_of() -> None:
     """On 8 nodes of 8, over NCCL's rings; not on 8 of 4. One level where there can be no other is none's concern."""
 
-    def said(ranks: int, nodes: int, asked: Nodes = "flat") -> str | None:
+    def said(ranks: int, nodes: int, asked: Literal["auto", "flat"] = "flat") -> str | None:
         everyone = [list(range(node * ranks, (node + 1) * ranks)) for node in range(nodes)]
         return cost_of_one_level(asked, everyone, ThcConfig(), ring=True)
 
     assert said(8, 8) == (
         "averages are compressed over all ranks in one level: 5.0 bytes a parameter leave a node, where it would be "
-        '1.1 with two levels, and is 3.9 with bf16: leave nodes="flat" out'
+        '1.1 with two levels, and is 3.9 with bf16: omit levels="flat"'
     )
     assert said(4, 8) is None
     assert said(8, 1, "auto") is None
@@ -155,7 +154,7 @@ def test_states_of_other_levels_are_refused_with_what_to_do(run: Run) -> None:
     for rank, report in enumerate(run("loading", "aabb")):
         refused = "ConfigurationError: state does not fit: its scope is "
         assert report["flat state"].startswith(f"{refused}None, here it is 'shard{rank % 2}of2'")
-        assert report["flat state"].endswith('nodes="flat" loads it')
+        assert report["flat state"].endswith('levels="flat" loads it')
         assert report["node's state"].startswith(f"{refused}'shard{rank % 2}of2', here it is None: it was saved")
         assert report["neighbour's state"].startswith(f"{refused}'shard{1 - rank % 2}of2'")
         assert report["own state"] == "nothing"
@@ -184,9 +183,8 @@ def test_checkpoints_of_other_levels_load(then: str, run: Run) -> None:
 def test_wrong_use_says_what_to_do(run: Run) -> None:
     for report in run("refused", "ab"):
         different = "ConfigurationError: ranks have different settings: "
-        assert report["differ"] == f"{different}nodes is 'auto' on rank 0, 'flat' on rank 1"
-        assert report["mesh"].startswith("ConfigurationError: nodes='flat' and a mesh contradict each other")
-        assert report["unknown"].startswith('ConfigurationError: nodes is \'racks\': give "auto", "levels" or "flat"')
+        assert report["differ"] == f"{different}levels is 'auto' on rank 0, 'flat' on rank 1"
+        assert report["unknown"].startswith('ConfigurationError: levels is \'racks\': give "auto", "flat", or a')
         assert report["bits"] == f"{different}bits is 3 on rank 0, 4 on rank 1"
 
 

@@ -1,7 +1,8 @@
 """A rank that writes down which files of byteps_thc a DDP bucket visits on its way from thc_hook to the wire and back.
 
-Reports the files in the order of their first visit, and which calls which. The bucket is not the first one of its step,
-which begins the step, too, and comes after some others of its layout.
+settings: {"road": "ranks", "servers" or "levels", "servers": addresses}. Reports the files in the order of their first
+visit, and which calls which. The bucket is not the first one of its step, which begins the step, too, and comes after
+some others of its layout.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import joined_rank
+from ranks import Rank, joined_rank
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc
-from byteps_thc import ThcConfig
+from byteps_thc import NetworkConfig, ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
 
 PACKAGE = str(Path(byteps_thc.__file__).parent) + "/"
@@ -58,11 +60,20 @@ class Walk:
         self.calls.update((path, name) for path in own[:1])
 
 
-def averaged() -> Walk:
+def options(rank: Rank) -> dict[str, Any]:
+    """Where the state averages: among the ranks, with servers, or in the levels of a mesh."""
+    if rank.settings["road"] == "servers":
+        return {"network": NetworkConfig(rank.settings["servers"])}
+    if rank.settings["road"] == "levels":
+        return {"levels": (init_device_mesh("cpu", (2, 2), mesh_dim_names=("between", "within")), "between")}
+    return {}
+
+
+def averaged(rank: Rank) -> Walk:
     walk = Walk()
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), bucket_cap_mb=0.01)
-    state = ThcState(None, ThcConfig(), model=ddp)
+    state = ThcState(None, ThcConfig(), model=ddp, **options(rank))
 
     def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         if walk.steps == STEPS and bucket.index() == 1:
@@ -80,5 +91,5 @@ def averaged() -> Walk:
 
 
 with joined_rank() as rank:
-    walk = averaged()
+    walk = averaged(rank)
     rank.report({"files": [*walk.files], "calls": sorted(walk.calls)})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from averages.alternatives import COORDINATES, KINDS, Nearest, Thc, TwoHops, alternatives, gradients, nmse
+from averages.alternatives import COORDINATES, KINDS, TwoHops, alternatives, gradients
+from averages.nearest import Nearest
 from averages.quantizers import (
     E2M1,
     E4M3,
@@ -16,8 +17,7 @@ from averages.quantizers import (
     Smoothed,
     round_to,
 )
-
-from byteps_thc import ThcConfig
+from averages.schemes import nmse, packaged
 
 QSGD = Integers(4, 512, scale=np.float32)
 BITS = {
@@ -105,13 +105,10 @@ def test_gradients_agree_as_much_as_they_should(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["normal", "normal, cosine .9", "copies"])
 def test_12_bits_err_less_than_others(kind: str) -> None:
-    """As docs/benchmarks.md has it. EDEN at the same widths is tests/reference/test_nearest.py's."""
-    ours = nmse(Nearest(6, 6), kind, 4)
-    for name in ("EDEN 4 + 8", "QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8"):
-        assert ours < nmse(alternatives()[name], kind, 4), name
-    assert ours < nmse(alternatives()["int6 + int6, groups of 64"], kind, 4)
-
-
-def test_bits_of_all() -> None:
-    for scheme in (Nearest(4, 8), alternatives()["EDEN 4 + 8"], Thc(ThcConfig(), 4)):
-        assert scheme.bits_up + scheme.bits_down == 12 + 2 * 32 / 8192
+    own = gradients(kind, 4, np.random.default_rng(8))
+    average, bits = packaged(Nearest(6, 6), [slice(0, COORDINATES)])(own, np.random.default_rng(9))
+    assert bits == 12 + 2 * 32 / 8192
+    ours = nmse(average, own.mean(axis=0))
+    others = ("QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8", "int6 + int6, groups of 64")
+    for name in others:
+        assert ours < nmse(alternatives()[name].average(own, np.random.default_rng(9)), own.mean(axis=0)), name

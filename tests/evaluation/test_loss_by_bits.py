@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from averages.averagers import FP32, Scheme, make
+from averages.loss_curves import Curve
 from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
 from claims import loss_by_bits as claim
 from pages.style import style_of
 from reference import Key
-from trainings.loss_curves import Curve
 from trainings.train import MODELS, Losses
 
 from byteps_thc.tables.points import lloyd_max, staggered

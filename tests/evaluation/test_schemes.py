@@ -7,10 +7,10 @@ import pytest
 import torch
 from averages.alternatives import gradients
 from averages.cases import quarter
-from averages.comparisons import Window
 from averages.quantizers import F64
 from averages.schemes import Point, Way, best_scaled, nmse, points, thc_ways, undominated, ways, winner
 from pages.style import style_of
+from trainings.windows import Window
 
 COORDINATES = 8192
 TENSORS = [slice(0, 5000), slice(5000, COORDINATES)]
@@ -96,7 +96,7 @@ def test_the_best_scale_is_the_best() -> None:
 
 def test_a_quarter_of_each_tensor() -> None:
     gradients = torch.arange(2 * 40_003.0).view(2, -1) + 1
-    own, tensors = quarter(Window("some", [gradients], [slice(0, 40_000), slice(40_000, 40_003)]))
+    own, tensors = quarter(Window("some", gradients, [slice(0, 40_000), slice(40_000, 40_003)]))
     assert tensors == [slice(0, 10_000), slice(10_000, 16_384)]
     np.testing.assert_array_equal(own[:, :10_000], gradients[:, :10_000])
     np.testing.assert_array_equal(own[:, 10_000], gradients[:, 40_000])

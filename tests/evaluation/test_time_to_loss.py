@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trainings.loss_curves import Curve, mean_steps, steps_to
+from averages.loss_curves import Curve, mean_steps, steps_to
 from trainings.train import Losses
 
 

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ TIMEOUT_S = 100
 TORCHRUN = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 #: changed or added lines: imports, launch, and the plug-in itself
 MOST_LINES = {"train_ddp.py": 10, "train_fsdp.py": 13, "train_byteps.py": 8}
-#: another algorithm, with more lines of its own
-OTHERS = ["diloco.py"]
+#: another algorithm, with more lines of its own; and the training of the examples for Slurm and Kubernetes
+OTHERS = ["diloco.py", "train_servers.py"]
 #: those for frameworks: test_frameworks.py
 FRAMEWORKS = [
     "train_accelerate.py",
@@ -95,7 +96,7 @@ def test_single_process() -> None:
     assert_learned(run_example(sys.executable, "-P", str(EXAMPLES / "train_single.py")))
 
 
-def run_on_two_ranks(name: str, folder: Path) -> str:
+def run_on_two_ranks(name: str, folder: Path, options: Sequence[str] = OPTIONS) -> str:
     """What both ranks of an example print, one after the other, when they are started as torchrun starts them."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # what torchrun's agent has
     launch = {
@@ -111,7 +112,7 @@ def run_on_two_ranks(name: str, folder: Path) -> str:
     ranks = [
         start_program(
             EXAMPLES / name,
-            *OPTIONS,
+            *options,
             environment=os.environ | launch | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             log=log,
         )
@@ -133,6 +134,15 @@ def test_ddp_with_torchrun() -> None:
 
 def test_fsdp(tmp_path: Path) -> None:
     assert_learned(run_on_two_ranks("train_fsdp.py", tmp_path))
+
+
+def test_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ParameterServer() as server:
+        monkeypatch.setenv("THC_SERVERS", server.address)
+        output = run_on_two_ranks("train_servers.py", tmp_path, ["--steps", "20"])
+    losses = [loss for _, loss in losses_in(output)]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0] / 2
 
 
 def test_diloco(tmp_path: Path) -> None:

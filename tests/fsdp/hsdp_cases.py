@@ -31,7 +31,7 @@ def two_steps(
     rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32, config: ThcConfig = CONFIG
 ) -> dict[str, Any]:
     model = sharded_model(mesh["shard"], mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
-    handle = compress_replicas(model, mesh, config, dim="replicate", policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], config, policy=SMALL)
     averages = []
     for step in range(2):
         model(gradients(rank.rank, step, all_shapes())).backward()
@@ -65,7 +65,7 @@ def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh["shard"])
     policy = SMALL.model_copy(update={"exclude": ("second", "head")})
-    compress_replicas(model, mesh, CONFIG, dim="replicate", policy=policy)
+    compress_replicas(model, mesh["replicate"], CONFIG, policy=policy)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     return {"averages": full_gradients(model)}
 
@@ -74,7 +74,7 @@ def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Through a parameter server: the replicas of each shard are a job of their own."""
     model = sharded_model(mesh["shard"])
     servers = NetworkConfig(rank.settings["servers"], job=7)
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, network=servers)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, network=servers)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     averages = full_gradients(model)
     handle.close()
@@ -86,7 +86,7 @@ def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     averages = []
     for _ in range(2):
         model = sharded_model(mesh["shard"])
-        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
         if not averages:
             model(gradients(rank.rank, 0, all_shapes())).backward()
             full_gradients(model)
@@ -101,7 +101,7 @@ def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Part of a group has no gradient; then replicas go uncompressed altogether."""
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
     own = gradients(rank.rank, 0, all_shapes())
     with log_lines() as warnings:
         model({name: g for name, g in own.items() if name != "second.weight"}).backward()
@@ -114,7 +114,7 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Whether each average is finite: of a step in which rank 3 has a NaN in one tensor, and of the next."""
     model = sharded_model(mesh["shard"])
-    compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
     own = gradients(rank.rank, 0, all_shapes())
     finite = []
     for value in (math.nan, 1.0):
@@ -130,7 +130,7 @@ def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh["shard"])
     servers = NetworkConfig(rank.settings["servers"], job=17, quorum=0.5)
     with log_lines() as lines:
-        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, network=servers)
+        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, network=servers)
         for step in range(5):
             model(gradients(rank.rank, step, all_shapes())).backward()
         handle.close()
@@ -142,7 +142,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Replicas whose shards have drifted apart; one of them has no optimizer state yet."""
     model = sharded_model(mesh["shard"])
     model.register_buffer("seen", torch.tensor(float(rank.rank)))
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     synchronizer = ParameterSynchronizer(model, optimizer, compression=handle, max_drift=0.5, check_every=1)
     model(gradients(rank.rank, 0, all_shapes())).backward()
@@ -177,14 +177,14 @@ def _shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any
 
 def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     twice = sharded_model(mesh["shard"])
-    compress_replicas(twice, mesh, CONFIG, dim="replicate")
+    compress_replicas(twice, mesh["replicate"], CONFIG)
     sharded = sharded_model(mesh["shard"])
     makers: dict[str, Callable[[], object]] = {
         "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG),
-        "unknown": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="rack"),
-        "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="shard"),
-        "native": lambda: compress_replicas(sharded_model(mesh), mesh, CONFIG, dim="replicate"),
-        "twice": lambda: compress_replicas(twice, mesh, CONFIG, dim="replicate"),
+        "former": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["replicate"], dim="rack"),
+        "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["shard"], CONFIG),
+        "native": lambda: compress_replicas(sharded_model(mesh), mesh["replicate"], CONFIG),
+        "twice": lambda: compress_replicas(twice, mesh["replicate"], CONFIG),
         "no handle": lambda: synchronize_parameters(twice),
         "no replicas": lambda: synchronize_parameters(sharded, compression=compress_reduce_scatter(sharded, CONFIG)),
     }
@@ -197,7 +197,7 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
 
     def average(steps_ahead: int, policy: CompressionPolicy, scaler: torch.amp.GradScaler | None = None) -> str:
         model = sharded_model(mesh["shard"])
-        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=policy, grad_scaler=scaler)
+        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=policy, grad_scaler=scaler)
         state = handle.state_dict()
         handle.load_state_dict(sealed(state | {"round": state["round"] + steps_ahead}))
         try:
@@ -211,13 +211,13 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
     def synchronize() -> None:
         model = sharded_model(mesh["shard"])
         optimizer = (torch.optim.Adam if rank.rank == 3 else torch.optim.SGD)(model.parameters(), lr=0.1)
-        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
         ParameterSynchronizer(model, optimizer, compression=handle, max_drift=0.5, check_every=1).step()
 
     settings = CONFIG.model_copy(update={"seed": replica})
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**replica)
     return {
-        "settings": _refusal(lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, settings, dim="replicate")),
+        "settings": _refusal(lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["replicate"], settings)),
         "optimizers": _refusal(synchronize),
         "rounds": average(replica, SMALL),
         "uncompressed": average(0, CompressionPolicy(warmup_steps=5), scaler),

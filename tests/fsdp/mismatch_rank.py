@@ -29,7 +29,7 @@ def fsdp(_: Rank) -> tuple[nn.Module, FsdpCompression]:
 def hsdp(_: Rank, network: NetworkConfig | None = None) -> tuple[nn.Module, FsdpCompression]:
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
-    return model, compress_replicas(model, mesh, CONFIG, dim="replicate", policy=POLICY, network=network)
+    return model, compress_replicas(model, mesh["replicate"], CONFIG, policy=POLICY, network=network)
 
 
 def hsdp_servers(rank: Rank) -> tuple[nn.Module, FsdpCompression]:

@@ -46,7 +46,7 @@ def error_of(
     error, start = "", time.monotonic()
     try:
         if replicas:
-            handle = compress_replicas(model, mesh, scheme, dim="replicate", policy=settings, grad_scaler=scaler)
+            handle = compress_replicas(model, mesh["replicate"], scheme, policy=settings, grad_scaler=scaler)
         else:
             handle = compress_reduce_scatter(model, scheme, policy=settings, grad_scaler=scaler)
         for _ in range(2):

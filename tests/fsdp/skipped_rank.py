@@ -28,7 +28,7 @@ def sharded(scaler: Any) -> tuple[nn.Module, FsdpCompression]:
 def replicated(scaler: Any) -> tuple[nn.Module, FsdpCompression]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
-    return model, compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, grad_scaler=scaler)
+    return model, compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, grad_scaler=scaler)
 
 
 def skip_steps(rank: Rank, compressed: Callable[[Any], tuple[nn.Module, FsdpCompression]]) -> dict[str, bool]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from known_gradients import all_shapes, gradients
+from rank_oracle import ReduceScatterOracle
 from ranks import run_ranks
-from reduce_scatter_oracle import ReduceScatterOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig

@@ -130,8 +130,9 @@ def test_replicas_are_synchronized_shard_by_shard(reports: Reports) -> None:
 def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
     for report in reports:
         refusals = report["refusals"]
-        assert "dimensions ('replicate', 'shard'): say which one" in refusals["which"]
-        assert "no dimension 'rack'" in refusals["unknown"]
+        wanted = "the mesh has dimensions ('replicate', 'shard'): give the one to compress, mesh['replicate']"
+        assert wanted in refusals["which"]
+        assert "dim= is gone: levels=" in refusals["former"]
         assert "shards and replicas of one another" in refusals["same"]
         assert 'fully_shard(module, mesh=mesh["shard"])' in refusals["native"]
         assert "hook already" in refusals["twice"]

@@ -31,10 +31,10 @@ from byteps_thc.errors import InputError
 from byteps_thc.gpu.nearest_batch import NearestBatch
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import collective_engine, row_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -122,7 +122,7 @@ def device_engine(
     settings = RankSettings.of(config, group().size(), sharded=sharded)
     communicator = open_communicator(group(), policy.deadline_s)
     staged = StagedCommunicator(communicator) if ON_GPU else communicator
-    return device_rank_engine(settings, group().rank(), policy, staged, device, sharded=sharded)
+    return rank_engine(settings, group().rank(), policy, [staged], device=device, sharded=sharded)
 
 
 def step(
@@ -155,7 +155,7 @@ def same(what: str, mine: Tensor, wanted: Tensor) -> None:
 
 def check_case(rank: int, case: dict[str, Any]) -> None:
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
-    mine, wanted = device_engine(config, policy), collective_engine(group(), config, policy)
+    mine, wanted = device_engine(config, policy), flat_engine(group(), config, policy)
     for number in range(case["steps"]):
         got, expected = step(mine, case, rank, number, DEVICE), step(wanted, case, rank, number, CPU)
         for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
@@ -173,7 +173,7 @@ def check_rows(rank: int, dtype: torch.dtype) -> None:
     """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 20."""
     columns, ranks = 1045, group().size()
     config, policy = ThcConfig(**_THC), CompressionPolicy()
-    engines = device_engine(config, policy, sharded=True), row_engine(group(), config, policy, CPU)
+    engines = device_engine(config, policy, sharded=True), flat_engine(group(), config, policy, sharded=True)
     ends = [1042] * (ranks - 1) + [1030]
     compressed = tuple(
         ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=20 * number)

@@ -29,18 +29,17 @@ from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ThcConfig, ThcReducer, engines
 from byteps_thc.ddp import compress
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.device import choice
-from byteps_thc.pipeline.factory import row_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.rank_settings import RankSettings
-from byteps_thc.reducer import averaging
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.groups import Communicators
 
@@ -119,8 +118,8 @@ def error_of_ddp(ddp: DistributedDataParallel, inputs: Tensor) -> float:
 def nccl_engine(group: dist.ProcessGroup) -> FlatEngine:
     """An engine of one rank that compresses although it has nothing to average."""
     policy, communicators = CompressionPolicy(), Communicators(group, 600.0)
-    return device_rank_engine(
-        RankSettings.of(ThcConfig(), 1), 0, policy, communicators.of_device(), GPU, sharded=False, compress_alone=True,
+    return rank_engine(
+        RankSettings.of(ThcConfig(), 1), 0, policy, [communicators.of_device()], device=GPU, compress_alone=True,
         leave=communicators.close,
     )  # fmt: skip
 
@@ -157,10 +156,10 @@ def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
 
 def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
     """FSDP2's engine: the bits of the engine in host memory, and from the second step on the host does not wait."""
-    mine = row_engine(group, ThcConfig(), CompressionPolicy(kernels="device"), GPU)
+    mine = flat_engine(group, ThcConfig(), CompressionPolicy(kernels="device"), gradients_on=GPU, sharded=True)
     assert mine.in_stream, mine
     assert dist.group.WORLD is not None
-    wanted = row_engine(dist.group.WORLD, ThcConfig(), CompressionPolicy(kernels="host"), CPU)
+    wanted = flat_engine(dist.group.WORLD, ThcConfig(), CompressionPolicy(kernels="host"), sharded=True)
     size, small = 3_000_001, 30
     matrix = ShardMatrix("rows", 1, size + small, (ParameterSlice("large", 0, size),), ((size, size + small),))
     random = torch.Generator().manual_seed(0)
@@ -262,7 +261,7 @@ def check_nccl_reducer(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
 
 def reducer_with(group: dist.ProcessGroup, make: Callable[[], FlatEngine]) -> ThcReducer:
     """A reducer of that engine: its own would hand tensors back as they are, as there is nobody to average with."""
-    with patch.object(averaging, "make_engine", lambda *_: make()):
+    with patch.object(engines, "_one_level", lambda *_, **__: make()):
         return ThcReducer(group, bits=4)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from byteps_thc import CompressionPolicy, ThcConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -59,7 +59,7 @@ class EchoCommunicator(Communicator):
 
 def engine_of(config: ThcConfig, ranks: int, *, sharded: bool = False) -> FlatEngine:
     settings = RankSettings.of(config, ranks, sharded=sharded)
-    return device_rank_engine(settings, 1, POLICY, EchoCommunicator(), torch.device("cpu"), sharded=sharded)
+    return rank_engine(settings, 1, POLICY, [EchoCommunicator()], device=torch.device("cpu"), sharded=sharded)
 
 
 def calls_of(engine: FlatEngine, reduce: Callable[[], object]) -> Counter[str]:

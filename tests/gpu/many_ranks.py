@@ -22,20 +22,19 @@ from typing import Any, cast
 import torch
 from gradients import bits, buffers_of, check_case, gradient_of, of_all_ranks
 from local_ranks import LocalCommunicator, LocalRanks, Pause, on_ranks
-from rank_oracle import RankOracle
-from reduce_scatter_oracle import ReduceScatterOracle
+from rank_oracle import RankOracle, ReduceScatterOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc.arrays import indexed_device
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.rank_settings import RankSettings
@@ -93,7 +92,7 @@ class Place:
     ) -> FlatEngine:
         settings = RankSettings.of(config, ranks.size, sharded=sharded)
         communicator = self.communicator(ranks, rank)
-        return device_rank_engine(settings, rank, policy, communicator, self.device, sharded=sharded)
+        return rank_engine(settings, rank, policy, [communicator], device=self.device, sharded=sharded)
 
     def late(self, gradient: Tensor, pause: Pause) -> Tensor:
         """The gradient on the device, where it is only once the current stream has waited."""
@@ -175,8 +174,9 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
         groups = cast(Any, SimpleNamespace(size=NODES * NODES, rank=rank, fast=fast))
         inner = place.engine(between[local], node, config, policy)
         scatter, gather = (place.communicator(within[node], local) for _ in range(2))
-        agreement = MeshAgreement(
-            place.communicator(within[node], local, CPU), place.communicator(between[local], node, CPU)
+        agreement = RankAgreement(
+            (place.communicator(within[node], local, CPU), NODES),
+            (place.communicator(between[local], node, CPU), NODES),
         )
         exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
         engine = NodeEngine(inner, exchange)

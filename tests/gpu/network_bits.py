@@ -28,10 +28,10 @@ from twin_compressors import add_twins
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import compress
-from byteps_thc.engines import make_engine
 from byteps_thc.pipeline import factory
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -65,7 +65,7 @@ def make(kernels: Literal["device", "host"], rank: Rank, case: dict[str, Any], j
     assert group is not None
     policy = CompressionPolicy(**case["policy"], kernels=kernels)
     servers = NetworkConfig(rank.settings["servers"], job=job, **network)
-    return make_engine(group, ThcConfig(**case["thc"]), policy, servers)
+    return flat_engine(group, ThcConfig(**case["thc"]), policy, servers)
 
 
 def same_state(mine: Engine, wanted: Engine) -> None:

@@ -71,7 +71,8 @@ def package_graph(graph: Graph) -> Graph:
 
 
 def outermost(name: str) -> str:
-    return ".".join(name.split(".")[:2])
+    first, *others = name.split(".")
+    return f"{first}.{others[0]}" if others and first in ("byteps_thc", "thc_switch") else first
 
 
 def shortest_circle(graph: Graph) -> list[str]:

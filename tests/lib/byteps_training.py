@@ -8,15 +8,14 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from gradients import pieces
-from named_compressor import NamedCompressor
+from server_oracle import ServerOracle
 from torch import Tensor
 
-from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import value_dtype
+from byteps_thc import ThcConfig
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch.lanes.plan import BufferPlan, make_lanes
 from byteps_thc.torch.parameters import NamedParameter
@@ -71,21 +70,21 @@ class Oracle:
         compressed = [p for p in named if p.tensor.dtype != torch.float64]
         self._workers = workers
         self._lanes = make_lanes(compressed, lanes, CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, rows=ROWS))
-        self._compressors = [NamedCompressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
+        self._servers = ServerOracle(CONFIG, workers)
         #: buffers that each lane has sent so far: the round of the next one
         self.rounds = [0] * len(self._lanes)
 
     def with_lanes(self, lanes: int) -> Oracle:
         """Return an oracle that goes on from here with another number of lanes; residuals stay with this one, too."""
         other = Oracle(self._workers, lanes)
-        other._compressors = self._compressors
+        other._servers = self._servers
         other.rounds = [max(self.rounds)] * len(other._lanes)
         return other
 
     @property
     def cost(self) -> float:
         """The table's expected squared error of a coordinate, in units of its variance."""
-        return self._compressors[0].table.cost
+        return self._servers.compressors[0].table.cost
 
     def average(self, gradients: Sequence[Mapping[str, Tensor]], *, compress: bool = True) -> dict[str, Tensor]:
         """Return the averages of one step. gradients: of every worker, by name."""
@@ -100,34 +99,19 @@ class Oracle:
 
     def residual(self, worker: int, name: str) -> Tensor:
         """Return the residual that a worker keeps for a parameter."""
-        kept = self._compressors[worker].residuals
-        pieces = [key for key in kept if key.split("[")[0] == name]
-        pieces.sort(key=lambda key: int(key.split("[")[1].split(":")[0]))
-        return torch.from_numpy(np.concatenate([kept[key] for key in pieces]))
+        residual = self._servers.residual(worker, name)
+        assert residual is not None
+        return torch.from_numpy(residual)
 
     def _average(self, layout: BufferPlan, gradients: list[Tensor], round_number: int) -> Tensor:
         flat = [gradient.reshape(-1) for gradient in gradients]
         average = torch.zeros_like(flat[0])
         for part in pieces(average.numel(), CONFIG):
-            self._average_piece(layout, part, [own[part] for own in flat], average[part], round_number)
+            name = f"{layout.key}[{part.start}:{part.stop}]"
+            key: dict[str, Any] = {"name": name, "tensor": zlib.crc32(name.encode()), "round": round_number}
+            own = [gradient[part] for gradient in flat]
+            self._servers.average(own, **key, plan=layout.plan.within(part), out=average[part])
         return average.view(gradients[0].shape)
-
-    def _average_piece(
-        self, layout: BufferPlan, part: slice, own: list[Tensor], out: Tensor, round_number: int
-    ) -> None:
-        name, plan = f"{layout.key}[{part.start}:{part.stop}]", layout.plan.within(part)
-        partitions = [
-            compressor.begin(name, piece, tensor=zlib.crc32(name.encode()), round=round_number, plan=plan)
-            for compressor, piece in zip(self._compressors, own, strict=True)
-        ]
-        max_norms = np.max([partition.norms for partition in partitions], axis=0)
-        resolved = self._compressors[0].resolved
-        sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
-        for compressor, partition in zip(self._compressors, partitions, strict=True):
-            codes = compressor.encode(partition, max_norms)
-            _core.lookup_sum(codes, resolved.table.array, sums, bits=CONFIG.code_bits, add=True)
-        contributions = np.full(1, self._workers, np.uint8)
-        self._compressors[0].decode(partitions[0], sums, contributions, out)
 
 
 def _exact(gradients: list[Tensor]) -> Tensor:

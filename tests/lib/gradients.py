@@ -7,14 +7,12 @@ import zlib
 from typing import Any
 
 import numpy as np
-import reference
 import torch
-from named_compressor import NamedCompressor
 from rank_oracle import RankOracle
+from server_oracle import ServerOracle
 from torch import Tensor
 
-from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc import ThcConfig
 from byteps_thc.block_plan import BlockPlan, block_ends
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -72,9 +70,8 @@ class Simulation:
     """All workers' compressors in one process, called stage by stage: averages by servers, and residuals."""
 
     def __init__(self, config: ThcConfig, workers: int, policy: CompressionPolicy) -> None:
-        self.compressors = [
-            NamedCompressor(config.resolve(workers), workers=workers, worker=worker) for worker in range(workers)
-        ]
+        self._config = config
+        self._oracle = ServerOracle(config, workers)
         self._policy = policy
         self.round = 0
 
@@ -93,12 +90,13 @@ class Simulation:
             large = [part for part in first.parameters if not self.travels_exactly(part)]
             spans = tuple(span for part in large if (span := part.row_span) is not None)
             plan = BlockPlan(block_ends((part.start, part.stop) for part in large), spans)
-            for span in pieces(len(average), self.compressors[0].config):
-                name, own = f"{first.key}[{span.start}:{span.stop}]", plan.within(span)
-                self._piece(name, [g[span] for g in gradients], average[span], own)
-                for compressor in self.compressors:
-                    residual = compressor.residuals.get(name)
-                    if residual is not None:
+            for span in pieces(len(average), self._config):
+                name = f"{first.key}[{span.start}:{span.stop}]"
+                key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "name": name}
+                own = [gradient[span] for gradient in gradients]
+                self._oracle.average(own, **key, plan=plan.within(span), out=average[span])
+                for partitions in self._oracle.partitions:
+                    if (residual := partitions[name].residual) is not None:
                         residual[small[span].numpy()] = 0
         average[small] = exact[small].to(average.dtype)
         self.round += 1
@@ -109,22 +107,8 @@ class Simulation:
 
     def residual(self, rank: int, buffer: GradientBuffer) -> Tensor:
         """The residual of a whole buffer."""
-        pieces = [v for name, v in self.compressors[rank].residuals.items() if name.startswith(buffer.key + "[")]
-        return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.zeros(buffer.gradient.numel())
-
-    def _piece(self, name: str, gradients: list[Tensor], out: Tensor, plan: BlockPlan) -> None:
-        key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "plan": plan}
-        partitions = [
-            compressor.begin(name, gradient, **key)
-            for compressor, gradient in zip(self.compressors, gradients, strict=True)
-        ]
-        max_norms = reference.max_norms([partition.norms for partition in partitions])
-        resolved = self.compressors[0].resolved
-        sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
-        for compressor, partition in zip(self.compressors, partitions, strict=True):
-            codes = compressor.encode(partition, max_norms)
-            _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.table.bits, add=True)
-        self.compressors[0].decode(partitions[0], sums, everybody(resolved.workers), out)
+        residual = self._oracle.residual(rank, buffer.key)
+        return torch.zeros(buffer.gradient.numel()) if residual is None else torch.from_numpy(residual)
 
 
 def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:

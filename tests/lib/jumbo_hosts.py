@@ -6,9 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import command_inside, connect
-from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect
 
 JUMBO_MTU_BYTES = 9000
 SERVER_IP = "10.9.0.2"

@@ -21,9 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import command_inside, connect, inside
-from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect, inside
 
 INTERFACE = "eth0"
 MTU_BYTES = 1500

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from byteps_thc.errors import ConfigurationError
-from thc_lab.demo.namespaces import Namespaces
+from thc_lab.namespaces import Namespaces
 
 #: A switch in software takes seconds for a step, more where the machine is busy.
 TIME_LIMIT_S = 280
@@ -48,26 +48,21 @@ def changed(description: Path, changes: Mapping[str, str]) -> str:
 
 
 def run_description(folder: Path, text: str) -> str:
-    """What `thc testbed run --down` prints for a description, in a folder where it is written."""
-    finished = try_description(folder, text)
-    assert finished.returncode == 0, finished.stdout
-    return finished.stdout
-
-
-def try_description(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """The same, also where it fails; all that it prints is in `stdout`."""
+    """What `thc testbed run` prints for a description, in a folder where it is written."""
     file = folder / "testbed.toml"
     file.write_text(text, encoding="utf-8")
     path = os.pathsep.join(part for part in sys.path if part)
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", "--down", str(file)],
-        env=os.environ | {"XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": path, "COLUMNS": "120"},
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", str(file)],
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=TIME_LIMIT_S,
         check=False,
     )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
 
 
 def run_chain(
@@ -80,7 +75,7 @@ def run_chain(
     workers: int = 1,
     results: bool = False,
 ) -> str:
-    """What `thc testbed run --down` prints. transport: lines of that section; workers: of each of two hosts."""
+    """What `thc testbed run` prints. transport: lines of that section; workers: of each of two hosts."""
     names = ("a", "b", "ps") if aggregator == "thc-ps" else ("a", "b")
     hosts = "".join(
         (_HOST + _NIC).format(name=name, number=1 + number, workers=0 if name == "ps" else workers)

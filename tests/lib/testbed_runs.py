@@ -1,4 +1,4 @@
-"""Testbeds in network namespaces whose processes are shell commands; a run of one in a process of its own."""
+"""Testbeds whose processes are shell commands; a run of one in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from thc_lab.testbed import operations
-from thc_lab.testbed.hosts.namespaces import namespace_of
-from thc_lab.testbed.process import (
-    Cable,
-    CableEnd,
-    HostSetup,
-    Plan,
-    PlannedFile,
-    PlannedHost,
-    PlannedProcess,
-    Role,
-)
-from thc_lab.testbed.run_cli import run_to_end
+from thc_lab.namespaces import Cable, CableEnd
+from thc_lab.testbed import run as running
+from thc_lab.testbed.cli import run_to_end
+from thc_lab.testbed.process import Plan, PlannedFile, PlannedHost, PlannedProcess, Role
 
 #: Of everything that is waited for: the machine may be busy.
 DEADLINE_S = 120.0
@@ -37,71 +30,81 @@ def process(name: str, host: str, script: str, role: Role = "worker", after: tup
     return PlannedProcess(name, host, role, ("sh", "-c", script), ready=ready, ready_timeout_s=60.0, after=after)
 
 
-def two_hosts(name: str, folder: Path, *workers: str, server: str = SERVER, setup: HostSetup | None = None) -> Plan:
-    """Two namespaces with a cable; a server on the first, and these workers on the second, each a shell command."""
+def two_hosts(*workers: str, server: str = SERVER, ssh: str | None = None, python: str = sys.executable) -> Plan:
+    """A server on the first host and these workers on the second, each a shell command.
+
+    ssh: where both hosts log in; None: they are namespaces with a cable.
+    """
     servers = [process("server", FIRST, server, role="aggregator")]
     commands = [process(f"worker{n}", SECOND, script, after=("server",)) for n, script in enumerate(workers)]
     ends = [CableEnd(host, "data0", f"02:00:00:00:99:0{n}", f"10.79.0.{n}/24") for n, host in ((1, FIRST), (2, SECOND))]
     return Plan(
-        name=name,
-        reach="namespaces",
-        hosts=tuple(PlannedHost(host, None, python=sys.executable) for host in (FIRST, SECOND)),
-        cables=(Cable(*ends),),
-        files=(PlannedFile(FIRST, str(folder / "run")), PlannedFile(FIRST, str(folder / "run/jobs.txt"), "jobs")),
-        setups=() if setup is None else (setup,),
+        name="test",
+        reach="namespaces" if ssh is None else "ssh",
+        hosts=tuple(PlannedHost(host, ssh, python=python) for host in (FIRST, SECOND)),
+        cables=(Cable(*ends),) if ssh is None else (),
+        bridges=(),
+        files=(PlannedFile(FIRST, "@run@/folder"), PlannedFile(FIRST, "@run@/folder/jobs.txt", "jobs")),
         processes=(*servers, *commands),
         resolved={},
         addresses=(),
     )
 
 
+def run(plan: Plan, *, private: Mapping[str, str] | None = None, time_limit_s: float = DEADLINE_S) -> list[str]:
+    """Run in this process; what all processes print."""
+    lines: list[str] = []
+    work = running.run(
+        plan, lambda _: None, lambda process, line: lines.append(f"[{process.name}] {line}"), time_limit_s, private
+    )
+    asyncio.run(work)
+    return lines
+
+
 def start_run(plan: Plan) -> subprocess.Popen[str]:
     """`thc testbed run` of a plan, as a process of its own."""
     text = TypeAdapter(Plan).dump_json(plan).decode()
-    command = [sys.executable, "-P", __file__, text]
     path = os.pathsep.join(part for part in sys.path if part)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    return subprocess.Popen(
+        [sys.executable, "-P", __file__, text],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
 
 
-def namespaces_of(plan: Plan) -> list[str]:
-    """Those of the plan's hosts that are there."""
-    names = [namespace_of(plan.name, host.name) for host in plan.hosts]
-    return [name for name in names if Path("/run/netns", name).exists()]
-
-
-def run(plan: Plan, lines: list[str]) -> str | None:
-    """Run in this process; what the workers print is added to `lines`."""
-    work = operations.run(plan, lambda _: None, lambda name, line: lines.append(f"[{name}] {line}"), DEADLINE_S)
-    return asyncio.run(work)
-
-
-def up(plan: Plan) -> None:
-    """Bring it up in this process."""
-    asyncio.run(operations.up(plan, lambda _: None))
-
-
-def down(plan: Plan) -> None:
-    """Take it down in this process."""
-    asyncio.run(operations.down(plan.name, lambda _: None))
-
-
-def states(plan: Plan) -> dict[str, tuple[str, int]]:
-    """State and process id of each process that was started."""
-    found, unreached = asyncio.run(operations.processes(plan))
-    assert not unreached
-    return {each["name"]: (each["state"], each["pid"]) for kept in found.values() for each in kept}
+def await_line(process: subprocess.Popen[str], wanted: str) -> str:
+    """The rest of the first line that begins so."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(wanted):
+            return line.removeprefix(wanted).strip()
+    raise AssertionError(f"it ended without {wanted!r}")
 
 
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Fail if it does not become true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def main() -> None:
     """The process of start_run."""
     plan = TypeAdapter(Plan).validate_json(sys.argv[1])
-    run_to_end(operations.run(plan, print, lambda name, line: print(f"[{name}] {line}", flush=True), DEADLINE_S))
+    work = running.run(
+        plan, print, lambda process, line: print(f"[{process.name}] {line}", flush=True), time_limit_s=DEADLINE_S
+    )
+    run_to_end(work)
 
 
 if __name__ == "__main__":

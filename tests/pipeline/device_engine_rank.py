@@ -10,7 +10,7 @@ from torch import Tensor
 from byteps_thc import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport import groups
@@ -35,7 +35,7 @@ def refused(rank: Rank) -> str:
     """The error when one rank alone wants what it cannot have."""
     policy = POLICY.model_copy(update={"kernels": "device" if rank.rank == 1 else "auto"})
     try:
-        collective_engine(group(), CONFIG, policy)
+        flat_engine(group(), CONFIG, policy)
     except ConfigurationError as error:
         return str(error)
     return ""
@@ -49,7 +49,7 @@ def nccl_alone(rank: Rank) -> bool:
         if names is not None:
             groups.backends = lambda _, names=names: names  # type: ignore[misc]
         try:
-            engine = collective_engine(group(), CONFIG, POLICY.model_copy(update={"kernels": "host"}))
+            engine = flat_engine(group(), CONFIG, POLICY.model_copy(update={"kernels": "host"}))
             engine.start_step()
             averages.append(reduce(engine, 1.0 + rank.rank))
             engine.close()

@@ -22,12 +22,12 @@ from twin_compressors import add_twins
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
 from byteps_thc.ddp import compress
-from byteps_thc.engines import make_engine
+from byteps_thc.engines import Worker, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_replicas
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig, Timeouts
@@ -50,7 +50,7 @@ def policy_of(kind: str) -> CompressionPolicy:
 
 def engine_on(rank: Rank, kind: str, job: int, **network: Any) -> Engine:
     servers = network.pop("servers", rank.settings["servers"])
-    return make_engine(group(), CONFIG, policy_of(kind), NetworkConfig(servers, job=job, **network))
+    return flat_engine(group(), CONFIG, policy_of(kind), NetworkConfig(servers, job=job, **network))
 
 
 def reduce(engine: Engine, key: str, names: str, *, value: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -172,7 +172,7 @@ def refused(rank: Rank) -> str:
     config = CONFIG.model_copy(update={"rotation_block": 32768})
     policy = policy_of("device" if rank.rank == 1 else "auto")
     try:
-        make_engine(group(), config, policy, NetworkConfig(rank.settings["servers"], job=40))
+        flat_engine(group(), config, policy, NetworkConfig(rank.settings["servers"], job=40))
     except ConfigurationError as error:
         return str(error)
     return ""
@@ -212,7 +212,7 @@ def hsdp(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     mesh = init_device_mesh("cpu", (rank.ranks, 1), mesh_dim_names=("replicate", "shard"))
     model = fully_shard(nn.Linear(256, 256), mesh=mesh["shard"])
     network = NetworkConfig(rank.settings["servers"], job=job)
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", network=network, policy=policy_of(kind))
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, network=network, policy=policy_of(kind))
     torch.manual_seed(rank.rank + 1)
     for _ in range(2):
         model(torch.randn(8, 256)).square().mean().backward()
@@ -240,7 +240,7 @@ def reducer(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
 def reducer_alone(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     """The engine of a ThcReducer that has no process group."""
     network = NetworkConfig(rank.settings["servers"], job=job)
-    engine, _ = make_server_engine(network, CONFIG, policy_of(kind), rank.rank, rank.ranks)
+    engine = open_engine(Worker(rank.rank, rank.ranks), None, network, CONFIG, policy_of(kind)).engine
     averages = []
     for step in range(2):
         engine.start_step()

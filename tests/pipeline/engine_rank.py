@@ -21,8 +21,8 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.rank_messages import RankMessages
 from byteps_thc.transport.servers import NetworkConfig
@@ -41,7 +41,7 @@ def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
     if "kernels" in case:
         take_cpu_for_device()
         policy = policy.model_copy(update={"kernels": case["kernels"][group.rank()]})
-    return make_engine(group, config, policy, network_of(case))
+    return flat_engine(group, config, policy, network_of(case))
 
 
 @contextmanager

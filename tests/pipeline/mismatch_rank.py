@@ -21,9 +21,9 @@ from host_device_compressor import take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.transport.servers import NetworkConfig
@@ -66,7 +66,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     network = NetworkConfig(rank.settings["servers"], job=case["network"]) if "network" in case else None
     config = CONFIG if network is None else SMALL_PACKETS if case.get("small_packets") else WITH_SERVERS
     parameters, last = case.get("first", FIRST), rank.rank == rank.ranks - 1
-    engine = make_engine(group, config, POLICY, network)
+    engine = flat_engine(group, config, POLICY, network)
     first, _ = average(engine, parameters)
     state = engine.state_dict()
     if last:

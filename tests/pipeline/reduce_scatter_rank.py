@@ -11,10 +11,9 @@ from known_gradients import gradients
 from ranks import joined_rank
 
 from byteps_thc import NetworkConfig, ThcConfig
-from byteps_thc.engines import make_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.factory import row_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 
@@ -26,7 +25,7 @@ def main() -> None:
         rows = [ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(rank.ranks)]
         matrix = ShardMatrix("matrix", rank.ranks, columns, tuple(rows))
         policy = CompressionPolicy(bypass_elements=0, deadline_s=240)
-        engine = row_engine(group, ThcConfig(**rank.settings["thc"]), policy, torch.device("cpu"))
+        engine = flat_engine(group, ThcConfig(**rank.settings["thc"]), policy, sharded=True)
         averages = []
         for step in range(rank.settings["steps"]):
             engine.start_step()
@@ -36,7 +35,7 @@ def main() -> None:
         engine.close()
         refusal = ""
         try:
-            make_engine(group, ThcConfig(), policy, NetworkConfig(["127.0.0.1:1"]))
+            flat_engine(group, ThcConfig(), policy, NetworkConfig(["127.0.0.1:1"]))
         except ConfigurationError as error:
             refusal = str(error)
         rank.report({"averages": averages, "refusal": refusal})

@@ -105,7 +105,7 @@ def ways(rank: Rank) -> Iterator[tuple[str, dict[str, Tensor]]]:
     yield "DDP, 2 bits", in_ddp(rank, steps=3, bits=2)
     yield "DDP, 4 up, 8 down", in_ddp(rank, bits=4, down_bits=8)
     yield "DDP, thc-ps", in_ddp(rank, network=network)
-    yield "DDP, mesh", in_ddp(rank, mesh=mesh, dim="between")
+    yield "DDP, mesh", in_ddp(rank, levels=(mesh, "between"))
     yield "FSDP2", in_fsdp(rank)
     yield "FSDP2, other dimension", in_fsdp(rank, dim=1)
     yield "HSDP", in_hsdp(rank)

@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from byteps_thc.errors import InputError
-from byteps_thc.pipeline.agreement import Contents
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.agreement import Contents, DeviceAgreement, Questions
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.transport.gloo import GlooCommunicator
 
@@ -22,7 +21,9 @@ ONE, OTHER = (Contents("the buffer of 'a' to 'c'", lines) for lines in (("b firs
 def ask(store: Store, rank: int, asked: list[Contents]) -> InputError | None:
     """Ask about gradients, one in a round; return what is known then."""
     group = dist.ProcessGroupGloo(store, rank, RANKS, timedelta(seconds=60))
-    agreement = DeviceAgreement(Fingerprints(("settings",), rank), torch.device("cpu"), GlooCommunicator(group, 60))
+    agreement = DeviceAgreement(
+        Fingerprints(("settings",), rank), torch.device("cpu"), GlooCommunicator(group, 60), Questions()
+    )
     for round, contents in enumerate(asked):
         agreement.require_same(contents, SIZE, round)
     return agreement.wait()

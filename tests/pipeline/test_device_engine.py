@@ -13,9 +13,9 @@ from ranks import run_ranks
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import ThcConfig
+from byteps_thc.engines import Worker, open_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device import choice
-from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.settings import ThcCompression
@@ -56,7 +56,7 @@ def test_kernels_on_the_device_are_refused_where_processes_average_in_host_memor
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_servers_need_a_gpu_for_kernels_on_the_device() -> None:
     with pytest.raises(ConfigurationError, match=r'kernels="device"\): torch finds no GPU'):
-        make_server_engine(NETWORK, ThcConfig(), ON_DEVICE, 0, 2)
+        open_engine(Worker(0, 2), None, NETWORK, ThcConfig(), ON_DEVICE)
 
 
 @pytest.mark.parametrize(

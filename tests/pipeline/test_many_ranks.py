@@ -9,8 +9,8 @@ import pytest
 import torch
 from gradients import check_case
 from known_gradients import gradients
+from rank_oracle import ReduceScatterOracle
 from ranks import run_ranks
-from reduce_scatter_oracle import ReduceScatterOracle
 
 from byteps_thc import ThcConfig
 

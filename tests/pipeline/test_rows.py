@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import HashStore
 
 from byteps_thc import ThcConfig
 from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.factory import row_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
@@ -32,7 +32,7 @@ def engine() -> Iterator[FlatEngine]:
         group = dist.group.WORLD
         assert group is not None
         policy = CompressionPolicy(bypass_elements=0)
-        alone = row_engine(group, ThcConfig(bits=4), policy, torch.device("cpu"))
+        alone = flat_engine(group, ThcConfig(bits=4), policy, sharded=True)
         yield alone
         alone.close()
     finally:

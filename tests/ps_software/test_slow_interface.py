@@ -13,7 +13,7 @@ from shaped_network import ShapedNetwork
 
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import Flag, MessageType
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 CODES_PER_PACKET = 1024
 #: so many at a time: their results are ten times what the queue holds

@@ -60,7 +60,6 @@ def test_help_and_version() -> None:
         (["--slots", "abc"], "--slots: Value abc is neither auto nor a number from 2 to 1048576"),
         (["--slots", "1"], "--slots: Value 1 is neither auto nor a number from 2 to 1048576"),
         (["--dpdk"], "--listen"),
-        (["--dpdk-isolate"], "--dpdk-isolate requires --dpdk"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
         (["--port", "x"], "--port: Value x not in range 0 to 65535"),

@@ -64,12 +64,12 @@ def found(rank: Rank) -> dict[str, Any]:
 
 
 def flat(rank: Rank) -> dict[str, Any]:
-    return averages(rank, nodes="flat")
+    return averages(rank, levels="flat")
 
 
 def mesh(rank: Rank) -> dict[str, Any]:
     of_two = init_device_mesh("cpu", (2, 2), mesh_dim_names=("between", "within"))
-    return averages(rank, mesh=of_two, dim="between")
+    return averages(rank, levels=(of_two, "between"))
 
 
 def mismatch(rank: Rank) -> dict[str, Any]:
@@ -118,16 +118,15 @@ def resumed(rank: Rank) -> dict[str, Any]:
 
 def refusals(rank: Rank) -> dict[str, str]:
     two = init_device_mesh("cpu", (2, 2), mesh_dim_names=("between", "within"))
+    one = [dist.new_group([number]) for number in range(rank.ranks)][rank.rank]
     calls: dict[str, Callable[[], Any]] = {
-        "group and mesh": lambda: ThcReducer(dist.group.WORLD, mesh=two, dim="between"),
-        "nodes and mesh": lambda: ThcReducer(mesh=two, dim="between", nodes="flat"),
-        "no mesh": lambda: ThcReducer(dim="between"),
-        "not a mesh": lambda: ThcReducer(mesh="between"),  # type: ignore[arg-type]
-        "no dim": lambda: ThcReducer(mesh=two),
-        "unknown": lambda: ThcReducer(nodes="racks"),  # type: ignore[arg-type]
-        "worker": lambda: ThcReducer(mesh=two, dim="between", worker=0, workers=4),
-        "differ": lambda: ThcReducer(nodes="flat" if rank.rank else "auto"),
-        "servers": lambda: ThcReducer(NetworkConfig(["127.0.0.1:1"]), mesh=two, dim="no"),
+        "other ranks": lambda: ThcReducer(one, levels=(two, "between")),
+        "former": lambda: ThcReducer(dim="between"),  # type: ignore[call-arg]
+        "not a mesh": lambda: ThcReducer(levels=("between", "between")),  # type: ignore[arg-type]
+        "unknown": lambda: ThcReducer(levels="racks"),  # type: ignore[arg-type]
+        "worker": lambda: ThcReducer(levels=(two, "between"), worker=0, workers=4),
+        "differ": lambda: ThcReducer(levels="flat" if rank.rank else "auto"),
+        "servers": lambda: ThcReducer(NetworkConfig(["127.0.0.1:1"]), levels=(two, "no")),
     }
     return {name: error_of(call) for name, call in calls.items()}
 

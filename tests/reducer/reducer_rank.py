@@ -22,9 +22,9 @@ from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.engines import make_engine
+from byteps_thc.engines import Worker, open_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.transport.store import StoreCommunicator
 
@@ -97,7 +97,7 @@ def equals_the_engine(rank: Rank) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
     policy = CompressionPolicy()
-    engine = make_engine(group, CONFIG, policy)
+    engine = flat_engine(group, CONFIG, policy)
     equal = []
     with ThcReducer(None, CONFIG, policy=policy) as reducer:
         for step in range(2):
@@ -264,7 +264,9 @@ def excluded(rank: Rank) -> dict[str, Any]:
             errors = {name: float((tensors[name] - expected[name]).abs().max()) for name in tensors}
         stats = reducer.compression_stats()
     servers = error_of(
-        lambda: make_server_engine(NetworkConfig(rank.settings["servers"]), CONFIG, policy, rank.rank, rank.ranks)
+        lambda: open_engine(
+            Worker(rank.rank, rank.ranks), None, NetworkConfig(rank.settings["servers"]), CONFIG, policy
+        )
     )
     return {
         "errors": errors,

@@ -105,12 +105,13 @@ def test_ranks_that_pass_different_tensors_get_an_error(reports: Reports) -> Non
         order, size, number, *works = report["errors"]
         a, b = ("'a' (2000 elements, torch.float32)", "'b' (2000 elements, torch.float32)")
         assert order == (
-            f"InputError: ranks average different tensors: number 0 is {a} on rank 0, {b} on rank 1, {a} on rank 2; "
-            "all ranks must pass the same names, sizes and dtypes in the same order"
+            "InputError: ranks average different tensors. Next here is a call of all_reduce(); what differs first is "
+            f"{a} on rank 0, {b} on rank 1, {a} on rank 2. "
+            "All ranks must pass the same names, sizes and dtypes in the same order"
         )
         assert "'c' (3001 elements, torch.float32) on rank 1" in size
-        assert "number 1 is 'f' (2 elements, torch.float32) on rank 0, none on rank 1" in number
-        assert all("InputError: ranks average different tensors: number 0 is" in text for text in works)
+        assert "what differs first is 'f' (2 elements, torch.float32) on rank 0, none on rank 1" in number
+        assert all("InputError: ranks average different tensors. Next here is" in text for text in works)
         assert all(report["unchanged"])
         assert report["steps"] == 3  # what is refused is no step
         assert report["sizes"] == {"c": 3000, "d": 10}
@@ -201,4 +202,5 @@ def test_servers_with_a_process_group(reports: Reports) -> None:
         for compressed, exact in report["errors"]:
             assert 1e-6 < compressed < 0.1
             assert exact < 1e-10
-        assert report["mismatch"].startswith("InputError: ranks average different tensors: number 0 is 'a'")
+        assert report["mismatch"].startswith("InputError: ranks average different tensors.")
+        assert "what differs first is 'a'" in report["mismatch"]

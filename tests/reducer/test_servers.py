@@ -42,7 +42,7 @@ def test_workers_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path
         assert "init_process_group() before ThcReducer()" in texts["no group"]
         for setting in ("warmup_steps", "bypass_elements", "stop_step"):
             assert texts[setting].startswith("ConfigurationError: warmup_steps, stop_step, bypass_elements and exclude")
-        assert texts["new"].startswith("InputError: workers average different tensors; here 1, beginning with '")
+        assert texts["new"].startswith("InputError: workers average different tensors. Here 1, beginning with '")
         assert report["steps"] == 5
         assert report["ratio"] > 7
         assert torch.equal(report["resumed"]["c"], first["resumed"]["c"])

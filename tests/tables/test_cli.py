@@ -1,5 +1,4 @@
 import json
-import re
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from byteps_thc.tables import LookupTable
 from byteps_thc.tables.points import lloyd_max, staggered
 from byteps_thc.tables.selection import best_table
 from byteps_thc.tables.store import committed
-from byteps_thc.tools.cli import app as thc
 from byteps_thc.tools.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tools.tables.cli import app
 
@@ -148,9 +146,3 @@ def test_bad_input_is_a_usage_error(arguments):
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 2
     assert "Traceback" not in result.output
-
-
-def test_who_sums_has_the_same_names_in_all_commands():
-    for command in (["tables", "auto"], ["break-even"]):
-        text = CliRunner().invoke(thc, [*command, "--help"], env={"COLUMNS": "300"}).output
-        assert re.search(r"--engine\s+[\[<]collective\|network[\]>]", text), text

@@ -41,7 +41,7 @@ def main() -> None:
             "state": (lambda **wrong: ThcState(None, ThcConfig(), **wrong), {"nodes": "racks"}),
             "reducer": (reduced, {"workers": 2}),
             "fsdp": (lambda **wrong: compress_reduce_scatter(sharded, **wrong), {"policy": 5}),
-            "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh, dim="replicate", **wrong), {"log_every": -1}),
+            "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh["replicate"], **wrong), {"log_every": -1}),
             "compress": (lambda **wrong: compress(ddp, **wrong), {"bits": 99}),
         }
         result = {}

@@ -10,7 +10,7 @@ import threading
 import weakref
 
 import pytest
-from torch import Tensor, empty
+from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.errors import DeadlineError, TransportError
@@ -93,26 +93,21 @@ def test_python_ends_the_newest_first_and_waits_for_one_under_way() -> None:
     assert ended.stdout.splitlines() == ["forgotten", "in stream", "held", "second", "first"]
 
 
-class _Job:
-    def __init__(self) -> None:
-        self.gradient, self.future = empty(0), Future[Tensor]()
-
-
 @pytest.mark.parametrize("error", [TransportError("lost"), DeadlineError("late", slot=3), RuntimeError("of torch's")])
 def test_an_error_keeps_no_callers_alive(error: Exception) -> None:
     class Model:
         pass
 
     def wait() -> weakref.ref[Model]:
-        model, job = Model(), _Job()
-        in_flight.begin("key", job)
+        model, future = Model(), Future[Tensor]()
+        in_flight.begin("key", future)
         in_flight.fail(error)
         with pytest.raises(type(error), match=str(error)) as raised:
-            job.future.wait()
+            future.wait()
         assert vars(raised.value) == vars(error)
         return weakref.ref(model)
 
-    in_flight: InFlight[_Job] = InFlight()
+    in_flight = InFlight()
     model = wait()
     gc.collect()
     assert model() is None

@@ -59,8 +59,6 @@ def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
     set_variables(monkeypatch, THC_DPDK_NEIGHBOURS="10.0.0.1=02:00:00:00:00:01, 10.0.0.2=02:00:00:00:00:02")
     neighbours = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
     assert NetworkConfig.from_environment().backend == dataclasses.replace(dpdk, neighbours=neighbours)
-    set_variables(monkeypatch, THC_DPDK_ISOLATE="1")
-    assert NetworkConfig.from_environment().backend == dataclasses.replace(dpdk, neighbours=neighbours, isolate=True)
     set_variables(monkeypatch, THC_DPDK_NEIGHBOURS="10.0.0.1")
     with pytest.raises(ConfigurationError, match=r"THC_DPDK_NEIGHBOURS: '10.0.0.1' is not IP=MAC"):
         NetworkConfig.from_environment()

@@ -129,8 +129,8 @@ def test_handshakes_say_who_has_what(store: dist.Store) -> None:
 
 
 def test_questions(store: dist.Store) -> None:
-    assert on_ranks(store, lambda communicator, _: all_have_same(communicator, 1 << 61)) == [True] * RANKS
-    assert on_ranks(store, lambda communicator, rank: all_have_same(communicator, rank)) == [False] * RANKS
+    assert on_ranks(store, lambda communicator, _: all_have_same([communicator], 1 << 61)) == [True] * RANKS
+    assert on_ranks(store, lambda communicator, rank: all_have_same([communicator], rank)) == [False] * RANKS
 
 
 def test_a_rank_that_does_not_come_is_named_after_the_deadline(store: dist.Store) -> None:

@@ -2,7 +2,6 @@
 
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <rte_flow.h>
 #include <rte_mempool.h>
 #include <sched.h>
 
@@ -11,7 +10,6 @@
 #include <string_view>
 #include <thread>
 
-#include "io/dpdk_steering.h"
 #include "io/eal_arguments.h"
 #include "thc/errors.h"
 
@@ -84,22 +82,11 @@ DpdkDevice::DpdkDevice(DpdkRuntime& runtime, const std::string& device, const Dp
 DpdkDevice::~DpdkDevice() { shut_down(); }
 
 void DpdkDevice::shut_down() noexcept {
-  if (steers_) {
-    rte_flow_error error{};
-    rte_flow_flush(port_id_, &error);
-  }
   rte_eth_dev_stop(port_id_);  // does nothing unless it runs
-  if (isolated_) {
-    end_isolation(port_id_);  // the next user of the device may not isolate, and would hear nothing
-  }
   runtime_.release(port_id_);
 }
 
 void DpdkDevice::set_up(const DpdkConfig& config) {
-  if (config.isolate) {
-    isolate_device(port_id_, device_);
-    isolated_ = true;
-  }
   rte_eth_dev_info info{};
   check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
   check_queues(config, info);
@@ -111,15 +98,6 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   rte_ether_addr address{};
   check(rte_eth_macaddr_get(port_id_, &address), device_, "reading its MAC address");
   std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
-  if (config.queues == 1 && !config.isolate) {
-    return;
-  }
-  const std::string why = steer_by_port(port_id_, config.local.ip, config.local.port, config.queues);
-  steers_ = why.empty();
-  if (config.isolate && !steers_) {
-    throw ConfigurationError("DPDK device \"" + device_ + "\" takes no rules for UDP ports (" + why +
-                             "), which isolation needs: leave it out");
-  }
 }
 
 void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const {
@@ -140,7 +118,7 @@ void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& inf
   if (tx_flags_ != 0) {
     settings.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   }
-  // Spreads what no rule steers; frames that reach another thread's queue are handed over.
+  // Frames that reach another thread's queue are handed over.
   if (config.queues > 1 && (info.flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP) != 0) {
     settings.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     settings.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP;

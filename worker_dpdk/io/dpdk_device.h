@@ -33,9 +33,6 @@ class DpdkDevice {
   std::uint64_t tx_flags() const noexcept { return tx_flags_; }
   bool software_udp_checksum() const noexcept { return software_udp_checksum_; }
 
-  /// Whether every datagram comes to the queue of its port.
-  bool steers() const noexcept { return steers_; }
-
  private:
   void set_up(const DpdkConfig& config);
   void check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const;
@@ -52,8 +49,6 @@ class DpdkDevice {
   MacAddress mac_{};
   std::uint64_t tx_flags_ = 0;
   bool software_udp_checksum_ = false;
-  bool isolated_ = false;
-  bool steers_ = false;
 };
 
 }  // namespace thc::io

@@ -44,8 +44,7 @@ struct DpdkDevices {
   /// Frames that wait for one thread before some are lost.
   std::size_t receive_frames() const noexcept {
     const std::size_t descriptors = config.rx_descriptors;
-    const bool steer = std::ranges::all_of(devices, [](const auto& device) { return device->steers(); });
-    return handoff && !steer ? std::min<std::size_t>(descriptors, DpdkHandoff::kFrames) : descriptors;
+    return handoff ? std::min<std::size_t>(descriptors, DpdkHandoff::kFrames) : descriptors;
   }
 };
 

@@ -32,12 +32,11 @@ struct DpdkConfig {
   /// "--no-shconf" (without "--file-prefix"), "--no-telemetry". With several queues also "qpairs" of net_af_packet
   /// devices, and a "secret" of net_memif devices, whose peers must have as many.
   std::vector<std::string> eal_args;
-  std::vector<std::string> devices;  ///< names or PCI addresses, used by nobody else; empty: all that EAL has
-  Endpoint local;                    ///< own address on every device; port 0: picked at random from 49152 up
-  std::uint16_t queues = 1;          ///< of each device, one for each thread; queue q has port local.port + q
-  bool isolate = false;              ///< leave the rest of the devices' traffic, with ARP, to the kernel (rte_flow)
-  std::uint8_t prefix_length = 24;   ///< of the local network
-  std::uint32_t gateway_ip = 0;      ///< next hop of other networks; 0: none
+  std::vector<std::string> devices;       ///< names or PCI addresses, used by nobody else; empty: all that EAL has
+  Endpoint local;                         ///< own address on every device; port 0: picked at random from 49152 up
+  std::uint16_t queues = 1;               ///< of each device, one for each thread; queue q has port local.port + q
+  std::uint8_t prefix_length = 24;        ///< of the local network
+  std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
   std::vector<DpdkNeighbour> neighbours;  ///< others are found by ARP
   std::uint16_t mtu_bytes = 1500;         ///< of the IP packet
   std::uint16_t rx_descriptors = 1024;

@@ -93,7 +93,7 @@ Neighbour* DpdkNextHops::resolve(std::uint32_t ip) noexcept {
 
 void DpdkNextHops::ask(Neighbour& hop, std::uint32_t next_hop) noexcept {
   const std::uint64_t now = rte_get_timer_cycles();
-  if (now >= hop.next_request && !config_.isolate) {  // the answer would be the kernel's
+  if (now >= hop.next_request) {
     hop.next_request = now + rte_get_timer_hz() / 10;
     for (const auto& port : ports_) {
       send_arp(make_arp(kArpRequest, port->device.mac(), local_.ip, kBroadcastMac, next_hop), *port);

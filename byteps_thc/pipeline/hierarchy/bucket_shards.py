@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from byteps_thc.pipeline.agreement import contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.hierarchy.engine import NodeLayout
 from byteps_thc.pipeline.layout import check_buffer
-from byteps_thc.pipeline.staging import Staging, make_staging
+from byteps_thc.pipeline.staging import make_staging
 from byteps_thc.transport.recorder import TrafficRecorder
 
 if TYPE_CHECKING:  # it needs Triton
@@ -28,7 +30,7 @@ def shard_elements(elements: int, rank: int, ranks: int) -> int:
     return min(max(elements - rank * columns, 0), columns)
 
 
-class BucketShards:
+class BucketShards(NodeLayout):
     """The shards of buffers of one layout, for all that come; InputError for a buffer that cannot be averaged.
 
     A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
@@ -42,8 +44,9 @@ class BucketShards:
     ) -> None:
         check_buffer(buffer)
         gradient = buffer.gradient
-        self.key, self.size, self.parameters = buffer.key, gradient.numel(), buffer.parameters
-        self.names = frozenset(part.name for part in self.parameters)
+        super().__init__(buffer, make_staging(gradient, recorder) if device.type == "cpu" else None)
+        self.size, self.parameters = gradient.numel(), buffer.parameters
+        self.contents = contents_of(buffer.key, buffer.parameters)
         self.ranks = ranks
         self._columns = [-(-part.size // ranks) for part in self.parameters]
         self.columns = sum(self._columns)
@@ -53,7 +56,6 @@ class BucketShards:
             torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
         )
-        self.staging: Staging | None = make_staging(gradient, recorder) if device.type == "cpu" else None
         self._copies = None if device.type == "cpu" else _copies_on_device([*self.row_parts()], device)
 
     def row_parts(self) -> Iterator[tuple[int, int]]:

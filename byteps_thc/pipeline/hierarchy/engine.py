@@ -24,7 +24,7 @@ from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
-from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of, require_not_captured
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import check_buffer
 from byteps_thc.pipeline.staging import CopyStaging, Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
@@ -32,12 +32,14 @@ from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.ending import Ending
 
 
-class NodeLayout(NamedLayout, Protocol):
-    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged;
-    None: they are there.
+class NodeLayout:
+    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged; None:
+    they are there. names: of their parameters.
     """
 
-    staging: Staging | None
+    def __init__(self, buffer: GradientBuffer, staging: Staging | None) -> None:
+        self.key, self.names = buffer.key, frozenset(part.name for part in buffer.parameters)
+        self.staging = staging
 
 
 LayoutT = TypeVar("LayoutT", bound=NodeLayout)
@@ -85,11 +87,6 @@ class _Job(Generic[LayoutT]):
     host: Tensor
     averaged: Future[Tensor] | Waitable | None = None
 
-    @property
-    def gradient(self) -> Tensor:
-        """What the future is to give."""
-        return self.buffer.gradient
-
 
 class NodeEngine(Engine, Generic[LayoutT]):
     """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
@@ -112,7 +109,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._inner, self._exchange = inner, exchange
         self._own_recorder = StatsRecorder() if recorder is None else None
         self._recorder = recorder or self._own_recorder or StatsRecorder()
-        self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
+        self._in_flight = InFlight()
         self._stages = _Stages(inner, exchange, self._in_flight)
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
@@ -148,7 +145,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         job = _Job(buffer, layout, self._round, known is None, future, steps=self._begun, host=gradient)
         self._round += 1
         self._begun = 0
-        self._in_flight.begin(buffer.key, job)
+        self._in_flight.begin(buffer.key, future)
         if self._threads is not None:
             if layout.staging is not None:
                 layout.staging.begin(gradient)
@@ -212,8 +209,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         layout = self._exchange.layout(buffer, self._recorder)
         if self._streams is not None:
             layout.staging = self._staging_to_device(buffer.gradient, self._streams[1])
-        self._layouts.make_room(layout)
-        self._layouts.add(kind, layout)
+        self._layouts.make_room(layout, layout.key, layout.names)
+        self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
     def _staging_to_device(self, gradient: Tensor, stream: SideStream) -> Staging | None:
@@ -236,13 +233,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
         assert self._streams is not None
         there, back = self._streams
         staging = job.layout.staging
-        on_device = [job.gradient] if staging is None else []
+        on_device = [job.buffer.gradient] if staging is None else []
         try:
             if staging is not None:
-                staging.begin(job.gradient)
+                staging.begin(job.buffer.gradient)
             with there.behind_current(*on_device):
                 if staging is not None:
-                    job.host = staging.fetch(job.gradient)
+                    job.host = staging.fetch(job.buffer.gradient)
                 self._stages.begin(job)
             with back.behind_current(*on_device):
                 # The stream waits. The future's waiters wait for what has been put on it so far.
@@ -255,9 +252,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 class _Stages(Generic[LayoutT]):
     """What the threads do; they hold no NodeEngine, which ends when it is forgotten."""
 
-    def __init__(
-        self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], in_flight: InFlight[_Job[LayoutT]]
-    ) -> None:
+    def __init__(self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], in_flight: InFlight) -> None:
         self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
 
     def begin(self, job: _Job[LayoutT]) -> None:
@@ -270,7 +265,7 @@ class _Stages(Generic[LayoutT]):
     def scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
         """Bring the gradient to where it is exchanged, and begin."""
         if job.layout.staging is not None:
-            job.host = job.layout.staging.fetch(job.gradient)
+            job.host = job.layout.staging.fetch(job.buffer.gradient)
         self.begin(job)
         yield job
 
@@ -280,14 +275,14 @@ class _Stages(Generic[LayoutT]):
         job.averaged.wait()  # the inner engine has the deadline
         self._exchange.gather(job.layout, job.host)
         if job.layout.staging is not None:
-            job.layout.staging.put_back(job.gradient)
-        self._in_flight.finish(job.buffer.key, job)
+            job.layout.staging.put_back(job.buffer.gradient)
+        self._in_flight.finish(job.buffer.key, job.future, job.buffer.gradient)
         return iter(())
 
 
 def _end(
     threads: StageThreads | None,
-    in_flight: InFlight[Any],
+    in_flight: InFlight,
     inner: Engine | Bystander,
     leave: Callable[[], None] | None,
 ) -> None:

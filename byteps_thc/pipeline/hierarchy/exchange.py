@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.pipeline.agreement import label_of
+from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.dtypes import saturated
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeExchange
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -22,7 +21,7 @@ class ShardExchange(NodeExchange[BucketShards]):
 
     groups: of this rank. scatter, gather: communicators of the fast dimension, of tensors on `device`, one for each, so
     that two threads or streams may use them. A reduce-scatter is an all-to-all and a sum in float32, in the order of
-    the ranks: gloo has no other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. agreement:
+    the ranks: gloo has no other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. questions:
     asked before shards are added up. asks_once: for a layout, because the caller waits.
     """
 
@@ -31,7 +30,7 @@ class ShardExchange(NodeExchange[BucketShards]):
         groups: MeshGroups,
         scatter: Communicator,
         gather: Communicator,
-        agreement: MeshAgreement,
+        questions: Questions,
         device: torch.device,
         *,
         asks_once: bool = False,
@@ -39,8 +38,7 @@ class ShardExchange(NodeExchange[BucketShards]):
         self.size, self.rank, self.device = groups.size, groups.rank, device
         self._asks_once = asks_once
         self._fast = groups.fast
-        self._scatter, self._gather, self._agreement = scatter, gather, agreement
-        self._loss_scale = 1.0
+        self._scatter, self._gather, self._questions = scatter, gather, questions
         self._sent, self._received, self._gathered = _Memory(), _Memory(), _Memory()
 
     @override
@@ -49,17 +47,14 @@ class ShardExchange(NodeExchange[BucketShards]):
 
     @override
     def use_loss_scale(self, scale: float) -> None:
-        self._loss_scale = scale
+        self._questions.use_loss_scale(scale)
 
     @override
     def scatter(self, layout: BucketShards, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
-        question = None
         if new or not self._asks_once:
-            question = self._agreement.ask(self._description(layout, buffer, round))
-        if question is None or question.node:  # sizes are the same, then
-            self._average(layout, buffer.gradient)
-        if question is not None:
-            question.require_yes()
+            sizes = f"{layout.size} elements of {buffer.gradient.dtype}"
+            self._questions.require_same(layout.contents, layout.size, round, sizes, f"round {round}")
+        self._average(layout, buffer.gradient)
         return layout.shard
 
     @override
@@ -71,12 +66,6 @@ class ShardExchange(NodeExchange[BucketShards]):
         own = saturated(shard, gradient.dtype)
         self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
         layout.take(gathered, gradient)
-
-    def _description(self, layout: BucketShards, buffer: GradientBuffer, round: int) -> str:
-        """Return what must be the same on all ranks."""
-        sizes = f"{layout.size} elements of {buffer.gradient.dtype}".replace("torch.", "")
-        where = f"({sizes}, layout {layout.key}), scaled by {self._loss_scale!r}, in round {round}"
-        return f"{label_of(layout.parameters)} {where}"
 
     def _average(self, layout: BucketShards, gradient: Tensor) -> None:
         """Write the average of this rank's shard over the node to layout.shard.gradient."""

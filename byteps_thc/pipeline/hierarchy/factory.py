@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 
+from byteps_thc.config import LOCAL_SETTINGS, ThcConfig
 from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import flat_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import Gather, require_equal, with_arithmetic
-from byteps_thc.transport.host import host_identity
-from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
+from byteps_thc.transport.handshake import gather_in_levels, introduce
+from byteps_thc.transport.mesh import MeshGroups
+from byteps_thc.transport.servers import NetworkConfig
 
-#: Makes the engine of the slow dimension.
-MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
+_CPU = torch.device("cpu")
+
 #: Of the fast level, and of the slow one.
 LevelCommunicators = tuple[Communicators, Communicators]
 
@@ -35,62 +36,49 @@ def level_communicators(groups: MeshGroups, policy: CompressionPolicy, *, caller
     return fast, slow
 
 
+def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
+    """Return the servers of this rank's shard: those that have the same one are a job of their own."""
+    return None if network is None else replace(network, job=network.job + shards.rank())
+
+
 def hierarchical_engine(
     groups: MeshGroups,
-    settings: Mapping[str, Any],
+    config: ThcConfig,
     policy: CompressionPolicy,
-    make_inner: MakeEngine,
-    *,
-    waits_for_all: bool,
+    network: NetworkConfig | None = None,
+    gradients_on: torch.device | None = None,
     communicators: LevelCommunicators | None = None,
+    *,
+    make_inner: Callable[..., Engine] = flat_engine,
 ) -> NodeEngine[BucketShards]:
-    """Return a new engine for a mesh; collective over its ranks.
+    """Return an engine for two levels: exact averages in the fast one, compressed ones over the slow one; collective.
 
-    settings: plain values, which all ranks must have; the policy's are compared, too. waits_for_all: False: an average
-    may be complete without some nodes, which are not asked then what they average. communicators: new ones of the
-    levels, which end with the engine; None: its own. ConfigurationError that names what differs, or what make_inner
+    network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory. If
+    averages may be complete without some nodes, nodes are not asked what they average. communicators: new ones of the
+    levels, which end with the engine; None: its own. make_inner: makes the engine of the slow level, as flat_engine
+    does. Other arguments: as flat_engine's. Raises ConfigurationError that names what differs, or what make_inner
     raises, here or on another rank.
     """
     fast, slow = communicators or level_communicators(groups, policy)
-    shared = dict(settings) | policy.shared_settings()
-    compare = partial(_compare, fast.for_questions().gather, slow.for_questions().gather)
-    hosts = compare(shared)
+    waits_for_all = network is None or not network.may_drift(groups.slow.size())
+    gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
+    settings = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
+    settings |= {"network": network is not None} | config.model_dump(exclude={*LOCAL_SETTINGS})
+    if network is not None:
+        settings |= network.shared_settings(groups.slow.size())
+        gradients_on = _CPU  # whose shards are exchanged in host memory
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
-    threads = policy.thread_count(hosts.count(host_identity().decode()))
+    threads = policy.thread_count(introduce(gather, settings | policy.shared_settings()).ranks_on_this_host)
     inner_policy = policy.model_copy(update={"threads": threads})
-    inner = _agreed_inner(lambda: make_inner(groups.slow, inner_policy), compare)
-
-    def leave() -> None:
-        fast.close()
-        slow.close()
-
-    device = _stream_device(inner)
-    if device is not None:
-        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
-        agreement = MeshAgreement(fast.for_questions(), slow.for_questions() if waits_for_all else None)
-        scatter, gather = fast.of_device(), fast.of_device()
-        exchange = ShardExchange(groups, scatter, gather, agreement, device, asks_once=True)
-    else:
-        asked, gathering = fast.of_host(2)
-        agreement = MeshAgreement(asked, slow.of_host(1)[0] if waits_for_all else None)
-        exchange = ShardExchange(groups, asked, gathering, agreement, torch.device("cpu"))
-    return NodeEngine(inner, exchange, leave=leave)
-
-
-def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, Any]], object]) -> Engine:
-    """Return what `make` gives, once all ranks are known to have one that compresses in the same memory.
-
-    There a node will exchange shards, and `make` asks only the ranks that have the same shard. Raises what `make`
-    raises, or what `compare` does, with the settings of this rank, where another rank has not what this one has.
-    """
+    own = network_of_shard(network, groups.fast)
     inner, refusal, difference = None, None, None
     try:
-        inner = make()
+        inner = make_inner(groups.slow, config, inner_policy, own, gradients_on)
         kernels = "host" if _stream_device(inner) is None else "device"
     except Exception as error:  # Triton's have no other base
         refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
     try:
-        compare({"kernels": kernels})
+        introduce(gather, {"kernels": kernels})  # a node exchanges shards in one memory
     except ThcError as error:
         difference = error
     if inner is None:
@@ -99,18 +87,38 @@ def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, An
     if difference is not None:
         inner.close()  # all have theirs by now: nobody waits for the end of a connection
         raise difference
-    return inner
+
+    def leave() -> None:
+        fast.close()
+        slow.close()
+
+    exchange = _exchange(groups, fast, slow, _stream_device(inner), waits_for_all=waits_for_all)
+    return NodeEngine(inner, exchange, leave=leave)
+
+
+def _exchange(
+    groups: MeshGroups, fast: Communicators, slow: Communicators, device: torch.device | None, *, waits_for_all: bool
+) -> ShardExchange:
+    scatter: Communicator
+    gathering: Communicator
+    between: Communicator | None = None
+    if device is None:
+        scatter, gathering = fast.of_host(2)
+        within: Communicator = scatter
+        if waits_for_all:
+            [between] = slow.of_host(1)
+    else:
+        scatter, gathering = fast.of_device(), fast.of_device()
+        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
+        within = fast.for_questions()
+        between = slow.for_questions() if waits_for_all else None
+    levels: list[tuple[Communicator, int]] = [(within, groups.fast.size())]
+    if between is not None:
+        levels.append((between, groups.slow.size()))
+    asks_once = device is not None
+    return ShardExchange(groups, scatter, gathering, RankAgreement(*levels), device or _CPU, asks_once=asks_once)
 
 
 def _stream_device(inner: Engine) -> torch.device | None:
     """Return the device on whose stream an engine works; None: threads compress in host memory."""
     return inner.device if isinstance(inner, FlatEngine) and inner.in_stream else None
-
-
-def _compare(fast: Gather, slow: Gather, settings: Mapping[str, Any]) -> list[str]:
-    """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = json.dumps([host_identity().decode(), with_arithmetic(settings)])
-    texts = gather_by_rank_over_mesh(fast, slow, mine)
-    everyone = {rank: json.loads(text) for rank, text in texts.items()}
-    require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
-    return [host for host, _ in everyone.values()]

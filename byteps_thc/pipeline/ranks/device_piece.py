@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.agreement import DeviceAgreement
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.plan import PiecePlan, piece_plans

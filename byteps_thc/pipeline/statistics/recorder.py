@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 
 from byteps_thc.pipeline.statistics.stats import CompressionStats
-from byteps_thc.transport.recorder import PlainCollective, TrafficRecorder, moved_bytes
+from byteps_thc.transport.recorder import PlainCollective, TrafficRecorder
 
 _FP32_BYTES, _BF16_BYTES = 4, 2
 
@@ -20,21 +19,9 @@ class StatsRecorder(TrafficRecorder):
     """
 
     def __init__(self, plain: PlainCollective | None = None) -> None:
+        super().__init__()
         self._plain = plain or PlainCollective()
-        self._lock = threading.Lock()
-        self._steps = 0
-        self._compressed = 0
-        self._uncompressed = 0
-        self._sent_bytes = 0
-        self._received_bytes = 0
-        self._to_host_bytes = 0
-        self._to_device_bytes = 0
-        self._retransmissions = 0
-        self._lost_chunks = 0
-        self._expected_contributions = 0
-        self._missing_contributions = 0
-        self._server_moves = 0
-        self._failover_losses = 0
+        self._steps = self._compressed = self._uncompressed = 0
         self._clear_step()
 
     def step_began(self) -> None:
@@ -48,17 +35,6 @@ class StatsRecorder(TrafficRecorder):
         with self._lock:
             self._compressed += compressed
             self._uncompressed += uncompressed
-
-    def add_traffic(self, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
-        """Count payload bytes."""
-        with self._lock:
-            self._sent_bytes += sent_bytes
-            self._received_bytes += received_bytes
-
-    def add_collective(self, volume_bytes: int, ranks: int) -> None:
-        """Count a collective; see moved_bytes."""
-        sent_bytes = moved_bytes(volume_bytes, ranks)
-        self.add_traffic(sent_bytes=sent_bytes, received_bytes=sent_bytes)
 
     def add_quantization(
         self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
@@ -83,34 +59,6 @@ class StatsRecorder(TrafficRecorder):
             self._encode_ms += encode_ms
             self._communicate_ms += communicate_ms
             self._decode_ms += decode_ms
-
-    def add_copies(self, *, to_host_bytes: int = 0, to_device_bytes: int = 0) -> None:
-        """Count bytes copied from a GPU to host memory, and back."""
-        with self._lock:
-            self._to_host_bytes += to_host_bytes
-            self._to_device_bytes += to_device_bytes
-
-    def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
-        """Count packets that were repeated, and packets given up."""
-        with self._lock:
-            self._retransmissions += retransmissions
-            self._lost_chunks += lost_chunks
-
-    def add_contributions(self, *, expected: int, arrived: int) -> None:
-        """Count contributions of workers to packets of sums: what would be in them without losses, and what is."""
-        with self._lock:
-            self._expected_contributions += expected
-            self._missing_contributions += expected - arrived
-
-    def add_server_move(self) -> None:
-        """Count a move of all ranks to other servers."""
-        with self._lock:
-            self._server_moves += 1
-
-    def add_failover_loss(self) -> None:
-        """Count that this rank cannot move to other servers any more."""
-        with self._lock:
-            self._failover_losses += 1
 
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""

@@ -1,13 +1,16 @@
 """Keeps gradients of a training script: python -m byteps_thc.tools.compare.capture FILE FIRST STEPS script.py ...
 
 Runs the script as Python would, and looks at what its optimizer is given: after step FIRST of the first optimizer that
-steps, the gradients of STEPS steps go to FILE, and the script ends.
+steps, the gradients of STEPS steps go to FILE, the seconds of the steps before to FILE with the suffix .times, and the
+script ends.
 """
 
 from __future__ import annotations
 
+import itertools
 import runpy
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ class Capture:
     def __init__(self, path: Path, first: int, steps: int) -> None:
         self._path, self._first, self._steps = path, first, steps
         self._optimizer: Optimizer | None = None
-        self._seen = 0
+        self._starts: list[float] = []
         self.gradients: list[dict[str, Tensor]] = []
 
     def __call__(self, optimizer: Optimizer, _args: Any, _options: Any) -> None:
@@ -30,8 +33,8 @@ class Capture:
         self._optimizer = self._optimizer or optimizer
         if optimizer is not self._optimizer:
             return
-        self._seen += 1
-        if self._seen <= self._first:
+        if len(self._starts) < self._first:
+            self._starts.append(time.perf_counter())
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.gradients.append(
@@ -42,6 +45,8 @@ class Capture:
             }
         )
         if len(self.gradients) == self._steps:
+            times = [after - before for before, after in itertools.pairwise(self._starts)]
+            torch.save(times, self._path.with_suffix(".times"))
             torch.save(self.gradients, self._path)
             # No Exception: scripts that mend errors and go on do not catch it.
             raise SystemExit(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -9,12 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from byteps_thc.errors import ConfigurationError, InputError
 
 #: One for each worker: the same names and shapes.
 Gradients = list[dict[str, Tensor]]
+#: Of layers that gradients are made with, and rows of a worker.
+_WIDTH, _ROWS = 1024, 16
+_WORKERS, _MOST_WORKERS = 4, 8
+#: A script's first step warms up.
+_LEAST_STEPS = _WORKERS + 3
 _HOW = "torch.save() of a dict of gradients by name, {name: p.grad for name, p in model.named_parameters()}, or a list"
 
 
@@ -32,7 +39,7 @@ def of_files(paths: Sequence[Path]) -> Gradients:
             if odd := [name for name, value in one.items() if value.layout != torch.strided or value.is_complex()]:
                 raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex; it takes dense gradients")
             found.append({str(name): value.detach().float() for name, value in one.items() if value.numel()})
-    return checked(found)
+    return _checked(found)
 
 
 def _loaded(path: Path) -> object:
@@ -46,20 +53,23 @@ def _loaded(path: Path) -> object:
     raise ConfigurationError(f"--grads {path}: {reason}; it takes {_HOW} of them")
 
 
-def of_script(script: Path, arguments: Sequence[str], *, steps: int, workers: int, timeout_s: float) -> Gradients:
-    """Run a script; return the gradients of the last `workers` of `steps` steps, which stand for as many workers'.
+def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: float) -> tuple[Gradients, float]:
+    """Run a script; return the gradients of its last four steps, which stand for workers, and the seconds of a step.
 
-    Raises ConfigurationError when it ends before, or takes longer.
+    Raises ConfigurationError if the script ends before, or takes longer.
     """
     if not script.is_file():
         raise ConfigurationError(f"--script {script}: there is no such file")
-    if steps < workers:
-        raise ConfigurationError(f"--steps must be at least --workers ({workers}), not {steps}: a step for each worker")
+    if steps < _LEAST_STEPS:
+        raise ConfigurationError(
+            f"--steps must be at least {_LEAST_STEPS}, not {steps}: the last four stand for workers, "
+            "and those before are timed"
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gradients.pt"
-        command = [sys.executable, "-m", "byteps_thc.tools.compare.capture", str(path), str(steps - workers)]
+        command = [sys.executable, "-m", "byteps_thc.tools.compare.capture", str(path), str(steps - _WORKERS)]
         try:
-            run = subprocess.run([*command, str(workers), str(script), *arguments], check=False, timeout=timeout_s)
+            run = subprocess.run([*command, str(_WORKERS), str(script), *arguments], check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise ConfigurationError(
                 f"--script {script} took fewer than {steps} steps in {timeout_s:g} s: fewer --steps or more --timeout-s"
@@ -69,13 +79,19 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, workers: in
                 f"--script {script} ended with exit code {run.returncode} before step {steps} of its optimizer: see "
                 "above; does it call optimizer.step() of a torch optimizer in its own process?"
             )
-        return of_files([path])
+        times = torch.load(path.with_suffix(".times"), weights_only=True)
+        return of_files([path]), statistics.median(times[1:])
 
 
-def checked(gradients: Gradients) -> Gradients:
-    """Raise InputError unless they are those of several workers, finite and not all zero."""
+def _checked(gradients: Gradients) -> Gradients:
+    """Raise InputError unless they are those of two to eight workers, finite and not all zero."""
     if len(gradients) < 2:
         raise InputError("gradients of one worker: an average needs at least two (a file for each, or a list in one)")
+    if len(gradients) > _MOST_WORKERS:
+        raise InputError(
+            f"gradients of {len(gradients)} workers: at most {_MOST_WORKERS} run here as ranks; choose some, and give "
+            f"--workers {len(gradients)}"
+        )
     first = {name: value.shape for name, value in gradients[0].items()}
     for worker, own in enumerate(gradients):
         if {name: value.shape for name, value in own.items()} != first:
@@ -87,6 +103,20 @@ def checked(gradients: Gradients) -> Gradients:
     return gradients
 
 
-def flat(gradients: Gradients) -> list[Tensor]:
-    """float32[coordinates] of each worker, tensors one after the other."""
-    return [torch.cat([value.flatten() for value in own.values()]) for own in gradients]
+def own_shapes(parameters: int) -> list[tuple[int, ...]]:
+    """Weights and biases of linear layers, as many parameters or a few less."""
+    width = max(1, min(_WIDTH, math.isqrt(parameters)))
+    return [(width, width), (width,)] * max(1, parameters // (width * width + width))
+
+
+def own_gradients(parameters: int, worker: int) -> list[Tensor]:
+    """Backpropagate a worker's rows through a new multilayer perceptron of own_shapes()."""
+    torch.manual_seed(0)
+    shapes = own_shapes(parameters)
+    width = shapes[0][0]
+    layers = [nn.Linear(width, width, device="cpu") for _ in shapes[::2]]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    model = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
+    rows = torch.randn(_ROWS, width, generator=torch.Generator().manual_seed(1 + worker), device="cpu")
+    return list(torch.autograd.grad(model(rows).square().mean(), list(model.parameters())))

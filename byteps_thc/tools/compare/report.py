@@ -1,4 +1,4 @@
-"""What was measured, as a table, a plot, sentences and JSON."""
+"""What was measured and follows, as tables that fit 80 columns, sentences, a plot and JSON."""
 
 from __future__ import annotations
 
@@ -9,94 +9,85 @@ from typing import Any
 
 from rich.table import Table
 
-from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
-from byteps_thc.tools.compare.measure import SMALL_NMSE, Measured
+from byteps_thc.tools.compare.model import Point, Way, break_even
 from byteps_thc.tools.plots import new_plot, save_plot
+from byteps_thc.tools.quantities import show_bandwidth, show_seconds
 
 
 @dataclass(frozen=True)
 class Report:
-    """All ways to average gradients of that many parameters among so many workers."""
+    """All ways to average a model's gradients; compute_s: of a step, 0 where it is not known."""
 
-    parameters: int
-    workers: int
-    rows: Sequence[Measured]
+    ways: Sequence[Way]
     bandwidths_bps: Sequence[float]
+    compute_s: float
+    rtt_s: float
 
     def table(self) -> Table:
-        """A row for each way; last the time of a step's communication when nothing overlaps, by bandwidth."""
-        table = Table("", title=f"{show_parameters(self.parameters)} parameters, {self.workers} workers")
-        for heading in ("bits both ways", "of fp32", "error (NMSE)", "encode", "average, decode"):
-            table.add_column(heading, justify="right")
+        """A row for each way: bits, error, and the time of a step by bandwidth."""
+        table = Table("", "bits", "NMSE", title="Step" if self.compute_s else "Communication of a step")
         for bandwidth_bps in self.bandwidths_bps:
             table.add_column(show_bandwidth(bandwidth_bps), justify="right")
-        full = self.rows[0].bits_both_ways
-        for row in self.rows:
-            table.add_row(
-                row.name + (" *" if row.returns_loss else ""),
-                f"{row.bits_both_ways:.2f}",
-                f"{row.bits_both_ways / full:.1%}",
-                f"{row.nmse:.2g}",
-                show_seconds(row.encode_s * self.parameters),
-                show_seconds(row.decode_s * self.parameters),
-                *(show_seconds(self._step_s(row, bandwidth_bps)) for bandwidth_bps in self.bandwidths_bps),
-            )
+        for way in self.ways:
+            times = (show_seconds(self._step_s(way, bandwidth_bps)) for bandwidth_bps in self.bandwidths_bps)
+            table.add_row(way.name, f"{way.bits:.3g}", f"{way.nmse:.1e}", *times)
+        return table
+
+    def points_table(self) -> Table:
+        """A row for each peer: up to which bandwidth each kind of THC is faster."""
+        table = Table("faster than", title="THC pays")
+        for name in self._thc:
+            table.add_column(name, justify="right")
+        for peer in self._peers:
+            table.add_row(peer, *(_shown(self.point(thc, peer)) for thc in self._thc))
         return table
 
     def notes(self) -> list[str]:
-        """What the table does not say by itself."""
-        return [
-            f"Bits of a parameter, sent and received by one of {self.workers} ranks that average for each other. "
-            "Of all but its own share a rank sends and receives gradients, and averages: fp32 takes "
-            f"{4 * (self.workers - 1)}/{self.workers} * 32 bits. Times are "
-            "of one thread; those by bandwidth are a step's communication where nothing overlaps, without what "
-            "copying bytes to and from the network costs the processors.",
-            "* keeps what a step loses for the next one: its error of one step says little. It needs memory for that.",
-        ]
-
-    def advice(self) -> list[str]:
-        """What to choose, a sentence for each bandwidth: the fastest of those whose error is small."""
-        return [self._advice(bandwidth_bps) for bandwidth_bps in self.bandwidths_bps]
+        """Say what the tables do not."""
+        notes = ["bits: of a parameter, sent and received. NMSE: squared error of one step's average, relative to it."]
+        if any(self.point(thc, peer).limited for thc in self._thc for peer in self._peers):
+            notes.append("* the highest bandwidth that these processors fill: THC is faster up to it.")
+        return notes
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as numbers."""
-        steps = {f"{bps:g}": {row.name: self._step_s(row, bps) for row in self.rows} for bps in self.bandwidths_bps}
-        choices = {f"{bps:g}": self._choice(bps).name for bps in self.bandwidths_bps}
-        about = {"parameters": self.parameters, "workers": self.workers, "rows": [asdict(row) for row in self.rows]}
-        return about | {"serial_s_by_bandwidth_bps": steps, "choice_by_bandwidth_bps": choices}
+        """Everything as numbers; bps: null where THC is never faster."""
+        rows = [
+            asdict(way) | {"step_s": {f"{bps:g}": self._step_s(way, bps) for bps in self.bandwidths_bps}}
+            for way in self.ways
+        ]
+        points = {thc: {peer: asdict(self.point(thc, peer)) for peer in self._peers} for thc in self._thc}
+        return {"compute_s": self.compute_s, "rtt_s": self.rtt_s, "ways": rows, "break_even": points}
 
     def save_plot(self, path: Path) -> None:
-        """Draw errors over bits; ConfigurationError without matplotlib, or where it cannot write."""
+        """Draw times over bandwidths; ConfigurationError without matplotlib, or if it cannot write."""
         figure, axes = new_plot()
-        for row in self.rows[1:]:
-            axes.plot(
-                row.bits_both_ways, max(row.nmse, 1e-12), marker="x" if row.returns_loss else "o", color="#0072B2"
-            )
-            axes.annotate(
-                row.name, (row.bits_both_ways, max(row.nmse, 1e-12)), xytext=(4, 4), textcoords="offset points"
-            )
-        axes.axhline(SMALL_NMSE, color="#999999", linestyle=":")
-        axes.set(xscale="log", yscale="log", xlabel="bits of a parameter, sent and received", ylabel="error (NMSE)")
+        for way in self.ways:
+            times = [self._step_s(way, bandwidth_bps) for bandwidth_bps in self.bandwidths_bps]
+            axes.plot([bps / 1e9 for bps in self.bandwidths_bps], times, marker=".", label=way.name)
+        axes.set(xscale="log", yscale="log", xlabel="link bandwidth [Gb/s]", ylabel="time [s]")
         axes.grid(visible=True, which="both", alpha=0.3)
+        axes.legend()
         save_plot(figure, path)
 
-    def _step_s(self, row: Measured, bandwidth_bps: float) -> float:
-        return row.model.step_s(self.parameters, bandwidth_bps, overlapped=False)
+    def point(self, thc: str, peer: str) -> Point:
+        """Return up to which bandwidth THC is faster than a peer."""
+        ways = {way.name: way for way in self.ways}
+        most_bps = max(way.most_bps for way in self.ways)
+        return break_even(ways[thc], ways[peer], most_bps, self.compute_s, self.rtt_s)
 
-    def _choice(self, bandwidth_bps: float) -> Measured:
-        exact_enough = [row for row in self.rows if row.nmse <= SMALL_NMSE]
-        return min(exact_enough, key=lambda row: self._step_s(row, bandwidth_bps))
+    @property
+    def _thc(self) -> list[str]:
+        return [way.name for way in self.ways if way.name.startswith("THC")]
 
-    def _advice(self, bandwidth_bps: float) -> str:
-        choice, full = self._choice(bandwidth_bps), self.rows[0]
-        link = show_bandwidth(bandwidth_bps)
-        if choice is full:
-            return f"At {link}: fp32. All else computes longer than the link would take."
-        own_s = self._step_s(choice, bandwidth_bps)
-        text = f"At {link}: {choice.name}, the fastest with an error below {SMALL_NMSE:g}; "
-        text += f"{self._step_s(full, bandwidth_bps) / own_s:.1f} times faster than fp32."
-        faster = [row for row in self.rows if self._step_s(row, bandwidth_bps) < own_s]
-        if not faster:
-            return text
-        other = min(faster, key=lambda row: row.nmse)
-        return f"{text} {other.name} is faster and errs {other.nmse / choice.nmse:.2g} times as much."
+    @property
+    def _peers(self) -> list[str]:
+        return [way.name for way in self.ways if not way.name.startswith("THC")]
+
+    def _step_s(self, way: Way, bandwidth_bps: float) -> float:
+        return way.step_s(bandwidth_bps, self.compute_s, self.rtt_s)
+
+
+def _shown(point: Point) -> str:
+    if point.bps is None:
+        return "never"
+    return f"{'below' if point.below else 'above'} {show_bandwidth(point.bps)}{'*' if point.limited else ''}"

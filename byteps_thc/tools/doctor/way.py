@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
 from byteps_thc.tools.doctor.visit import Visit
+from byteps_thc.tools.quantities import show_bandwidth, show_parameters, show_seconds
 from byteps_thc.wire.layout import Header
 
 if TYPE_CHECKING:  # compiled modules may not load
     from byteps_thc import _comm
-    from byteps_thc.tools.break_even import model
     from byteps_thc.transport.session import Session
 
 _MEASURED_S = 1.3
@@ -54,19 +53,17 @@ class Way:
         )
 
     def _estimate(self) -> str:
-        from byteps_thc.tools.break_even import model  # which needs compiled modules
-
         resolved = ThcConfig().resolve(_WORKERS)
-        bits, value_bits = resolved.table.bits, resolved.value_bits
+        bits, value_bits = resolved.config.code_bits, resolved.value_bits
+        others = (_WORKERS - 1) / _WORKERS
         rate_bps = max(self.up_bps, self.down_bps)  # both directions are taken to carry as much
 
-        def seconds(scheme: model.Scheme, shares: int = 1) -> str:
-            return show_seconds(shares * scheme.step_s(_PARAMETERS, rate_bps, overlapped=True))
+        def seconds(link_bits: float) -> str:
+            return show_seconds(_PARAMETERS * link_bits / rate_bps)
 
         # The workers share the link of the one server; four servers are busy as ranks that sum are.
-        one = seconds(model.thc_network(bits, value_bits, 0.0), _WORKERS)
-        colocated = seconds(model.thc_collective(_WORKERS, bits, value_bits, 0.0))
-        bf16 = seconds(model.bf16_ring(_WORKERS, 0.0))
+        one = seconds(_WORKERS * max(bits, value_bits))
+        colocated, bf16 = seconds(others * (bits + value_bits)), seconds(others * 2 * 16)
         return (
             f"If every host's link carries that, an average of {show_parameters(_PARAMETERS)} parameters of {_WORKERS} "
             f"workers takes about {one} with one server, {colocated} with a server on each worker's host, "

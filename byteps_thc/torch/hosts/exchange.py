@@ -10,22 +10,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.hierarchy.engine import NodeExchange
+from byteps_thc.pipeline.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc.pipeline.staging import make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.hosts.group import HostGroup
 
 
-class HostLayout:
-    """Buffers of a layout are averaged as they are."""
-
-    def __init__(self, buffer: GradientBuffer, recorder: StatsRecorder) -> None:
-        self.key = buffer.key
-        self.names = frozenset(part.name for part in buffer.parameters)
-        self.staging = make_staging(buffer.gradient, recorder)
-
-
-class RootExchange(NodeExchange[HostLayout]):
+class RootExchange(NodeExchange[NodeLayout]):
     """The local root gets the average of all processes of its host, and hands its own over to them.
 
     workers, worker: BytePS's, each of several processes. Whether all workers average the same, their local roots find
@@ -37,18 +28,18 @@ class RootExchange(NodeExchange[HostLayout]):
         self._group = group
 
     @override
-    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> HostLayout:
-        return HostLayout(buffer, recorder)
+    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> NodeLayout:
+        return NodeLayout(buffer, make_staging(buffer.gradient, recorder))
 
     @override
     def use_loss_scale(self, scale: float) -> None:
         pass  # the local root compares it with the other workers
 
     @override
-    def scatter(self, layout: HostLayout, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
+    def scatter(self, layout: NodeLayout, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
         self._group.average(buffer.gradient)
         return buffer
 
     @override
-    def gather(self, layout: HostLayout, gradient: Tensor) -> None:
+    def gather(self, layout: NodeLayout, gradient: Tensor) -> None:
         self._group.share(gradient)

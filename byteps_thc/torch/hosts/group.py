@@ -34,7 +34,7 @@ class HostGroup:
         self._averaging = _open_gloo(PrefixStore(f"{lane}/average", store), deadline_s)
         self._sharing = _open_gloo(PrefixStore(f"{lane}/share", store), deadline_s)
         self._calls: list[None] = []
-        close_at_exit(self)
+        close_at_exit(self.close)
 
     def close(self) -> None:
         """Let go of the groups, for why GlooCommunicator.close() does, unless calls are under way: they would wait."""

@@ -10,7 +10,6 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.kernels import open_kernels
@@ -19,7 +18,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.torch.hosts.exchange import RootExchange
-from byteps_thc.torch.hosts.group import open_host_groups
+from byteps_thc.torch.hosts.group import HostGroup, open_host_groups
 from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import Lane
@@ -39,12 +38,50 @@ def make_engines(
     or kernels="device" with several processes per worker.
     """
     collect_forgotten()  # which may be in the same jobs
-    processes = process.local_size()
-    if processes == 1:
-        device = device_of(
-            None, settings.config, settings.policy, _gradients_on(lanes), engine="network", needs_nccl=False
+    processes, policy = process.local_size(), settings.policy
+    groups = _open_groups(settings, len(lanes)) if processes > 1 else []
+    workers, worker = process.workers(), process.worker()
+    engines: list[Engine | Bystander]
+    if groups and process.local_rank() != 0:
+        engines = [Bystander(policy, exact, recorder) for exact in sums]
+    else:
+        device = None
+        if not groups:
+            device = device_of(None, settings.config, policy, _gradients_on(lanes), engine="network", needs_nccl=False)
+        threads = policy.thread_count(processes)
+        kernels = open_kernels(
+            device, settings.config, workers=workers, worker=worker, threads=threads, recorder=recorder
         )
-        return list(_thc_engines(settings, lanes, sums, recorder, device))
+        clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
+        # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
+        # rollback.
+        rollback = Rollback()
+        engines = [
+            host_engine(
+                kernels,
+                policy,
+                transport=transport,
+                exact=exact,
+                questions=Questions(),
+                recorder=recorder,
+                clock=LaneClock(clock, cpus, lane.number),
+                rollback=rollback,
+            )
+            for lane, transport, exact in zip(
+                lanes, open_transports(settings, lanes, kernels, recorder), sums, strict=True
+            )
+        ]
+    if not groups:
+        return [engine for engine in engines if not isinstance(engine, Bystander)]
+    return [
+        NodeEngine(engine, RootExchange(group, workers=workers, worker=worker), recorder)
+        for group, engine in zip(groups, engines, strict=True)
+    ]
+
+
+def _open_groups(settings: ThcCompression, lanes: int) -> list[HostGroup]:
+    """Return what the processes of this worker average with, a group for each lane."""
+    processes = process.local_size()
     settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":
         raise ConfigurationError(
@@ -52,55 +89,10 @@ def make_engines(
             "bpslaunch once per GPU, with NVIDIA_VISIBLE_DEVICES naming that GPU and a DMLC_WORKER_ID of its own, or "
             "use the network route"
         )
-    groups = open_host_groups(len(lanes), settings.policy.deadline_s)
-    engines: Sequence[Engine | Bystander]
-    if process.local_rank() == 0:
-        engines = _thc_engines(settings, lanes, sums, recorder, None)
-    else:
-        engines = [Bystander(settings.policy, exact, recorder) for exact in sums]
-    workers, worker = process.workers(), process.worker()
-    return [
-        NodeEngine(engine, RootExchange(group, workers=workers, worker=worker), recorder)
-        for group, engine in zip(groups, engines, strict=True)
-    ]
+    return open_host_groups(lanes, settings.policy.deadline_s)
 
 
 def _gradients_on(lanes: Sequence[Lane]) -> torch.device | None:
     """Return the device of all parameters; None where they have several."""
     devices = {p.tensor.device for lane in lanes for buffer in lane.buffers for p in buffer.parameters}
     return devices.pop() if len(devices) == 1 else None
-
-
-def _thc_engines(
-    settings: ThcCompression,
-    lanes: Sequence[Lane],
-    sums: Sequence[BytepsSum],
-    recorder: StatsRecorder,
-    device: torch.device | None,
-) -> list[FlatEngine]:
-    kernels = open_kernels(
-        device,
-        settings.config,
-        workers=process.workers(),
-        worker=process.worker(),
-        threads=settings.policy.thread_count(process.local_size()),
-        recorder=recorder,
-    )
-    transports = open_transports(settings, lanes, kernels, recorder)
-    clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
-    # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
-    # rollback.
-    rollback = Rollback()
-    return [
-        host_engine(
-            kernels,
-            settings.policy,
-            transport=transport,
-            exact=exact,
-            questions=Questions(),
-            recorder=recorder,
-            clock=LaneClock(clock, cpus, lane.number),
-            rollback=rollback,
-        )
-        for lane, transport, exact in zip(lanes, transports, sums, strict=True)
-    ]

@@ -96,7 +96,7 @@ class FailoverSession:
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
         self._watch = Watch(self._presences, self._question, self._look, lost)
-        close_at_exit(self)
+        close_at_exit(self.close)
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from byteps_thc import _comm
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.errors import ThcError, TransportError
-
-
-class Pushing(Protocol):
-    """What of a Session stages need."""
-
-    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> _comm.Operation:
-        """See Session."""
-
-    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> _comm.Operation:
-        """See Session."""
-
-    def wait(self, stage: _comm.Operation, timeout: float | None = None) -> None:
-        """See Session."""
+from byteps_thc.transport.session import Session
 
 
 @dataclass(eq=False)
@@ -41,7 +28,7 @@ class NormStage:
     operation: _comm.Operation | None = None
     done: bool = False
 
-    def push(self, session: Pushing) -> None:
+    def push(self, session: Session) -> None:
         """Start it, anew perhaps. What has its result gets it once more, elsewhere."""
         into = np.empty_like(self.max_norms) if self.done else self.max_norms
         self.operation = session.push_norms(self.partition, self.norms, into, compared=self.compared)
@@ -59,7 +46,7 @@ class CodeStage:
     operation: _comm.Operation | None = None
     done: bool = False
 
-    def push(self, session: Pushing) -> None:
+    def push(self, session: Session) -> None:
         """As NormStage.push()."""
         aggregate = np.empty_like(self.aggregate) if self.done else self.aggregate
         contributions = np.empty_like(self.contributions) if self.done else self.contributions
@@ -127,7 +114,7 @@ class KeptStages:
             # All have pushed these norms, so all have the sums of the round before, and of all that was pushed before.
             _forget(self._codes, stage.follows)
 
-    def settle(self, session: Pushing) -> None:
+    def settle(self, session: Session) -> None:
         """See what has its result in a session that is closed."""
         for stage in [*self._unfinished()]:
             if stage.operation is not None and _has_result(session, stage.operation):
@@ -141,7 +128,7 @@ class KeptStages:
         """Return what lacks a result here."""
         return Missing(_unfinished_of(self._norms), _unfinished_of(self._codes))
 
-    def push_again(self, session: Pushing, missing: Missing) -> int:
+    def push_again(self, session: Session, missing: Missing) -> int:
         """Push, in another session, what any worker lacks, if it was pushed here; return how much that was."""
         stages = [
             *(_of_number(self._norms, number) for number in missing.norms if number < self._next_norms),
@@ -173,7 +160,7 @@ def _of_number(kept: dict[int, NormStage] | dict[int, CodeStage], number: int) -
     return stage
 
 
-def _has_result(session: Pushing, operation: _comm.Operation) -> bool:
+def _has_result(session: Session, operation: _comm.Operation) -> bool:
     if not operation.done:  # also where compared words differ: the error comes again
         return False
     try:

@@ -9,6 +9,7 @@ measured is the host's time and the kernels', not a network's.
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -22,7 +23,7 @@ from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -65,7 +66,7 @@ class Alone(Communicator):
 
 def rows_engine(place: Place, ranks: int, config: ThcConfig) -> FlatEngine:
     settings = RankSettings.of(config, ranks, sharded=True)
-    return device_rank_engine(settings, 0, CompressionPolicy(), Alone(), place.device, sharded=True)
+    return rank_engine(settings, 0, CompressionPolicy(), [Alone()], device=place.device, sharded=True)
 
 
 def ms_of_groups(place: Place, ranks: int, elements: int) -> tuple[float, float]:
@@ -108,7 +109,7 @@ def ms_of_step(place: Place, *, compressed: bool) -> float:
     compression = None
     if compressed:
         engine = rows_engine(place, PRETENDED_RANKS, ThcConfig())
-        with mock.patch.object(compressed_reduce_scatter, "row_engine", return_value=engine):
+        with mock.patch.object(compressed_reduce_scatter, "open_engine", return_value=SimpleNamespace(engine=engine)):
             compression = compress_reduce_scatter(model)
     inputs = inputs_of(place, size)
     with autocast(place):

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from byteps_thc import ThcConfig
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import device_rank_engine
+from byteps_thc.pipeline.ranks.engine import rank_engine
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.groups import Communicators
 
@@ -69,8 +69,8 @@ class Place:
         policy = policy or CompressionPolicy()
         communicators = Communicators(self.group, policy.deadline_s)
         own = communicators.of_device() if self.on_gpu else communicators.of_host(1)[0]
-        return device_rank_engine(
-            RankSettings.of(config or ThcConfig(), 1), 0, policy, own, self.device, sharded=False, compress_alone=True,
+        return rank_engine(
+            RankSettings.of(config or ThcConfig(), 1), 0, policy, [own], device=self.device, compress_alone=True,
             leave=communicators.close,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ KERNELS = 20  # those that take longest
 STAGES = {
     ("byteps_thc.ddp.state", "ThcState", "average"): "the hook, with all below",
     ("byteps_thc.ddp.bucket_buffers", "BucketBuffers", "buffer"): "names of the bucket",
-    ("byteps_thc.pipeline.device.agreement", "DeviceAgreement", "header"): "fingerprint",
+    ("byteps_thc.pipeline.agreement", "DeviceAgreement", "header"): "fingerprint",
     ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "measure"): "codes to the owners",
     ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "sum"): "averages of the own shard",
     ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "decode"): "averages of all shards",

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 from byteps_thc.config import Bits, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET
 from byteps_thc.worker_limits import require_packet_workers
 
 #: Processes on one host; more only compete for its cores.
@@ -161,3 +162,19 @@ class RunResult:
     #: the lookup table's granularity and clamp, the codes per packet
     configuration: dict[str, float | int | str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+
+
+#: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
+#: them, where that of `thc demo` has a million, and trains for fewer steps.
+SWITCH_DEFAULTS = DemoSettings(
+    steps=60,
+    batch_size=16,
+    context=32,
+    layers=2,
+    width=64,
+    learning_rate=6e-3,
+    codes_per_packet=SWITCH_CODES_PER_PACKET,
+    validate_every=10,
+    # Packets are padded to 1024 codes and 256 norms, which shows where a partition is as small as here.
+    saving_tolerance=0.1,
+)

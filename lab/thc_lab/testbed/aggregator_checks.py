@@ -30,12 +30,6 @@ def _check_thc_ps(testbed: Testbed, aggregator: ThcPs | Racks) -> None:
             raise ValueError(f'aggregator.hosts: {host.name} has workers; use kind "colocated", or another host')
         if aggregator.metrics_port and host.management_ip is None:
             raise ValueError(f"aggregator.metrics_port: {host.name} has no management_ip to serve it at; give it one")
-    threads = testbed.transport.polling_threads
-    if threads > testbed.server_threads:
-        raise ValueError(
-            f"aggregator.threads: {threads} polling threads of a worker share out the {testbed.server_threads} threads "
-            f"of a thc-ps; give it {threads} or more"
-        )
     try:
         config_of(testbed).resolve(testbed.workers)
     except ConfigurationError as error:
@@ -72,11 +66,6 @@ def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
         raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
     if testbed.job.key_file is not None:
         raise ValueError("job.key_file: a switch cannot authenticate packets (docs/security.md); leave it out")
-    if testbed.transport.polling_threads > 1:
-        raise ValueError(
-            "transport: a switch is at one UDP port, which one polling thread of a worker talks to: leave "
-            f"{'queues' if testbed.transport.kind == 'dpdk' else 'polling_threads'} out"
-        )
     if aggregator.runner != "tofino" and testbed.reach == "ssh":
         missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
         if missing:

@@ -16,12 +16,10 @@ from thc_lab.testbed.sections import (
     HostDescription,
     HostName,
     JobSettings,
-    Kubernetes,
     Nic,
     PlainPath,
     Racks,
     Section,
-    Slurm,
     SwitchAggregator,
     ThcPs,
     Training,
@@ -30,8 +28,6 @@ from thc_lab.testbed.sections import (
 
 #: In namespaces, and of DPDK's ends, the data network has this size, and no gateway.
 PREFIX_LENGTH = 24
-#: Short enough for the sockets that BytePS makes below it.
-Folder = Annotated[PlainPath, Field(max_length=60)]
 #: A leaf sends sums of so many bits to the root, as a worker sends codes.
 _PARTIAL_SUM_BITS = 8
 _LARGEST_SUM = (1 << _PARTIAL_SUM_BITS) - 1
@@ -44,9 +40,7 @@ class Testbed(Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$")]
     reach: Literal["namespaces", "ssh"]
-    """namespaces: every host is a network namespace of this one; Slurm and Kubernetes: hosts as for ssh"""
-    folder: Folder | None = None
-    """on each host, for files of a run: made, or this user's with mode 700; None: /var/tmp/thc-<name>"""
+    """namespaces: every host is a network namespace of this one"""
     bin: PlainPath | None = None
     """folder of thc, thc-ps, bpslaunch and python3 on every host; None: on PATH, in namespaces those that run this"""
     hosts: Annotated[tuple[HostDescription, ...], Field(min_length=1)]
@@ -54,13 +48,6 @@ class Testbed(Section):
     transport: Annotated[Udp | Dpdk, Field(discriminator="kind")]
     job: JobSettings = JobSettings()
     training: Training
-    slurm: Slurm = Slurm()
-    kubernetes: Kubernetes | None = None
-
-    @property
-    def run_folder(self) -> str:
-        """`folder`, with the default put in."""
-        return self.folder or f"/var/tmp/thc-{self.name}"
 
     @property
     def worker_hosts(self) -> tuple[HostDescription, ...]:
@@ -82,13 +69,6 @@ class Testbed(Section):
         if self.training.launcher == "torchrun":
             return 1
         return self.job.lanes or (1 if isinstance(self.transport, Dpdk) else 2)
-
-    @property
-    def server_threads(self) -> int:
-        """Threads of a thc-ps, each with a UDP port, with the default put in; a switch has one port."""
-        if isinstance(self.aggregator, SwitchAggregator):
-            return 1
-        return self.aggregator.threads or self.transport.polling_threads
 
     @property
     def coordinator(self) -> HostDescription:
@@ -151,7 +131,7 @@ def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
                     host=host,
                     local=local,
                     nic=nic,
-                    udp_port=testbed.job.udp_port + sharing * testbed.lanes * testbed.transport.polling_threads,
+                    udp_port=testbed.job.udp_port + sharing * testbed.lanes,
                     gpus=tuple(range(local * gpus_each, (local + 1) * gpus_each)),
                 )
             )

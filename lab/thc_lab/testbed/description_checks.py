@@ -53,8 +53,6 @@ def check(testbed: Testbed) -> None:
     _check_ports(testbed)
     if isinstance(testbed.transport, Dpdk):
         _check_dpdk(testbed, testbed.transport)
-    elif testbed.reach == "ssh" and testbed.transport.mtu_bytes is not None:
-        _require_interfaces(testbed, "transport.mtu_bytes is set through the kernel")
     _check_uses(testbed)
 
 
@@ -163,10 +161,8 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
         raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
     if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
         raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
-    if dpdk.isolate and dpdk.driver != "bifurcated":
-        raise ValueError('transport.isolate: it leaves the rest of a "bifurcated" card to the kernel; leave it out')
-    if dpdk.driver != "af_packet" and dpdk.hugepages == "none":
-        raise ValueError(f'transport.hugepages: {dpdk.driver} needs huge pages: "2M" or "1G"')
+    if dpdk.driver != "af_packet" and not dpdk.hugepages:
+        raise ValueError(f"transport.hugepages: {dpdk.driver} needs them; leave it out")
     for number, host in enumerate(testbed.hosts):
         needed = host.workers + (host in testbed.aggregator_hosts)
         where = f"hosts.{number} ({host.name})"
@@ -181,17 +177,8 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
 def _check_device(testbed: Testbed, dpdk: Dpdk, where: str, nic: Nic) -> None:
     if dpdk.driver != "af_packet" and nic.pci_address is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give pci_address, the device that {dpdk.driver} takes")
-    if dpdk.isolate and nic.mac is None:
-        raise ValueError(f"{where}: NIC {nic.ip}: give mac: with transport.isolate nobody can ask for it by ARP")
     if dpdk.driver == "af_packet" and testbed.reach == "ssh" and nic.interface is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give interface, which af_packet opens")
-
-
-def _require_interfaces(testbed: Testbed, why: str) -> None:
-    for host in testbed.hosts:
-        for nic in host.nics:
-            if nic.interface is None:
-                raise ValueError(f"hosts: nics of {host.name}: give interface: {why}")
 
 
 def _require_one_network(key: str, addresses: Iterable[object]) -> None:
@@ -241,14 +228,14 @@ def _check_ports(testbed: Testbed) -> None:
 
 
 def _udp_ports(testbed: Testbed) -> Iterator[_Ports]:
-    each = testbed.lanes * testbed.transport.polling_threads
+    each = testbed.lanes
     for worker in assign_workers(testbed):
         yield _Ports("UDP", worker.nic.ip, worker.udp_port, each, f"worker {worker.number}", "job.udp_port")
     aggregator = testbed.aggregator
     if not isinstance(aggregator, SwitchAggregator):
         for host in testbed.aggregator_hosts:
             ip, name = aggregator_nic(testbed, host).ip, f"thc-ps on {host.name}"
-            yield _Ports("UDP", ip, aggregator.port, testbed.server_threads, name, "aggregator.port")
+            yield _Ports("UDP", ip, aggregator.port, 1, name, "aggregator.port")
 
 
 def _tcp_ports(testbed: Testbed) -> Iterator[_Ports]:

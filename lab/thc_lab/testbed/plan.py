@@ -9,10 +9,9 @@ from pathlib import Path
 from byteps_thc.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, Worker, aggregator_nic, assign_workers, config_of, racks_of
 from thc_lab.testbed.plan_environment import address_of_thc_ps, config_text, results_file, servers_of
-from thc_lab.testbed.plan_network import bridges_of, cables_of, namespaces_of
+from thc_lab.testbed.plan_network import cables_of, namespaces_of
 from thc_lab.testbed.plan_processes import Processes
-from thc_lab.testbed.plan_setup import setups_of
-from thc_lab.testbed.process import Plan, PlannedFile, PlannedHost
+from thc_lab.testbed.process import Plan, PlannedHost
 from thc_lab.testbed.sections import Racks, SwitchAggregator
 
 
@@ -23,18 +22,18 @@ def plan(testbed: Testbed) -> Plan:
     bin = testbed.bin or (str(Path(sys.executable).parent) if local else None)
     processes = Processes(testbed, workers, bin)
     python = sys.executable if local and testbed.bin is None else processes.command("python3")
-    cables = cables_of(testbed) if local else ()
+    namespaces = namespaces_of(testbed, python) if local else ()
     return Plan(
         name=testbed.name,
         reach=testbed.reach,
-        hosts=(*_hosts(testbed, python), *(namespaces_of(testbed, python) if local else ())),
-        cables=cables,
-        files=(*_folders(testbed), *processes.files()),
-        setups=bridges_of(cables) if local else setups_of(testbed),
+        hosts=(*_hosts(testbed, python), *namespaces),
+        cables=cables_of(testbed) if local else (),
+        bridges=tuple(host.name for host in namespaces),
+        files=tuple(processes.files()),
         processes=processes.all(),
         resolved=_resolved(testbed, workers),
         addresses=tuple(_addresses(testbed, workers)),
-        results=results_file(testbed, workers) if testbed.training.results else None,
+        results=results_file(workers) if testbed.training.results else None,
     )
 
 
@@ -43,11 +42,6 @@ def _hosts(testbed: Testbed, python: str) -> Iterator[PlannedHost]:
         management_ip = None if host.management_ip is None else str(host.management_ip)
         ssh = None if testbed.reach == "namespaces" else host.ssh or management_ip
         yield PlannedHost(host.name, ssh=ssh, management_ip=management_ip, python=python)
-
-
-def _folders(testbed: Testbed) -> Iterator[PlannedFile]:
-    for host in testbed.hosts:
-        yield PlannedFile(host.name, testbed.run_folder, mode=0o700)
 
 
 def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:

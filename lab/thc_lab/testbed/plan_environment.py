@@ -8,13 +8,13 @@ from typing import Any
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.wire.layout import UDP_PORT
+from thc_lab.testbed.agent import RUN_FOLDER
 from thc_lab.testbed.description import (
     Testbed,
     Worker,
     aggregator_nic,
     config_of,
     interface_of,
-    mac_of,
     management_interface_of,
     racks_of,
 )
@@ -101,14 +101,9 @@ def without_private(testbed: Testbed, variables: Mapping[str, str]) -> dict[str,
     return {name: value for name, value in variables.items() if name not in testbed.training.environment}
 
 
-def private_lines(testbed: Testbed) -> str:
-    """NAME=VALUE of [training.environment], a line each: for the script of Slurm, and `kubectl --from-env-file`."""
-    return "".join(f"{name}={value}\n" for name, value in testbed.training.environment.items())
-
-
-def results_file(testbed: Testbed, workers: Sequence[Worker]) -> ResultsFile:
+def results_file(workers: Sequence[Worker]) -> ResultsFile:
     """Where worker 0 writes the training's results."""
-    return ResultsFile(workers[0].host.name, f"{testbed.run_folder}/results.json")
+    return ResultsFile(workers[0].host.name, f"{RUN_FOLDER}/results.json")
 
 
 def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
@@ -123,18 +118,13 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     if isinstance(transport, Dpdk):
         arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
-        if transport.isolate:
-            neighbours = ",".join(neighbours_of(testbed, worker.nic))
-            variables |= {"THC_DPDK_ISOLATE": "1", "THC_DPDK_NEIGHBOURS": neighbours}
     first = worker.number == 0
-    threads = transport.polling_threads
     optional = {
         "THC_CONFIG": config_text(config_of(testbed)),
-        "THC_POLLING_THREADS": str(threads) if threads > 1 else "",
         "THC_KEY_FILE": job.key_file or "",
         "THC_QUORUM": "" if job.quorum is None else str(job.quorum),
         "THC_LOSS_TOLERANT": "1" if job.loss_tolerant else "",
-        RESULTS_VARIABLE: results_file(testbed, [worker]).path if testbed.training.results and first else "",
+        RESULTS_VARIABLE: results_file([worker]).path if testbed.training.results and first else "",
         "THC_TIMEOUTS": settings_text(transport.timeouts.model_dump(exclude_none=True)),
     }
     return variables | {name: value for name, value in optional.items() if value}
@@ -155,17 +145,9 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def neighbours_of(testbed: Testbed, nic: Nic) -> list[str]:
-    """IP=MAC of all others in the data network, for who gets no answer by ARP."""
-    macs = {other.ip: mac_of(other) for host in testbed.hosts for other in host.nics if other is not nic}
-    if isinstance(testbed.aggregator, SwitchAggregator):
-        macs[testbed.aggregator.switch.ip] = testbed.aggregator.switch.mac
-    return [f"{ip}={mac}" for ip, mac in macs.items()]
-
-
 def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:
     """EAL's arguments of a process that has one NIC. Sessions and thc-ps add the queues of virtual devices."""
-    memory = ["--no-huge"] if dpdk.hugepages == "none" else []
+    memory = ["--no-huge"] if not dpdk.hugepages else []
     memory += ["-m", str(dpdk.memory_mib)]
     cores = ["--lcores", nic.lcores] if nic.lcores else []
     prefix = f"--file-prefix=thc-{testbed.name}-{process}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from thc_lab.namespaces import Cable, CableEnd
 from thc_lab.testbed.description import (
     PREFIX_LENGTH,
     Testbed,
@@ -12,13 +13,12 @@ from thc_lab.testbed.description import (
     mac_of,
     management_interface_of,
 )
-from thc_lab.testbed.process import Cable, CableEnd, HostSetup, PlannedHost, SetupStep
+from thc_lab.testbed.process import PlannedHost
 from thc_lab.testbed.sections import Dpdk, SwitchAggregator, Udp
 from thc_lab.testbed.switch import AGENT_INTERFACE, CPU_INTERFACE, port_interface
 
 #: Namespaces of bridges: of data, where there is no switch, and of everything else.
 FABRIC, MANAGEMENT = "fabric", "management"
-BRIDGE = "bridge0"
 
 
 def namespaces_of(testbed: Testbed, python: str) -> tuple[PlannedHost, ...]:
@@ -30,24 +30,6 @@ def namespaces_of(testbed: Testbed, python: str) -> tuple[PlannedHost, ...]:
 def cables_of(testbed: Testbed) -> tuple[Cable, ...]:
     """All veth pairs."""
     return (*_management_cables(testbed), *_data_cables(testbed), *_cpu_cables(testbed))
-
-
-def bridges_of(cables: tuple[Cable, ...]) -> tuple[HostSetup, ...]:
-    """What connects the cables in the namespaces of bridges; it goes with the namespace."""
-    setups = []
-    for name in (MANAGEMENT, FABRIC):
-        interfaces = [cable.b.interface for cable in cables if cable.b.host == name]
-        if interfaces:
-            setups.append(HostSetup(name, tuple(_bridge_steps(interfaces))))
-    return tuple(setups)
-
-
-def _bridge_steps(interfaces: list[str]) -> Iterator[SetupStep]:
-    exists = ("ip", "link", "show", "dev", BRIDGE)
-    yield SetupStep("make a bridge", ("ip", "link", "add", "name", BRIDGE, "type", "bridge"), done=exists)
-    yield SetupStep("start the bridge", ("ip", "link", "set", "dev", BRIDGE, "addrgenmode", "none", "up"))
-    for interface in interfaces:
-        yield SetupStep(f"connect {interface}", ("ip", "link", "set", "dev", interface, "master", BRIDGE))
 
 
 def _management_cables(testbed: Testbed) -> Iterator[Cable]:
@@ -64,7 +46,7 @@ def _management_cables(testbed: Testbed) -> Iterator[Cable]:
 
 def _data_cables(testbed: Testbed) -> Iterator[Cable]:
     by_dpdk = isinstance(testbed.transport, Dpdk)
-    mtu_bytes = testbed.transport.mtu_bytes if isinstance(testbed.transport, Udp) else None
+    mtu_bytes = testbed.transport.mtu_bytes if isinstance(testbed.transport, Udp) else 1500
     aggregator = testbed.aggregator
     number = 0
     for host in testbed.hosts:
@@ -75,7 +57,7 @@ def _data_cables(testbed: Testbed) -> Iterator[Cable]:
                 far = CableEnd(FABRIC, f"port{number}", f"02:02:00:00:00:{number:02x}")
             address = "" if by_dpdk else f"{nic.ip}/{PREFIX_LENGTH}"
             near = CableEnd(host.name, interface_of(host, nic), mac_of(nic), address)
-            yield Cable(near, far, mtu_bytes=mtu_bytes or 1500)
+            yield Cable(near, far, mtu_bytes=mtu_bytes)
             number += 1
 
 

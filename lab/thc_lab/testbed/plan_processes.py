@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byteps_thc.tools.launch import READY_PREFIX
+from thc_lab.testbed.agent import RUN_FOLDER
 from thc_lab.testbed.description import PREFIX_LENGTH, Testbed, Worker, aggregator_nic, racks_of
 from thc_lab.testbed.plan_environment import (
     address_of_thc_ps,
     byteps_environment,
     byteps_worker_environment,
     eal_arguments,
-    neighbours_of,
     path_environment,
     torch_environment,
 )
-from thc_lab.testbed.process import PlannedFile, PlannedProcess, Role
+from thc_lab.testbed.process import JOB_DESCRIPTION, PlannedFile, PlannedProcess, Role
 from thc_lab.testbed.sections import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
 from thc_lab.testbed.switch import deployment_of, text_of, words_of_run
 from thc_switch.software import READY as SWITCH_READY
@@ -41,13 +41,12 @@ class Processes:
 
     def files(self) -> Iterator[PlannedFile]:
         """Files and folders that the processes need."""
-        folder = self._testbed.run_folder
         if isinstance(self._testbed.aggregator, SwitchAggregator):
             deployment = deployment_of(self._testbed, self._testbed.aggregator, self._workers)
             yield PlannedFile(self._testbed.aggregator.host, self._job_description, text_of(deployment))
         if self._testbed.training.launcher == "bpslaunch":
             for worker in self._workers:
-                yield PlannedFile(worker.host.name, f"{folder}/worker{worker.number}", mode=0o700)
+                yield PlannedFile(worker.host.name, f"{RUN_FOLDER}/worker{worker.number}")
 
     @property
     def _rendezvous(self) -> str:
@@ -55,7 +54,7 @@ class Processes:
 
     @property
     def _job_description(self) -> str:
-        return f"{self._testbed.run_folder}/jobs.json"
+        return f"{RUN_FOLDER}/{JOB_DESCRIPTION}"
 
     def command(self, name: str) -> str:
         """Path of a command on the hosts."""
@@ -90,10 +89,7 @@ class Processes:
         self, aggregator: ThcPs | Racks, name: str, host: HostDescription, upstream: tuple[str, ...] = ()
     ) -> PlannedProcess:
         nic = aggregator_nic(self._testbed, host)
-        threads = self._testbed.server_threads
         argv = [self.command("thc-ps"), "--listen", str(nic.ip), "--port", str(aggregator.port), *upstream]
-        if threads > 1:
-            argv += ["--threads", str(threads)]
         if self._testbed.job.key_file is not None:
             argv += ["--key-file", self._testbed.job.key_file]
         if aggregator.metrics_port:
@@ -102,10 +98,6 @@ class Processes:
         if isinstance(transport, Dpdk):
             arguments = eal_arguments(self._testbed, transport, host, nic, name)
             argv += ["--dpdk", "--eal-args", shlex.join(arguments), "--dpdk-prefix", str(PREFIX_LENGTH)]
-            if transport.isolate:
-                neighbours = neighbours_of(self._testbed, nic)
-                argv += ["--dpdk-isolate", *(word for each in neighbours for word in ("--dpdk-neighbour", each))]
-        ports = range(aggregator.port, aggregator.port + threads)
         return PlannedProcess(
             name=name,
             host=host.name,
@@ -113,7 +105,7 @@ class Processes:
             argv=(*argv, *aggregator.options),
             environment=path_environment(self._bin),
             ready=READY_PREFIX,
-            listens=() if isinstance(transport, Dpdk) else tuple(f"udp:{nic.ip}:{port}" for port in ports),
+            listens=() if isinstance(transport, Dpdk) else (f"udp:{nic.ip}:{aggregator.port}",),
         )
 
     def _software_switch(self, aggregator: SwitchAggregator) -> PlannedProcess:
@@ -153,7 +145,7 @@ class Processes:
                 listens=(self._rendezvous,) if role == "scheduler" else (),
             )
         for worker in self._workers:
-            sockets = f"{self._testbed.run_folder}/worker{worker.number}"
+            sockets = f"{RUN_FOLDER}/worker{worker.number}"
             words = (shlex.quote(word) for word in self._testbed.training.command)  # bpslaunch gives them to a shell
             yield PlannedProcess(
                 name=f"worker{worker.number}",

@@ -1,20 +1,16 @@
-"""A plan for people, and as JSON for programs."""
+"""A plan for people."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from thc_lab.testbed.process import Plan, PlannedProcess
+from thc_lab.testbed.process import JOB_DESCRIPTION, Plan, PlannedProcess
 from thc_switch.controls import Forwarding, JobCheck, Replica, Service, SlotCheck
 from thc_switch.description import Deployment
 from thc_switch.planner import plan as plan_switch
-
-#: File of the switch's job description, in a plan that has one.
-JOB_DESCRIPTION = "jobs.json"
 
 
 def as_text(plan: Plan) -> str:
@@ -26,22 +22,12 @@ def as_text(plan: Plan) -> str:
         ("hosts", _table((host.name, host.ssh or "a namespace of this host") for host in plan.hosts)),
         ("cables", _cables(plan)),
         ("files", _files(plan)),
-        ("set-up, as root; undone by `thc testbed down`", _setups(plan)),
         ("switch", _switch(plan)),
         ("processes", _processes(plan)),
     ):
         if listed := list(section):
             lines += ["", title, *(f"  {line}" for line in listed)]
     return "\n".join(lines) + "\n"
-
-
-def as_json(plan: Plan) -> str:
-    """The plan's fields, and what a switch is told about jobs and hosts."""
-    fields: dict[str, Any] = dataclasses.asdict(plan)
-    deployment = deployment_in(plan)
-    if deployment is not None:
-        fields["switch_steps"] = _switch_steps(deployment)
-    return json.dumps(fields, indent=1) + "\n"
 
 
 def deployment_in(plan: Plan) -> Deployment | None:
@@ -68,16 +54,7 @@ def _cables(plan: Plan) -> Iterator[str]:
 def _files(plan: Plan) -> Iterator[str]:
     for file in plan.files:
         kind = "folder" if file.text is None else f"{len(file.text)} bytes"
-        yield f"{file.host}:{file.path}  {kind}, mode {file.mode:o}"
-
-
-def _setups(plan: Plan) -> Iterator[str]:
-    for setup in plan.setups:
-        for step in setup.steps:
-            yield f"{setup.host}: {step.what}"
-            yield f"    {shlex.join(step.do)}"
-            if step.undo:
-                yield f"    undone by {shlex.join(step.undo)}"
+        yield f"{file.host}:{file.path}  {kind}"
 
 
 def _switch(plan: Plan) -> Iterator[str]:

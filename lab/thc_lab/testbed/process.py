@@ -1,8 +1,4 @@
-"""What a plan says has to be done: cables, files, set-up of hosts, processes. Nothing here does it.
-
-Every path is absolute and every address literal, so that whoever runs a plan computes nothing: it goes to each host, in
-the order of the fields of Plan, and undoes in the opposite order.
-"""
+"""The plan of a run: cables, files, processes. Every address is literal, and every path but those of the run folder."""
 
 from __future__ import annotations
 
@@ -10,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from thc_lab.namespaces import Cable
+
 #: scheduler, server: BytePS's. aggregator: thc-ps. switch: a P4 program in software, with its agent. agent: of a switch
 #: that runs elsewhere. worker: one bpslaunch or torchrun.
 Role = Literal["scheduler", "server", "aggregator", "switch", "agent", "worker"]
+
+#: File of the switch's job description, in a plan that has one.
+JOB_DESCRIPTION = "jobs.json"
 
 #: How hosts are reached. namespaces: each is a network namespace of this host, made for the testbed.
 Reach = Literal["namespaces", "ssh"]
@@ -32,57 +33,13 @@ class PlannedHost:
 
 
 @dataclass(frozen=True)
-class CableEnd:
-    """One end of a veth pair."""
-
-    host: str
-    interface: str
-    mac: str
-    #: with prefix length, such as 10.0.0.1/24; empty: none, because DPDK or a switch answers for it
-    address: str = ""
-
-
-@dataclass(frozen=True)
-class Cable:
-    """A veth pair between two namespaces, both ends up. Only in namespaces."""
-
-    a: CableEnd
-    b: CableEnd
-    #: leave checksums and segmentation to the interfaces; False where DPDK or a switch in software gets the frames
-    offloads: bool = False
-    mtu_bytes: int = 1500
-
-
-@dataclass(frozen=True)
 class PlannedFile:
-    """A file (or, without text, a folder) that has to be there before set-up; removed in the end. No secrets."""
+    """A file (or, without text, a folder) in the run folder. No secrets."""
 
     host: str
     path: str
     #: None: a folder
     text: str | None = None
-    mode: int = 0o600
-
-
-@dataclass(frozen=True)
-class SetupStep:
-    """A change of a host that a run needs, by argv without a shell. It needs root, but `done` must not."""
-
-    #: in words, for `plan` and for errors
-    what: str
-    do: tuple[str, ...]
-    #: exit code 0: it is so already, and is then not undone either; empty: do it always
-    done: tuple[str, ...] = ()
-    #: empty: nothing to undo
-    undo: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class HostSetup:
-    """Steps on a host, in order; undone in the opposite order."""
-
-    host: str
-    steps: tuple[SetupStep, ...]
 
 
 @dataclass(frozen=True)
@@ -105,9 +62,6 @@ class PlannedProcess:
     ready_timeout_s: float = 120.0
     #: names of processes that have to be ready before
     after: tuple[str, ...] = ()
-    #: whether the run is over when it ends. Workers: with exit code 0 they are done, and with the last of them the run
-    #: is; others: not before the workers are done. False: it may end when it likes
-    essential: bool = True
     #: "udp:IP:PORT" or "tcp:IP:PORT" that the kernel is to bind for it on its host, for `check`
     listens: tuple[str, ...] = ()
 
@@ -122,14 +76,15 @@ class ResultsFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run, in the order in which it is done: hosts, cables, files, set-ups, processes."""
+    """All of a run, in the order in which it is done: hosts, cables, files, processes."""
 
     name: str
     reach: Reach
     hosts: tuple[PlannedHost, ...]
     cables: tuple[Cable, ...]
+    #: namespaces that bridge the cables whose second ends are in them
+    bridges: tuple[str, ...]
     files: tuple[PlannedFile, ...]
-    setups: tuple[HostSetup, ...]
     processes: tuple[PlannedProcess, ...]
     #: settings of the job with nothing "auto" left, for people
     resolved: Mapping[str, str]

@@ -1,143 +1,208 @@
-"""`thc testbed run`: starts the workers, shows what they print, and ends all of them when one fails."""
+"""`thc testbed run`: makes what a plan says, shows what the workers print, and ends everything with itself."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+import re
+import signal
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
 
-from byteps_thc.errors import TransportError
-from thc_lab.testbed.bring_up import Say, start_processes
-from thc_lab.testbed.failure import how_it_ended, with_last_lines
-from thc_lab.testbed.hosts.kept import KeptHost
-from thc_lab.testbed.hosts.together import together
-from thc_lab.testbed.process import Plan
-from thc_lab.testbed.state import InUseError
+from byteps_thc.errors import ConfigurationError, TransportError
+from thc_lab.namespaces import Namespaces, bridge, connect
+from thc_lab.testbed.host import Events, Host
+from thc_lab.testbed.process import Plan, PlannedProcess
+from thc_switch.targets import INSTALL_MODEL
 
-#: From SIGTERM to SIGKILL.
-STOP_GRACE_S = 10.0
-#: BytePS's scheduler and servers end with the last worker, a moment before or after its process.
-_LAST_MOMENTS_S = 60.0
-#: They serve one training, and end with it.
+_LAST_LINES = 20
+#: They end with the last worker, a moment before or after its process.
 _OF_ONE_TRAINING = ("scheduler", "server")
 
-#: Shows a line that a worker has printed: its name, and the line.
-Show = Callable[[str, str], None]
+#: Shows a line that a process has printed.
+Show = Callable[[PlannedProcess, str], None]
 
 
-async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
-    """End BytePS's scheduler and servers of an earlier run. InUseError while its workers run."""
-    if await refuse_beside_workers(plan, hosts) and (errors := await stop(plan, hosts, _OF_ONE_TRAINING)):
-        raise TransportError("\n".join(errors))
+async def run(
+    plan: Plan, say: Callable[[str], None], show: Show, time_limit_s: float, private: Mapping[str, str] | None = None
+) -> str | None:
+    """Start everything, wait until all workers have ended with exit status 0, and end everything.
 
+    Args:
+        plan: The hosts, cables, files and processes.
+        say: Gets a sentence for each process that is ready.
+        show: Gets each line of the processes' output.
+        time_limit_s: From when the workers start.
+        private: Values of the variables of which the plan has the names only.
 
-async def refuse_beside_workers(plan: Plan, hosts: Mapping[str, KeptHost]) -> bool:
-    """InUseError while workers run, the plan's or others; else whether there were any."""
-    lists = dict(zip(hosts, await together(kept.processes() for kept in hosts.values()), strict=True))
-    # Everything else is the same in both runs; workers may have been others.
-    others = {process.name for process in plan.processes if process.role != "worker"}
-    workers = [(name, each) for name, found in lists.items() for each in found if each["name"] not in others]
-    running = [f"{each['name']} on {name}" for name, each in workers if each["state"] == "running"]
-    if running:
-        raise InUseError(
-            f"workers of another run are there: {', '.join(running)}. Wait for them (thc testbed status), or end them: "
-            "thc testbed down"
-        )
-    return bool(workers)
-
-
-async def stop(plan: Plan, hosts: Mapping[str, KeptHost], roles: tuple[str, ...]) -> list[str]:
-    """End the processes of these roles, on all hosts at once; errors of hosts on which they could not be."""
-    names = {name: [p.name for p in plan.processes if p.host == name and p.role in roles] for name in hosts}
-    stopping = [kept.stop(names[name], STOP_GRACE_S) for name, kept in hosts.items() if names[name]]
-    results = await asyncio.gather(*stopping, return_exceptions=True)
-    return [str(result) for result in results if isinstance(result, BaseException)]
-
-
-async def train(
-    plan: Plan, hosts: Mapping[str, KeptHost], say: Say, show: Show, time_limit_s: float, private: Mapping[str, str]
-) -> None:
-    """Start the workers and wait until all have ended with exit status 0.
-
-    Everything but them is ready. TransportError when a process fails or the time is over: which one, where, how it
-    ended, the last it said. However this ends, no worker runs afterwards, nor BytePS's scheduler and servers; `say`
-    gets why, where one may still.
+    Returns the text of the training's results, if the plan has any. Raises ConfigurationError with all that `check`
+    finds, and TransportError if a process or a host fails: which one, how, and the last lines of its output.
     """
-    workers = [plan.process(name) for name in plan.workers]
-    others = [process.name for process in plan.processes if process.role != "worker"]
+    async with _opened(plan) as (hosts, events):
+        if problems := await _problems(plan, hosts):
+            raise ConfigurationError("\n".join(problems))
+        await _all(host.put([file for file in plan.files if file.host == host.name]) for host in hosts.values())
+        await _Run(plan, hosts, events, say, show).until_done(time_limit_s, private or {})
+        return None if plan.results is None else await hosts[plan.results.host].read(plan.results.path)
+
+
+async def check(plan: Plan) -> list[str]:
+    """Return what keeps the plan from running on its hosts; namespaces are made for it, and removed."""
     try:
-        await start_processes(workers, hosts, lambda _: None, ready=others, private=private)
+        async with _opened(plan) as (hosts, _):
+            return await _problems(plan, hosts)
+    except ConfigurationError as error:
+        return [str(error)]
+
+
+@contextlib.asynccontextmanager
+async def _opened(plan: Plan) -> AsyncIterator[tuple[dict[str, Host], Events]]:
+    """Make the namespaces, open a session on each host, and end all of it."""
+    events: Events = asyncio.Queue()
+    hosts: dict[str, Host] = {}
+    with contextlib.ExitStack() as stack:
+        names: dict[str, str] = {}
+        if plan.reach == "namespaces":
+            made = stack.enter_context(Namespaces())
+            names = {host.name: made.add(host.name) for host in plan.hosts}
+            _lay_cables(plan, names)
         try:
-            async with asyncio.timeout(time_limit_s):
-                await _Run(plan, hosts, show).until_done()
-        except TimeoutError:
-            raise TransportError(f"the workers did not end within --time-limit, {time_limit_s:g} s") from None
-    finally:
-        # Shielded: Ctrl-C must not interrupt what it has caused.
-        stopping = asyncio.create_task(stop(plan, hosts, ("worker", *_OF_ONE_TRAINING)))
-        for error in await asyncio.shield(stopping):
-            say(f"processes may still run (thc testbed down): {error}")
+            for host in plan.hosts:
+                hosts[host.name] = await Host.open(host, names.get(host.name), events)
+            yield hosts, events
+        finally:
+            await asyncio.shield(_all(host.close() for host in hosts.values()))
+
+
+def _lay_cables(plan: Plan, names: Mapping[str, str]) -> None:
+    for cable in plan.cables:
+        connect(
+            replace(cable, a=replace(cable.a, host=names[cable.a.host]), b=replace(cable.b, host=names[cable.b.host]))
+        )
+    for name in plan.bridges:
+        bridge(names[name], [cable.b.interface for cable in plan.cables if cable.b.host == name])
+
+
+async def _problems(plan: Plan, hosts: Mapping[str, Host]) -> list[str]:
+    results = await asyncio.gather(*(_problems_of(plan, host) for host in hosts.values()), return_exceptions=True)
+    found: list[str] = []
+    for result in results:
+        if isinstance(result, TransportError):
+            found.append(str(result))
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            found += result
+    # Namespaces of one machine lack the same.
+    return list(dict.fromkeys(found))
+
+
+async def _problems_of(plan: Plan, host: Host) -> list[str]:
+    """What is missing on a host, with what to do."""
+    processes = [process for process in plan.processes if process.host == host.name]
+    programs = list(dict.fromkeys(process.argv[0] for process in processes))
+    found = await host.probe(programs, [address for process in processes for address in process.listens])
+    where = "this machine" if plan.reach == "namespaces" else host.name
+    versions, problems = found["versions"], []
+    if (there := versions["byteps_thc"]) != (here := version("byteps_thc")):
+        problems.append(f"{where}: byteps_thc {there or 'is not installed'}; {here} is here: install the same")
+    if any(process.role == "scheduler" for process in processes) and versions["byteps"] is None:
+        problems.append(f"{where}: BytePS is not installed: make byteps, in a clone of byteps_thc")
+    if (
+        any("model" in process.argv for process in processes if process.role == "switch")
+        and not versions["thc_p4_model"]
+    ):
+        problems.append(f"{where}: no P4 model: in a clone of byteps_thc, {INSTALL_MODEL}")
+    if missing := found["missing_programs"]:
+        problems.append(f"{where}: not on PATH: {', '.join(missing)}; name their folder with bin")
+    problems += [f"{where}: cannot be bound: {each}" for each in found["refused_addresses"]]
+    if found["user_id"] != 0 and (names := [process.name for process in processes if _needs_root(process)]):
+        problems.append(f"{where}: {', '.join(names)}: DPDK and a switch's raw sockets need root: log in as root")
+    return problems
+
+
+def _needs_root(process: PlannedProcess) -> bool:
+    dpdk = "--dpdk" in process.argv or process.environment.get("THC_BACKEND") == "dpdk"
+    return dpdk or process.role in ("switch", "agent")
 
 
 class _Run:
-    """What is known of the processes while the workers train."""
+    """What is known of the processes."""
 
-    def __init__(self, plan: Plan, hosts: Mapping[str, KeptHost], show: Show) -> None:
+    def __init__(
+        self, plan: Plan, hosts: Mapping[str, Host], events: Events, say: Callable[[str], None], show: Show
+    ) -> None:
         self._plan = plan
         self._hosts = hosts
+        self._events = events
+        self._say = say
         self._show = show
-        self._events: asyncio.Queue[dict[str, Any] | BaseException] = asyncio.Queue()
+        self._ready: set[str] = set()
         self._left = set(plan.workers)
+        self._last: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_LAST_LINES))
 
-    async def until_done(self) -> None:
-        """Follow all processes until the last worker is done. TransportError for the first that fails."""
-        watching = [asyncio.create_task(self._watch(kept)) for kept in self._hosts.values()]
+    async def until_done(self, time_limit_s: float, private: Mapping[str, str]) -> None:
+        """Start all processes in their order, and wait for the workers."""
+        for process in self._plan.processes:
+            for name in process.after:
+                await self._until_ready(self._plan.process(name))
+            await self._hosts[process.host].start(process, private)
+            if process.ready is None:
+                self._ready.add(process.name)
         try:
-            early: str | None = None
-            while self._left:
-                try:
-                    event = await asyncio.wait_for(self._events.get(), None if early is None else _LAST_MOMENTS_S)
-                except TimeoutError:
-                    raise await self._failure(early or "", 0, " while workers were training") from None
-                if isinstance(event, BaseException):
-                    raise event
-                early = await self._take(event) or early
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            async with asyncio.timeout(time_limit_s):
+                while self._left:
+                    self._take(await self._events.get())
+        except TimeoutError:
+            raise TransportError(f"the workers did not end within --time-limit, {time_limit_s:g} s") from None
 
-    async def _watch(self, kept: KeptHost) -> None:
-        names = [process.name for process in self._plan.processes if process.host == kept.name]
-        if not names:
-            return
-        unfinished = set(names)
+    async def _until_ready(self, process: PlannedProcess) -> None:
         try:
-            async for event in kept.watch(names):
-                self._events.put_nowait(event)
-                if "ended" in event:
-                    unfinished.discard(event["name"])
-            if left := sorted(unfinished):
-                raise TransportError(f"{kept.name}: nobody watches {', '.join(left)} any more; its keeper has ended")
-        except Exception as error:
-            self._events.put_nowait(error)
+            async with asyncio.timeout(process.ready_timeout_s):
+                while process.name not in self._ready:
+                    self._take(await self._events.get())
+        except TimeoutError:
+            how = f"was not ready after {process.ready_timeout_s:g} s: no line of its output matches {process.ready!r}"
+            raise self._failure(process, how) from None
 
-    async def _take(self, event: dict[str, Any]) -> str | None:
-        """Name of a process that has ended well, and should not have before the workers."""
-        process = self._plan.process(event["name"])
-        worker = process.role == "worker"
-        if "line" in event:
-            if worker:
-                self._show(process.name, event["line"])
-            return None
-        if event["ended"] != 0 and (worker or process.essential):
-            raise await self._failure(process.name, event["ended"], "")
-        if worker:
-            self._left.discard(process.name)
-            return None
-        return process.name if process.essential else None
-
-    async def _failure(self, name: str, status: int | None, when: str) -> TransportError:
+    def _take(self, event: tuple[str, str | int] | TransportError) -> None:
+        """TransportError if a process has ended that should not."""
+        if isinstance(event, TransportError):
+            raise event
+        name, what = event
         process = self._plan.process(name)
-        message = f"{name} on {process.host} {how_it_ended(status)}{when}"
-        return TransportError(await with_last_lines(message, process, self._hosts[process.host]))
+        if isinstance(what, str):
+            self._last[name].append(what)
+            self._show(process, what)
+            if process.ready is not None and name not in self._ready and re.search(process.ready, what):
+                self._ready.add(name)
+                self._say(f"{name} runs on {process.host}")
+        elif what == 0 and process.role == "worker":
+            self._left.discard(name)
+        elif what != 0 or process.role not in _OF_ONE_TRAINING:
+            raise self._failure(process, how_it_ended(what) + ("" if name in self._ready else " before it was ready"))
+
+    def _failure(self, process: PlannedProcess, how: str) -> TransportError:
+        lines = [f"  {line}" for line in self._last[process.name]]
+        said = ["The last lines of its output:", *lines] if lines else ["It printed nothing"]
+        return TransportError("\n".join([f"{process.name} on {process.host} {how}. {said[0]}", *said[1:]]))
+
+
+def how_it_ended(status: int) -> str:
+    """Say it in words; status: negative for a signal."""
+    if status >= 0:
+        return f"ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"was ended by signal {-status} ({name})"
+
+
+async def _all(work: Iterable[object]) -> None:
+    """Run all to their ends, and raise the first error."""
+    for result in await asyncio.gather(*work, return_exceptions=True):  # type: ignore[call-overload]
+        if isinstance(result, BaseException):
+            raise result

@@ -1,8 +1,7 @@
 """The sections of a testbed's description, each by itself, and the words in them; description.py has the whole.
 
-Words reach command lines, scripts for Slurm and Kubernetes, and paths below /sys, on hosts where root reads them. They
-are quoted there; the patterns of the types here are the second fence, and keep a word from being an option or another
-path.
+Words reach command lines on hosts, which root may run. They are quoted there. The patterns of the types here keep a
+word from being an option or another path.
 """
 
 from __future__ import annotations
@@ -43,10 +42,6 @@ EalArgument = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f]+$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,252}$")]
 #: One line: files of variables have one for each.
 VariableValue = Annotated[str, Field(pattern=r"^[^\x00\n\r]*$")]
-#: Of a partition or an account of Slurm: a line that begins with #SBATCH.
-SlurmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$")]
-SlurmTime = Annotated[str, Field(pattern=r"^[0-9][0-9:-]*$")]
-ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
 
 
 class Section(BaseModel):
@@ -66,8 +61,6 @@ class Nic(Section):
     """the kernel's name of it; None: in namespaces data0, data1, ..."""
     pci_address: PciAddress | None = None
     """for DPDK's drivers of network cards, such as 0000:3b:00.0"""
-    numa_node: Annotated[int, Field(ge=0, le=63)] | None = None
-    """where huge pages are reserved; None: the kernel chooses"""
     lcores: CoreList | None = None
     """cores of DPDK's threads, as EAL's --lcores takes them: of the NIC's NUMA node; None: EAL chooses"""
     switch_port: PortNumber | None = None
@@ -78,7 +71,7 @@ class HostDescription(Section):
     """A host with its place in both networks, and how many workers it has."""
 
     name: HostName
-    """of its namespace; for Slurm the node's, for Kubernetes the label kubernetes.io/hostname"""
+    """of its namespace too"""
     ssh: SshTarget | None = None
     """HOST or USER@HOST; None: its management_ip"""
     management_ip: IPv4Address | None = None
@@ -97,9 +90,6 @@ class ThcPsSettings(Section):
     """What all thc-ps of a testbed have."""
 
     port: UdpPort = UDP_PORT
-    """of the first thread; the others have those that follow"""
-    threads: int | None = Field(default=None, ge=1, le=256)
-    """None: as many as a worker has polling threads. With DPDK each has a queue of the NIC"""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """TCP port of Prometheus, at management_ip; 0: none"""
     options: tuple[Argument, ...] = ()
@@ -169,10 +159,8 @@ class Udp(Section):
     """Kernel UDP."""
 
     kind: Literal["udp"]
-    mtu_bytes: int | None = Field(default=None, ge=1280, le=9978)
-    """None: as the interfaces are"""
-    polling_threads: int = Field(default=1, ge=1, le=64)
-    """of each worker's lane, each with a UDP port"""
+    mtu_bytes: int = Field(default=1500, ge=1280, le=9978)
+    """of the interfaces of namespaces; those of real hosts are as they are"""
     timeouts: TimeoutSettings = TimeoutSettings()
 
 
@@ -181,25 +169,15 @@ class Dpdk(Section):
 
     kind: Literal["dpdk"]
     driver: Literal["af_packet", "vfio-pci", "bifurcated"]
-    """af_packet: any interface of the kernel, for tests. vfio-pci: the card leaves the kernel. bifurcated (mlx5): the
+    """af_packet: any interface of the kernel, for tests. vfio-pci: a card that was given to it. bifurcated (mlx5): the
     kernel keeps the card, and DPDK takes what is addressed to it"""
-    hugepages: Literal["none", "2M", "1G"] = "2M"
-    """size of the huge pages; "none": --no-huge, for af_packet"""
+    hugepages: bool = True
+    """False: --no-huge, for af_packet"""
     memory_mib: int = Field(default=1024, ge=64)
     """memory of each process that uses DPDK"""
-    queues: int = Field(default=1, ge=1, le=64)
-    """of a worker's NIC, each with a polling thread and a UDP port"""
-    isolate: bool = False
-    """bifurcated: DPDK gets the job's packets and nothing else, by flow rules of the card; it gets no ARP either, so
-    every NIC needs its mac"""
     eal_args: tuple[EalArgument, ...] = ()
     """further arguments of EAL, for all"""
     timeouts: TimeoutSettings = TimeoutSettings()
-
-    @property
-    def polling_threads(self) -> int:
-        """Of a worker, each with a queue."""
-        return self.queues
 
 
 class JobSettings(Section):
@@ -214,7 +192,7 @@ class JobSettings(Section):
     key_file: PlainPath | None = None
     """path of the job's key on all hosts (docs/security.md); the testbed never reads it"""
     udp_port: UdpPort = 49000
-    """of the first worker at a NIC; others, further lanes and polling threads have those above it"""
+    """of the first worker at a NIC; others and further lanes have those above it"""
     thc: ThcConfig = ThcConfig()
     """settings of ThcConfig, as THC_CONFIG takes them"""
 
@@ -239,20 +217,3 @@ class Training(Section):
     """BytePS's own servers, for small tensors and broadcasts"""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """of every wait for other workers"""
-
-
-class Slurm(Section):
-    """For --format slurm."""
-
-    partition: SlurmName | None = None
-    account: SlurmName | None = None
-    time: SlurmTime = "01:00:00"
-    """as sbatch takes it"""
-
-
-class Kubernetes(Section):
-    """For --format kubernetes."""
-
-    image: ImageName
-    """with byteps_thc, BytePS and, where they are used, DPDK and numactl, on PATH"""
-    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"

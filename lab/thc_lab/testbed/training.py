@@ -25,8 +25,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.torch.broadcast import BytepsReplicas
 from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
 from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
-from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic
-from thc_lab.demo.switch_cli import DEFAULTS
+from thc_lab.demo.settings import SWITCH_DEFAULTS, DemoSettings, RunResult, Scheme, Traffic
 from thc_lab.demo.worker import CURVE_WINDOWS, MAX_GRADIENT_NORM, learning_rate_factor
 from thc_lab.testbed.plan_environment import RESULTS_VARIABLE
 from thc_lab.testbed.results import dump
@@ -39,7 +38,7 @@ _SHOW_EVERY = 5
 def main() -> None:
     """Train once uncompressed and once with THC, from the same start and with the same batches."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=DEFAULTS.steps)
+    parser.add_argument("--steps", type=int, default=SWITCH_DEFAULTS.steps)
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -59,7 +58,7 @@ class Training:
     """One run of one worker. All workers start from the same parameters and see their own batches."""
 
     def __init__(self, scheme: Scheme, compression: Any, corpus: Corpus, steps: int) -> None:
-        self._settings: DemoSettings = DEFAULTS
+        self._settings: DemoSettings = SWITCH_DEFAULTS
         self._steps = steps
         self._scheme = scheme
         self._held_out = corpus.held_out

@@ -13,10 +13,8 @@ import pytest
 from doctor_host import without_modules
 
 from byteps_thc.errors import ConfigurationError
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.demo.software_switch import SwitchChoice, choose_switches
-from thc_lab.testbed.hosts.namespaces import connect, inside
-from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.demo_switch.software_switch import SwitchChoice, choose_switches
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, connect, inside
 
 THC = str(Path(sys.executable).parent / "thc")
 

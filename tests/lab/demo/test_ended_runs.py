@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from thc_lab.demo.namespaces import Namespaces, delete, find_leftovers, name_prefix
-from thc_lab.testbed.hosts.namespaces import FOLDER
+from thc_lab.namespaces import FOLDER, Namespaces, delete, find_leftovers, name_prefix
 
 DEADLINE_S = 120.0
 THC = str(Path(sys.executable).parent / "thc")

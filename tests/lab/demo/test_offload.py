@@ -8,9 +8,7 @@ import subprocess
 
 import pytest
 
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import command_inside, connect, disable_offloads
-from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect, disable_offloads
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 

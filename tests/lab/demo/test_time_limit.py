@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from thc_lab.demo.pace import Pace
 from thc_lab.demo.settings import Scheme
-from thc_lab.demo.software_switch import SwitchChoice
-from thc_lab.demo.switch_cli import DEFAULTS, TIME_LIMIT_S
-from thc_lab.demo.time_limit import FEWEST_STEPS, train_within
+from thc_lab.demo_switch.cli import DEFAULTS, TIME_LIMIT_S
+from thc_lab.demo_switch.pace import Pace
+from thc_lab.demo_switch.software_switch import SwitchChoice
+from thc_lab.demo_switch.time_limit import FEWEST_STEPS, train_within
 
 V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
 MANY = 3 * FEWEST_STEPS

@@ -28,16 +28,16 @@ COMMANDS = [
 
 
 def test_every_command_is_there_and_described() -> None:
-    names = set(cli.TestbedCommands.modules)
+    names = {command.callback.__name__ for command in cli.app.registered_commands if command.callback} - {"print_plan"}
+    names.add("plan")
     assert {line.split()[2] for line in COMMANDS} <= names
-    assert set(re.findall(r"^\| `thc testbed (\w+) FILE", TEXT, re.MULTILINE)) == names - {"plan"}
+    assert set(re.findall(r"^\| `thc testbed (\w+) FILE", TEXT, re.MULTILINE)) == names
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if " plan " in line])
-def test_plans_are_printed(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_plans_are_printed(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    line = line.replace("rack.toml", str(DESCRIPTIONS / "dpdk_switch.toml")).replace("thc-rack.env", f"{tmp_path}/env")
-    words = line.split(" > ")[0].split()
+    words = line.replace("rack.toml", str(DESCRIPTIONS / "dpdk_switch.toml")).split()
     assert words[0] == "thc"
     result = CliRunner().invoke(app, words[1:])
     assert result.exit_code == 0, result.output

@@ -14,7 +14,7 @@ from byteps_thc.transport.session import has_dpdk
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"
 TRAINING = ["python3", "-P", "-m", "thc_lab.testbed.training", "--steps", "4"]
-DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = "none"\nmemory_mib = 128'
+DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = false\nmemory_mib = 128'
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,7 @@ needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
     ("aggregator", "transport"),
     [
         pytest.param("colocated", 'kind = "udp"', id="colocated-udp"),
-        pytest.param("colocated", 'kind = "udp"\npolling_threads = 2', id="colocated-udp-threads"),
         pytest.param("thc-ps", DPDK, id="thc-ps-dpdk", marks=needs_dpdk),
-        pytest.param("thc-ps", f"{DPDK}\nqueues = 2", id="thc-ps-dpdk-queues", marks=needs_dpdk),
     ],
 )
 def test_byteps_through_thc_ps(aggregator: str, transport: str, tmp_path: Path) -> None:

@@ -1,39 +1,47 @@
-"""`thc testbed` with hosts that are reached by ssh: real servers on loopback, asyncssh's and OpenSSH's."""
+"""`thc testbed` with hosts that are reached by ssh: OpenSSH's server on loopback."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
-import socket
+import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ssh_servers import ALIAS, asyncssh_server, make_home, make_keys, openssh_server, why_no_sshd
-from testbed_runs import FIRST, SECOND, down, run, states, two_hosts, up
+from ssh_server import ALIAS, make_client, openssh_server, why_no_sshd
+from testbed_runs import DEADLINE_S, await_line, is_alive, run, start_run, two_hosts, wait_until
 
-from byteps_thc.errors import TransportError
-from thc_lab.testbed.check import check
-from thc_lab.testbed.hosts.ssh import SshHost
-from thc_lab.testbed.process import HostSetup, Plan, PlannedHost, SetupStep
+from byteps_thc.errors import ConfigurationError, TransportError
+from thc_lab.testbed.run import check
 
-pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'asyncssh>=2.18'")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_no_sshd() is not None, reason=str(why_no_sshd()))]
+#: Words that a shell would take apart, or run.
+WORDS = [
+    "one  two",
+    "$(touch hit)",
+    "`touch hit`",
+    "';touch hit;'",
+    '";touch hit;"',
+    "\ntouch hit\n",
+    "\\;",
+    "-x",
+    "",
+    "é",
+]
 
-SERVERS = {"asyncssh": asyncssh_server, "openssh": openssh_server}
+SAY = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['WORDS'], os.listdir()]))"
 
 
-@pytest.fixture(params=["asyncssh", pytest.param("openssh", marks=pytest.mark.slow)])
-def port(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Port of a server that lets this process in as ALIAS."""
-    if request.param == "openssh" and (reason := why_no_sshd()) is not None:
-        pytest.skip(reason)
-    make_keys(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with SERVERS[request.param](tmp_path) as port:
-        monkeypatch.setenv("HOME", str(make_home(tmp_path, port)))
-        monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with openssh_server(tmp_path) as port:
+        monkeypatch.setenv("PATH", f"{make_client(tmp_path, port)}:{os.environ['PATH']}")
         yield port
 
 
@@ -42,96 +50,53 @@ def python(tmp_path: Path) -> str:
     """Python as a host has it: an ssh login brings none of this process's variables."""
     path = tmp_path / "bin/python3"
     path.parent.mkdir()
-    paths = os.pathsep.join(part for part in sys.path if part)
-    variables = f"PYTHONPATH='{paths}' XDG_STATE_HOME='{tmp_path}/remote'"
-    path.write_text(f'#!/bin/sh\nexport {variables}\nexec {sys.executable} "$@"\n')
+    path.write_text(
+        f"#!/bin/sh\nexport PYTHONPATH='{os.pathsep.join(filter(None, sys.path))}'\nexec {sys.executable} \"$@\"\n"
+    )
     path.chmod(0o755)
     return str(path)
 
 
-def ssh_plan(tmp_path: Path, python: str, *workers: str, setup: HostSetup | None = None) -> Plan:
-    """A plan for two hosts, both behind the server."""
-    plan = two_hosts(f"ssh{os.getpid()}", tmp_path, *workers, setup=setup)
-    hosts = tuple(PlannedHost(name, ALIAS, python=python) for name in (FIRST, SECOND))
-    return dataclasses.replace(plan, reach="ssh", hosts=hosts, cables=())
+@pytest.mark.usefixtures("port")
+def test_words_stay_words_and_failures_are_named(python: str) -> None:
+    assert "[worker0] one" in run(two_hosts("echo one", ssh=ALIAS, python=python))
+    plan = two_hosts("", ssh=ALIAS, python=python)
+    say = [sys.executable, "-c", SAY]
+    worker = dataclasses.replace(plan.processes[-1], argv=(*say, *WORDS), private=("WORDS",))
+    lines = run(dataclasses.replace(plan, processes=(plan.processes[0], worker)), private={"WORDS": WORDS[1]})
+    [line] = [line.removeprefix("[worker0] ") for line in lines if line.startswith("[worker0] ")]
+    assert json.loads(line) == [WORDS, WORDS[1], []]
+    with pytest.raises(TransportError, match=r"(?s)worker0 on second ended with exit status 9.*  no"):
+        run(two_hosts("echo no; exit 9", ssh=ALIAS, python=python))
 
 
 @pytest.mark.usefixtures("port")
-def test_the_whole_life_of_a_testbed(tmp_path: Path, python: str) -> None:
-    step = SetupStep(
-        "touch", ("touch", f"{tmp_path}/touched"), ("test", "-e", f"{tmp_path}/touched"), ("rm", f"{tmp_path}/touched")
-    )
-    # Words that a shell would take apart.
-    plan = ssh_plan(tmp_path, python, "echo 'one  two' \"$0\"; sleep 0.3", setup=HostSetup(FIRST, (step,)))
-    lines: list[str] = []
-    try:
-        up(plan)
-        assert states(plan)["server"][0] == "running"
-        run(plan, lines)
-        assert lines == ["[worker0] one  two sh"]
-        failing = dataclasses.replace(
-            plan,
-            processes=(plan.processes[0], dataclasses.replace(plan.processes[1], argv=("sh", "-c", "echo no; exit 9"))),
-        )
-        with pytest.raises(TransportError, match=r"(?s)worker0 on second ended with exit status 9.*  no"):
-            run(failing, [])
-    finally:
-        down(plan)
-    assert not (tmp_path / "touched").exists()
-    assert not (tmp_path / "run").exists()
-    assert list((tmp_path / "remote").rglob("*.*")) == []
-    assert list((tmp_path / "state").rglob("*.*")) == []
+@pytest.mark.parametrize("what", ["controller", "connection"])
+def test_nothing_is_left_when_the_controller_or_the_connection_dies(what: str, python: str) -> None:
+    plan = two_hosts("setsid sleep 600 & sleep 0.2; echo pids $PPID $$ $!; exec sleep 600", ssh=ALIAS, python=python)
+    with start_run(plan) as running:
+        agent, *pids = map(int, await_line(running, "[worker0] pids").split())
+        assert all(map(is_alive, pids))
+        if what == "controller":
+            running.kill()
+        else:
+            client = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            os.kill(int(client[-1]), signal.SIGKILL)
+        running.wait(DEADLINE_S)
+    wait_until(lambda: not any(map(is_alive, [agent, *pids])))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("port")
-def test_check_looks_at_every_host(tmp_path: Path, python: str) -> None:
-    plan = ssh_plan(tmp_path, python, "true")
-    server, worker = plan.processes
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        busy = f"tcp:127.0.0.1:{taken.getsockname()[1]}"
-        processes = (
-            dataclasses.replace(server, listens=("tcp:127.0.0.1:0", busy)),
-            dataclasses.replace(worker, argv=("thc-nothing",)),
-        )
-        hosts = (*plan.hosts, PlannedHost("third", "nobody.invalid", python=python))
-        lines = asyncio.run(check(dataclasses.replace(plan, hosts=hosts, processes=processes)))
-    found = {(line.host, line.what): line for line in lines}
-    assert found["first", "byteps_thc"].verdict == "ok"
-    assert found["first", "programs"].text == "sh"
-    assert f"{busy}: Address already in use" in found["first", "ports"].text
-    assert found["second", "programs"].text == "not there: thc-nothing"
-    assert found["third", "ssh"].verdict == "problem"
-    assert not any(line.what in ("keeper", "thc doctor") and line.verdict == "problem" for line in lines)
-
-
-def test_a_host_that_is_not_reached_is_named(port: int, tmp_path: Path, python: str) -> None:
-    plan = ssh_plan(tmp_path, python, "true")
-    up(plan)
-    home = make_home(tmp_path, port)
-    known = home / ".ssh/known_hosts"
-    right = known.read_text()
-    try:
-        known.write_text("")
-        with pytest.raises(TransportError, match=f"(?s)not everything was taken down.*first.*ssh {ALIAS} true"):
-            down(plan)
-    finally:
-        known.write_text(right)
-        down(plan)
-
-
-def test_a_login_that_is_refused_says_what_to_do(port: int, tmp_path: Path) -> None:
-    import asyncssh
-
-    asyncssh.generate_private_key("ssh-ed25519").write_private_key(tmp_path / "other_key")
-    make_home(tmp_path, port, key="other_key")
-    with pytest.raises(TransportError, match=f"gpu0: {ALIAS} refuses the login.*ssh-copy-id {ALIAS}"):
-        asyncio.run(SshHost.connect("gpu0", "python3", ALIAS))
-
-
-def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_keys(tmp_path)
-    monkeypatch.setenv("HOME", str(make_home(tmp_path, 1)))
-    with pytest.raises(TransportError, match=f"gpu0: {ALIAS} is not reached by ssh"):
-        asyncio.run(SshHost.connect("gpu0", "python3", ALIAS))
+def test_logins_that_fail_say_why(port: int, tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    [problem, *more] = asyncio.run(check(two_hosts("true", ssh="nobody.invalid", python=python)))
+    assert problem.startswith("the session with first ended: ssh: Could not resolve hostname nobody.invalid")
+    assert len(more) == 1
+    (tmp_path / "known_hosts").write_text("")
+    with pytest.raises(ConfigurationError, match=r"first ended: .*Host key verification failed"):
+        run(two_hosts("true", ssh=ALIAS, python=python))
+    make_client(tmp_path, port)
+    shutil.copy(tmp_path / "host_key", tmp_path / "user_key")
+    with pytest.raises(ConfigurationError, match=r"first ended: .*Permission denied"):
+        run(two_hosts("true", ssh=ALIAS, python=python))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TransportError, match="first: ssh cannot be started: No such file"):
+        run(two_hosts("true", ssh=ALIAS, python=python))

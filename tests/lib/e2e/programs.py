@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.demo_switch.software_switch import SwitchChoice
 
 #: For tests that are not about a program's sums: one is enough for every run of the tests.
 one_program_or_slow = pytest.mark.parametrize(

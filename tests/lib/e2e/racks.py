@@ -10,12 +10,10 @@ from pathlib import Path
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import UDP_PORT
 from e2e.workers import JOB, Work, Workers, backend_at
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.demo.site import SLOTS, Site
-from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.demo_switch.site import SLOTS, Site
+from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect
 from thc_lab.testbed.description import Testbed, assign_workers
-from thc_lab.testbed.hosts.namespaces import command_inside, connect
-from thc_lab.testbed.process import Cable, CableEnd
 from thc_lab.testbed.sections import SwitchAggregator
 from thc_lab.testbed.switch import deployment_of
 from thc_switch.description import Deployment, JobDescription

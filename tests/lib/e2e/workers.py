@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from byteps_thc.tools.launch import ParameterServer
-from thc_lab.demo.site import Site
-from thc_lab.testbed.hosts.namespaces import command_inside
+from thc_lab.demo_switch.site import Site
+from thc_lab.namespaces import command_inside
 
 PROGRAM = Path(__file__).with_name("worker_process.py")
 JOB = 7

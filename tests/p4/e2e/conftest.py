@@ -13,9 +13,9 @@ from e2e.workers import JOB, Work
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.demo.site import Site
-from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.demo_switch.site import Site
+from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.namespaces import Namespaces
 from thc_switch.software import BMV2_PROGRAMS
 
 V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")

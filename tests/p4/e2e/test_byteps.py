@@ -22,7 +22,7 @@ from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import has_dpdk
-from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.demo_switch.software_switch import SwitchChoice
 from thc_lab.testbed.plan_environment import config_text
 
 pytestmark = [

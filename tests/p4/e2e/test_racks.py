@@ -12,8 +12,8 @@ import pytest
 from e2e.racks import TwoRacks
 from e2e.workers import Work, digest_of_thc_ps
 
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.demo.software_switch import SwitchChoice
+from thc_lab.demo_switch.software_switch import SwitchChoice
+from thc_lab.namespaces import Namespaces
 
 pytestmark = pytest.mark.timeout(300)
 

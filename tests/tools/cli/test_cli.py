@@ -30,7 +30,7 @@ def test_version(argument: str) -> None:
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 
 
-COMMANDS = ("demo", "demo-switch", "doctor", "break-even", "tables", "switch", "ps", "version")
+COMMANDS = ("demo", "demo-switch", "doctor", "compare", "tables", "switch", "ps", "version")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
@@ -75,6 +75,12 @@ def test_a_typing_error_gets_a_suggestion() -> None:
     result = runner.invoke(app, ["table"])
     assert result.exit_code == 2
     assert "Did you mean 'tables'" in result.output
+
+
+def test_a_command_that_is_gone_names_the_one_that_replaces_it() -> None:
+    result = runner.invoke(app, ["break-even", "--device"])
+    assert result.exit_code == 2
+    assert "'break-even' is gone: use 'thc compare'" in result.output
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -14,8 +14,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from byteps_thc.tools.cli import app
-from byteps_thc.tools.compare.measure import SCHEMES
-from byteps_thc.tools.compare.power_sgd import power_sgd
+from byteps_thc.tools.compare.measure import _run
+from byteps_thc.tools.compare.ranks import ALONE, BITS, POWER_SGD, SERVERS, Job
 
 SCRIPT = """
 import sys, torch
@@ -35,7 +35,8 @@ print("went on")
 
 
 def compare(*arguments: str | Path) -> Any:
-    result = CliRunner().invoke(app, ["compare", "--seconds", "0.05", *map(str, arguments)], env={"COLUMNS": "200"})
+    options = ["--seconds", "0.05", *map(str, arguments)]
+    result = CliRunner().invoke(app, ["compare", *options], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout) if "--json" in arguments else result.stdout
 
@@ -64,36 +65,21 @@ def options(files: list[Path]) -> list[str]:
 
 
 def test_files(files: list[Path], tmp_path: Path) -> None:
-    found = compare(*options(files), "--json", "--plot", tmp_path / "errors.png", "--bandwidth", "100M,100G")
-    assert (found["workers"], found["parameters"]) == (3, 65 * 256)
-    rows = {row["name"]: row for row in found["rows"]}
-    assert list(rows) == [*SCHEMES, "PowerSGD rank 4"]
+    """Three ranks and a server on this host."""
+    options_of_all = [*options(files), "--servers", "1", "--plot", tmp_path / "times.png", "--bandwidth", "1M,100M"]
+    found = compare(*options_of_all, "--json")
+    rows = {row["name"]: row for row in found["ways"]}
+    bits = {name: row["bits"] for name, row in rows.items()}
+    assert bits.pop(POWER_SGD) == pytest.approx(64 * ((64 + 256) * 4 + 256) / (65 * 256))
+    assert bits == {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10, "THC 4+4": 8, SERVERS: 12}
     assert rows["fp32"]["nmse"] < 1e-12
-    assert rows["fp32"]["bits_both_ways"] == pytest.approx(2 * rows["bf16"]["bits_both_ways"])
-    errors = [rows[name]["nmse"] for name in ("THC 2 bits", "THC 3 bits", "THC 4 bits", "THC default", "bf16")]
-    assert errors == sorted(errors, reverse=True)
-    assert all(rows[name]["encode_s"] > 0 for name in rows if name != "fp32" and "Power" not in name)
-    # On a slow link bytes decide; what is chosen errs little.
-    choice = rows[found["choice_by_bandwidth_bps"]["1e+08"]]
-    assert choice["name"].startswith("THC")
-    assert choice["nmse"] < 0.025
-    assert (tmp_path / "errors.png").stat().st_size > 1000
-
-
-def test_one_file_of_all_workers_gives_the_same(files: list[Path], tmp_path: Path) -> None:
-    torch.save([torch.load(path) for path in files], tmp_path / "all.pt")
-    one, several = (
-        {row["name"]: row["nmse"] for row in compare(*given, "--json")["rows"]}
-        for given in (["--grads", tmp_path / "all.pt"], options(files))
-    )
-    assert one == several
-
-
-def test_table_and_advice(files: list[Path]) -> None:
-    lines = compare(*options(files), "--bandwidth", "1G")
-    assert "THC default" in lines
-    assert "PowerSGD rank 4 *" in lines
-    assert "At 1 Gb/s: " in lines
+    errors = [rows[name]["nmse"] for name in ("bf16", "THC 5+5", "THC 4+4", POWER_SGD)]
+    assert errors == sorted(errors)
+    assert errors[1] < 0.01
+    assert rows["THC 5+5"]["link_bits"] == pytest.approx(65 * 256 * 10 * 2 / 3)
+    assert 0 < rows["THC 5+5"]["processor_s"] < 1
+    assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
+    assert set(found["break_even"]) == {"THC 5+5", "THC 4+4", SERVERS}
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
@@ -108,13 +94,30 @@ def test_script(tmp_path: Path, optimizer: str) -> None:
     gradients = torch.load(kept)
     assert [own["parameter 0"].unique().tolist() for own in gradients] == [[16.0], [20.0]]
     assert [list(own) for own in gradients] == [["parameter 0", "parameter 1"]] * 2
+    times = torch.load(kept.with_suffix(".times"))
+    assert len(times) == 2
+    assert all(time_s > 0 for time_s in times)
 
 
 def test_script_from_the_command_line(tmp_path: Path) -> None:
+    """Its step's time counts; so would --compute-ms."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(optimizer="SGD"))
-    found = compare("--script", script, "--steps", "5", "--workers", "3", "--json", "--", "100")
-    assert (found["workers"], found["parameters"]) == (3, 20_100)
+    slow = SCRIPT.format(optimizer="SGD").replace("    for part", "    time.sleep(0.1)\n    for part", 1)
+    script.write_text(f"import time\n{slow}")
+    lines = compare("--script", script, "--steps", "7", "--bandwidth", "100M,1G,10G", "--", "100")
+    assert "20.1 k parameters, 4 ranks" in lines
+    assert max(map(len, lines.splitlines())) <= 80
+    assert " Step " in lines
+    [row] = [line for line in lines.splitlines() if "THC 5+5" in line and "ms" in line]
+    assert all(100 < float(cell.split()[0]) < 1000 for cell in row.split("\u2502")[4:7]), row
+
+
+def test_a_rank_alone_as_on_a_gpu() -> None:
+    """--device measures one rank; here in host memory."""
+    step_s, nmse = _run(Job(1, 50_000, 0.05, [], device=False), None, 0)
+    assert set(step_s) == {ALONE, *BITS, POWER_SGD}
+    assert all(0 < seconds < 1 for seconds in step_s.values())
+    assert set(nmse) == {*BITS, POWER_SGD}
 
 
 def test_script_that_ends_before(tmp_path: Path) -> None:
@@ -135,6 +138,7 @@ def test_script_that_takes_too_long(tmp_path: Path) -> None:
         ([1, 2], "holds int; it takes torch.save() of a dict of gradients by name"),
         ({"a": torch.zeros(8)}, "gradients of one worker"),
         ([{"a": torch.zeros(8)}] * 2, "all gradients are 0"),
+        ([{"a": torch.ones(8)}] * 9, "gradients of 9 workers: at most 8 run here"),
         ([{"a": torch.ones(8)}, {"b": torch.ones(8)}], "worker 1's gradients have other names or shapes"),
         ([{"a": torch.ones(8)}, {"a": torch.full((8,), float("nan"))}], "worker 1's gradient 'a' has NaN"),
     ],
@@ -150,28 +154,42 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "No such file" in refusal("--grads", tmp_path / "none.pt")
 
 
-def test_options_that_do_not_fit(files: list[Path], tmp_path: Path) -> None:
-    assert "give --grads FILE for each worker, or --script train.py" in refusal()
-    assert "give --grads" in refusal(*options(files), "--script", "train.py")
-    assert "there is no such file" in refusal("--script", tmp_path / "none.py")
-    assert "--steps must be at least --workers (4), not 2" in refusal("--script", __file__, "--steps", "2")
-    assert "--workers must be at least 2" in refusal("--script", __file__, "--workers", "1")
-    assert "arguments are for a --script" in refusal(*options(files), "more.pt")
-    assert "--seconds must be above 0" in refusal(*options(files), "--seconds", "0")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--grads", "a.pt", "--script", "train.py"], "--grads and --script: give one of them"),
+        (["--script", "/none.py"], "there is no such file"),
+        (["--script", __file__, "--steps", "6"], "--steps must be at least 7, not 6"),
+        (["more.pt"], "more.pt: arguments are for a --script"),
+        (["--seconds", "0"], "--seconds must be above 0"),
+        (["--workers", "1"], "--workers must be in 2 .. 1024, not 1"),
+        (["--workers", "1025"], "--workers must be in 2 .. 1024, not 1025"),
+        (["--workers", "65", "--servers", "1"], "at most 64 workers"),
+        (["--servers", "17"], "--servers must be in 0 .. 16, not 17"),
+        (["--ranks-per-host", "0"], "--ranks-per-host must be a divisor of the 4 workers"),
+        (["--ranks-per-host", "4", "--workers", "4"], "--ranks-per-host must be a divisor of the 4 workers"),
+        (["--cores", "0"], "--cores must be above 0, not 0"),
+        (["--compute-ms", "nan"], "--compute-ms must be a time, 0 or more, not nan"),
+        (["--rtt-ms", "-1"], "--rtt-ms must be a time, 0 or more, not -1"),
+        (["--bandwidth", "fast"], "--bandwidth must be bits per second"),
+        (["--parameters", "many"], "--parameters must be a number such as 25M, 7B or 1e9"),
+        (["--device"], "--device measures on a GPU, and PyTorch finds none here"),
+        (["--device", "--servers", "1"], "--servers and --device: give one of them"),
+    ],
+)
+def test_refuses_what_cannot_work(arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert words in refusal(*arguments)
 
 
-def test_power_sgd_is_exact_where_the_rank_suffices() -> None:
-    """Gradients of rank 2 that share their columns' space: one power iteration finds it."""
-    random = torch.Generator().manual_seed(2)
-    basis = torch.randn(2, 80, generator=random)
-    own: list[dict[str, Tensor]] = [
-        {"matrix": torch.randn(60, 2, generator=random) @ basis, "vector": torch.randn(7, generator=random)}
-        for _ in range(3)
-    ]
-    low = power_sgd(own, rank=4)
-    exact = torch.cat([torch.stack([gradient[name] for gradient in own]).mean(dim=0).flatten() for name in own[0]])
-    torch.testing.assert_close(low.average, exact, rtol=1e-3, atol=1e-4)
-    assert low.numbers == (60 + 80) * 4 + 7
+def test_ranks_that_end_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert "the ranks that measure on this host ended with exit code 1: see above" in refusal()
+
+
+def test_a_plot_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("byteps_thc.tools.compare.measure.measure", lambda *_: [])
+    assert "--plot cannot write" in refusal("--plot", "/none/times.png")
 
 
 @pytest.mark.parametrize(

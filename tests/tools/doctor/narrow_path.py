@@ -9,8 +9,7 @@ from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 from byteps_thc.tools.doctor.server import check_server
 from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.launch import ParameterServer
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import Namespaces, inside
 
 
 def main() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from byteps_thc.tools.doctor.server import check_server, parse_server
 from byteps_thc.tools.doctor.visit import Visit
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.demo.site import Site
-from thc_lab.demo.software_switch import SoftwareSwitch, SwitchChoice
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.demo_switch.site import Site
+from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
+from thc_lab.namespaces import Namespaces, inside
 
 
 def main() -> None:

@@ -12,10 +12,10 @@ from byteps_thc.tools.doctor.server import check_servers
 from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.doctor.way import Way
 from byteps_thc.tools.launch import ParameterServer
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import inside
 
 
-def test_averages_by_the_models_of_break_even() -> None:
+def test_averages_over_such_links() -> None:
     """100 Mb/s: 400 MB of sums leave one server. A rank receives 3/4 of 4 and 8 bits a parameter, or of 32 in bf16."""
     said = Way(50e6, 100e6, 0.3e-3, 0.0123, 1056).describe()
     assert said == (

@@ -291,31 +291,5 @@ TEST_F(DpdkQueuesTest, PortsThatThereAreNot) {
   expect_refused<ConfigurationError>(config, "at least one");
 }
 
-TEST_F(DpdkQueuesTest, DevicesThatCannotBeSharedWithTheKernelSaySo) {
-  std::vector<DpdkConfig> devices{network.memif_queues(1)};
-  if (network.veth_missing().empty()) devices.push_back(network.af_packet_queues(1));
-  devices.back().queues = 2;
-  for (DpdkConfig& config : devices) {
-    config.isolate = true;
-    expect_refused<ConfigurationError>(config, "mlx5");
-    config.isolate = false;
-    EXPECT_EQ(make_dpdk_ios(config).size(), 2U) << "the device was not given back";
-  }
-}
-
-TEST_F(DpdkQueuesTest, RulesOfTheDeviceLeaveNothingToHandOver) {
-  if (!network.tap_missing().empty()) GTEST_SKIP() << network.tap_missing();
-  DpdkConfig config = network.tap();
-  config.queues = 2;
-  config.verify_udp_checksum = false;  // the kernel leaves them to the hardware
-  a = make_dpdk_ios(config);
-  // NOLINTNEXTLINE(bugprone-command-processor): a constant command
-  ASSERT_EQ(std::system("ip addr add 10.95.0.1/24 dev thc_tap && ip link set thc_tap up"), 0);
-  b.push_back(make_udp_io({.local = {parse_ipv4("10.95.0.1"), 0}}));
-  meet(a, b);
-  exchange_in_threads(b, a, 100);
-  EXPECT_EQ(sum(a, &IoCounters::rx_handed_over), 0U);
-}
-
 }  // namespace
 }  // namespace thc::io::test

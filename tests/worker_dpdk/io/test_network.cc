@@ -58,10 +58,6 @@ TestNetwork::TestNetwork() : veth_missing_(set_up_veth()) {
          "--vdev=net_af_packet2,qpairs=1,iface=thc_dpdk", "--vdev=net_af_packet3,qpairs=2,iface=thc_two",
          "--vdev=net_af_packet4,qpairs=1,iface=thc_one"});
   }
-  tap_missing_ = veth_missing_.empty() ? set_up_tap() : veth_missing_;
-  if (tap_missing_.empty()) {
-    base_.eal_args.emplace_back("--vdev=net_tap0,iface=thc_tap");
-  }
   try {
     make_dpdk_io(dpdk_config("net_memif0", 97, 1));
   } catch (const Error& error) {
@@ -86,16 +82,6 @@ std::string TestNetwork::set_up_veth() {
     return "cannot make veth interfaces (needs iproute2 and the veth module)";
   }
   return {};
-}
-
-/// net_tap puts rte_flow rules into the kernel's classifier "flower".
-std::string TestNetwork::set_up_tap() {
-  if (access("/dev/net/tun", R_OK | W_OK) != 0) {
-    return "net_tap needs /dev/net/tun";
-  }
-  const bool flower =
-      run("tc qdisc add dev lo clsact && tc filter add dev lo ingress protocol ip flower ip_proto udp action pass");
-  return flower ? "" : "net_tap has rte_flow rules where the kernel has cls_flower, which this one has not";
 }
 
 DpdkConfig TestNetwork::dpdk_config(const std::string& device, std::uint8_t net, std::uint8_t host) const {

@@ -33,9 +33,6 @@ class TestNetwork {
   DpdkConfig memif_queues(std::uint8_t host) const;
   /// Of two devices connected to each other: 10.96.0.1, which has two queues, and 10.96.0.2, which has one.
   DpdkConfig af_packet_queues(std::uint8_t host) const;
-  /// 10.95.0.2 on a net_tap device, whose kernel interface has 10.95.0.1. Empty, or why there is none.
-  const std::string& tap_missing() const { return tap_missing_; }
-  DpdkConfig tap() const { return dpdk_config("net_tap0", 95, 2); }
 
   /// 10.99.0.2 on a device whose other end, the kernel's interface "thc_kernel", has 10.99.0.1.
   std::unique_ptr<PacketIo> af_packet_beside_kernel() const;
@@ -48,11 +45,9 @@ class TestNetwork {
  private:
   TestNetwork();
   static std::string set_up_veth();
-  static std::string set_up_tap();
 
   std::string veth_missing_;
   std::string dpdk_missing_;
-  std::string tap_missing_;
   DpdkConfig base_;
 };
 

@@ -15,8 +15,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import DeadlineError
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import Session, Timeouts
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import inside
+from thc_lab.namespaces import Namespaces, inside
 
 CODES = np.full(8192, 0x11, np.uint8)
 

@@ -12,8 +12,7 @@ from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import Session
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import command_inside, inside
+from thc_lab.namespaces import Namespaces, command_inside, inside
 
 
 def join(address: str, worker: int, workers: int, job: int) -> Session:

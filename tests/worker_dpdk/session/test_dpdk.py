@@ -21,9 +21,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.transport.session import has_dpdk
 from byteps_thc.wire.layout import MessageType
-from thc_lab.demo.namespaces import Namespaces
-from thc_lab.testbed.hosts.namespaces import command_inside, connect, inside
-from thc_lab.testbed.process import Cable, CableEnd
+from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect, inside
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker

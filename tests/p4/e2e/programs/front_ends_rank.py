@@ -45,7 +45,7 @@ def ddp_averages(rank: Rank, network: NetworkConfig) -> list[torch.Tensor]:
 def hsdp_averages(rank: Rank, network: NetworkConfig) -> list[Any]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, network=network)
+    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, network=network)
     averages = []
     for step in range(STEPS):
         model(gradients(rank.rank, step, all_shapes())).backward()

@@ -1,0 +1,291 @@
+#include "leaf.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace thc::ps {
+namespace {
+
+using wire::ErrorReason;
+using wire::MessageType;
+
+template <typename Payload>
+std::optional<Payload> payload_of(std::span<const std::uint8_t> datagram) noexcept {
+  Payload payload;
+  if (datagram.size() != sizeof(wire::Header) + sizeof(payload)) return std::nullopt;
+  std::memcpy(&payload, datagram.data() + sizeof(wire::Header), sizeof(payload));
+  return payload;
+}
+
+/// The header of what the root said, as the workers of `job` know it.
+wire::Header header_below(const wire::Header& from_root, const Job& job) noexcept {
+  wire::Header header = reply_header(from_root, static_cast<MessageType>(std::uint8_t{from_root.message_type}));
+  header.code_bits = static_cast<std::uint8_t>(job.config().table.bits());
+  header.num_workers = job.config().num_workers;
+  header.epoch = job.epoch();
+  return header;
+}
+
+/// A result's: whether it is what such a slot has, and as long as it says.
+bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool takes_norms,
+                     const LeafConfig& leaf) noexcept {
+  const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
+  const unsigned bits = norms ? 32U : unsigned{header.value_bits};
+  return norms == takes_norms && payload_bytes * 8 == std::size_t{header.payload_count} * bits &&
+         header.contributions == leaf.racks && (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast}) == 0;
+}
+
+/// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker
+/// whose packets the root has refused comes back so, and the others of its rack hear of that size when they ask again.
+bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexcept {
+  JobConfig config = hello.config;
+  config.codes_per_packet = link.config().codes_per_packet;
+  return !link.joined() && hello.config.codes_per_packet < config.codes_per_packet &&
+         !difference(config, link.config());
+}
+
+}  // namespace
+
+RootLink* Leaf::open_link(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  RootLink* link = upstream_.create(hello, packet.from);
+  if (link == nullptr) {
+    jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
+    outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
+  }
+  return link;
+}
+
+std::optional<std::uint32_t> Leaf::admit(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  RootLink* link = upstream_.find(hello.job_id);
+  if (link == nullptr) {
+    link = open_link(packet, hello, now);
+  } else if (link->run() != hello.run && !link->may_give_way(now)) {
+    outbox_.send_error(packet, {ErrorReason::kOtherTraining});
+    return std::nullopt;
+  } else if (const auto field = difference(hello.config, link->config())) {
+    if (packet.job != nullptr || !comes_with_smaller_packets(hello, *link)) {
+      outbox_.send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                                  .field = *field,
+                                  .job_value = value_of(*field, link->config()).value_or(0)});
+      return std::nullopt;
+    }
+    upstream_.forget(*link);
+    link = open_link(packet, hello, now);
+  }
+  if (link == nullptr) return std::nullopt;
+  if (link->run() != hello.run) upstream_.renew(*link, hello.run);
+  link->want(now);
+  if (link->joined()) return link->slots();
+  upstream_.ask(*link, now);
+  if (const auto refusal = link->why_waiting(now)) {
+    outbox_.send_error(packet, *refusal);
+  } else {
+    packet.counters.count(Drop::kLater);
+  }
+  return std::nullopt;
+}
+
+void Leaf::limit(Message<wire::WelcomePayload>& welcome, const Job& job, io::Endpoint to) const noexcept {
+  // A leaf does not hear whose packet was the last of all racks.
+  welcome.header.flags = static_cast<std::uint8_t>(welcome.header.flags & ~unsigned{wire::kFlagLast});
+  // A packet of codes is as many sums in front of the root.
+  const std::size_t above = upstream_.find(job.id())->window_bytes();
+  const std::size_t share =
+      std::max(above * job.config().table.bits() / LeafConfig::kSumBits, outbox_.io.max_datagram_bytes(to));
+  if (share < welcome.payload.window_bytes) welcome.payload.window_bytes = static_cast<std::uint32_t>(share);
+}
+
+bool Leaf::takes(const Packet& packet) const noexcept {
+  switch (packet.type()) {
+    case MessageType::kCodes:
+    case MessageType::kNorm:
+    case MessageType::kGoodbye:
+    case MessageType::kAlive:
+      return false;  // the root is no worker, as those find
+    case MessageType::kHello:
+      return upstream_.is_root(packet.from);
+    default:
+      return true;
+  }
+}
+
+void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
+  if (!upstream_.is_root(packet.from) || packet.type() == MessageType::kHello) {
+    return packet.counters.count(Drop::kSender);
+  }
+  RootLink* link = upstream_.find(packet.header.job_id);
+  if (link == nullptr || !link->is_addressed(packet.header)) return packet.counters.count(Drop::kHeader);
+  switch (packet.type()) {
+    case MessageType::kWelcome:
+      return take_welcome(packet, *link, now);
+    case MessageType::kChallenge: {
+      const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
+      if (!payload || !link->answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
+      return upstream_.answer_challenge(*link, *payload);
+    }
+    case MessageType::kError:
+      return take_error(packet, *link, now);
+    case MessageType::kProbe:
+      if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in whatever epoch, as workers do
+      return upstream_.send(link->notice_header(MessageType::kAlive));
+    case MessageType::kAggregate:
+    case MessageType::kMaxNorm:
+    case MessageType::kStraggler:
+      return take_answer(packet, *link);
+    default:
+      return packet.counters.count(Drop::kType);
+  }
+}
+
+void Leaf::take_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+  const auto payload = payload_of<wire::WelcomePayload>(packet.datagram);
+  if (!payload || !link.answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
+  link.heard_of();
+  const std::uint16_t shards = payload->shards;
+  if (shards != jobs_.limits().share.shards) {
+    if (link.take_refusal({ErrorReason::kBadConfig}, now)) {
+      jobs_.events().push({.job = link.job_id(),
+                           .change = JobChange::kOtherShards,
+                           .workers = link.config().num_workers,
+                           .shards = shards});
+    }
+    return;
+  }
+  if (!link.take_welcome(packet.header, *payload, now)) return packet.counters.count(Drop::kHeader);
+  // The root may have come back with other slots; workers that say HELLO then start the job.
+  if (packet.job != nullptr && packet.job->slots() != link.slots()) {
+    outbox_.flush();
+    jobs_.remove(link.job_id(), JobChange::kRootLost);
+  }
+}
+
+void Leaf::take_error(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+  const wire::Header& header = packet.header;
+  const auto error = payload_of<wire::ErrorPayload>(packet.datagram);
+  if (!error) return packet.counters.count(Drop::kLength);
+  const auto reason = static_cast<ErrorReason>(std::uint16_t{error->reason});
+  if (error->reason >= wire::kErrorReasonNames.size()) return packet.counters.count(Drop::kHeader);
+  if (header.epoch == 0 && link.answers_hello(header)) {
+    const auto field = static_cast<wire::ConfigField>(std::uint16_t{error->field});
+    return take_refusal({.reason = reason, .field = field, .job_value = error->job_value}, link, now);
+  }
+  if (!link.joined() || header.epoch != link.epoch()) return packet.counters.count(Drop::kHeader);
+  switch (reason) {
+    case ErrorReason::kUnknownJob:
+    case ErrorReason::kStaleEpoch:
+      return leave_root_job(link, reason);
+    case ErrorReason::kNewEpoch:  // workers repeat what was refused, and it goes up again
+      if (!link.take_new_epoch(error->job_value)) packet.counters.count(Drop::kHeader);
+      return;
+    case ErrorReason::kIncomplete:
+    case ErrorReason::kOrderMismatch:
+      return take_answer(packet, link);
+    default:
+      return packet.counters.count(Drop::kHeader);
+  }
+}
+
+void Leaf::take_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept {
+  link.heard_of();
+  if (!link.take_refusal(refusal, now)) return;
+  jobs_.events().push({.job = link.job_id(),
+                       .change = JobChange::kRefused,
+                       .workers = link.config().num_workers,
+                       .reason = refusal.reason,
+                       .field = refusal.field});
+}
+
+void Leaf::leave_root_job(RootLink& link, ErrorReason why) noexcept {
+  Job* job = jobs_.find(link.job_id());
+  outbox_.flush();  // queued results are in the job's memory
+  if (why == ErrorReason::kStaleEpoch && job != nullptr) {
+    // Another rack has other processes now, with which these workers have no rounds in common.
+    job->start_over();
+    return link.start_over(link.run());
+  }
+  if (job != nullptr) jobs_.remove(link.job_id(), JobChange::kRootLost);
+  upstream_.forget(link);
+}
+
+void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
+  const wire::Header& header = packet.header;
+  const ShardShare share = jobs_.limits().share;
+  const std::uint32_t slot = header.slot;
+  if (packet.job == nullptr || !link.joined() || header.epoch != link.epoch()) {
+    return packet.counters.count(Drop::kHeader);
+  }
+  if (slot >= link.slots() || !share.owns(slot)) return packet.counters.count(Drop::kSlot);
+  const std::size_t payload_bytes = packet.datagram.size() - sizeof(header);
+  const auto type = static_cast<MessageType>(std::uint8_t{header.message_type});
+  if (type == MessageType::kStraggler) {
+    if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
+  } else if (type != MessageType::kError &&
+             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_.leaf())) {
+    return packet.counters.count(Drop::kLength);
+  }
+  link.heard_of();
+  // Nothing is final about a round that waits for other racks.
+  const bool waits = type == MessageType::kError && payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
+                                                        static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+  pass_on(packet, *packet.job, packet.job->awaited().take_waiting(share.local(slot), header.round, !waits));
+}
+
+void Leaf::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
+  RootLink* link = upstream_.find(packet.header.job_id);
+  if (link == nullptr || !link->joined()) return;
+  const bool again = reply.outcome == SlotOutcome::kReplay;
+  if (again && link->is_root_silent(now)) {
+    outbox_.send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_.leaf().racks});
+  }
+  AwaitedRounds& awaited = packet.job->awaited();
+  const std::uint32_t round = packet.header.round;
+  wire::Header header = packet.header;
+  header.payload_count = reply.count;
+  packet.job->mark_queued(local_slot, round, outbox_.flush_number());
+  if (again) {
+    awaited.asked(local_slot, round, packet.header.worker_id);
+    upstream_.send(link->repeated_sum_header(header, now), reply.result);
+  } else {
+    awaited.sent(local_slot, round);
+    upstream_.send(link->partial_sum_header(header, now), reply.result);
+  }
+  packet.counters.sent_up.add();
+}
+
+void Leaf::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept {
+  if (workers == 0) return packet.counters.duplicates.add();
+  if (packet.header.message_type == static_cast<std::uint8_t>(MessageType::kError)) {
+    return pass_on_error(packet, job, workers);
+  }
+  wire::Header header = header_below(packet.header, job);
+  const bool is_result = header.message_type != static_cast<std::uint8_t>(MessageType::kStraggler);
+  header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
+  // A full queue between the leaf and the root is on the way of all its workers.
+  const bool congested_above = packet.congested || (packet.header.flags & wire::kFlagCongested) != 0;
+  const std::uint8_t flags = is_result && congested_above ? wire::kFlagCongested : std::uint8_t{0};
+  (is_result ? packet.counters.passed_on : packet.counters.stale).add();
+  job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+    if ((workers >> worker & 1) == 0) return;
+    header.worker_id = worker;
+    header.flags = is_result ? static_cast<std::uint8_t>(flags | job.take_congestion_flag(worker)) : flags;
+    outbox_.io.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
+  });
+}
+
+void Leaf::pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
+  Message<wire::ErrorPayload> message{.header = header_below(packet.header, job), .payload = {}};
+  message.payload = *payload_of<wire::ErrorPayload>(packet.datagram);
+  if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
+    message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
+    message.payload.field = std::uint16_t{0};
+    message.payload.job_value = std::uint32_t{upstream_.leaf().racks};
+  }
+  packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));
+  job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+    if ((workers >> worker & 1) == 0) return;
+    message.header.worker_id = worker;
+    outbox_.io.send(to, bytes_of(message), {});
+  });
+}
+
+}  // namespace thc::ps

@@ -1,0 +1,79 @@
+"""Averages by servers, to the bit: compressors of all workers in one process, and the sums that a server would make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import reference
+
+from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc.arrays import F32, U8, U16, everybody, value_dtype
+from byteps_thc.block_plan import WHOLE, BlockPlan
+from byteps_thc.compressor import Partition
+
+
+class ServerOracle:
+    """All workers of a job. partitions: of every worker, by name; made when a name comes for the first time."""
+
+    def __init__(self, config: ThcConfig, workers: int) -> None:
+        self.compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+        self.partitions: list[dict[str, Partition]] = [{} for _ in range(workers)]
+
+    def encode(
+        self,
+        gradients: Sequence[Any],
+        *,
+        round: int = 1,
+        name: str = "w",
+        tensor: int | None = 0,
+        plan: BlockPlan = WHOLE,
+    ) -> list[Partition]:
+        """Return the partitions of all workers, encoded. gradients: 1-D arrays or tensors, one of each worker."""
+        partitions = []
+        for compressor, kept, gradient in zip(self.compressors, self.partitions, gradients, strict=True):
+            if name not in kept:
+                kept[name] = compressor.partition(name, len(gradient), tensor=tensor, plan=plan)
+            compressor.measure(kept[name], gradient, round=round)
+            partitions.append(kept[name])
+        maxima = reference.max_norms([partition.norms for partition in partitions])
+        for compressor, partition in zip(self.compressors, partitions, strict=True):
+            compressor.encode(partition, maxima)
+        return partitions
+
+    def aggregate(self, partitions: Sequence[Partition]) -> U8 | U16:
+        """Return the sums of table values."""
+        resolved = self.compressors[0].resolved
+        aggregate: U8 | U16 = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
+        for partition in partitions:
+            _core.lookup_sum(partition.codes, resolved.table.array, aggregate, bits=resolved.table.bits, add=True)
+        return aggregate
+
+    def decode(self, partition: Partition, aggregate: U8 | U16, contributions: int, worker: int = 0) -> F32:
+        """Return the average as a worker decodes it."""
+        out = np.full(partition.coordinates, np.nan, np.float32)
+        self.compressors[worker].decode(partition, aggregate, everybody(contributions), out)
+        return out
+
+    def average(self, gradients: Sequence[Any], *, out: Any = None, **key: Any) -> Any:
+        """Return the average as worker 0 decodes it, float32, or in `out`. key: round, name, tensor, plan."""
+        partitions = self.encode(gradients, **key)
+        if out is None:
+            return self.decode(partitions[0], self.aggregate(partitions), len(gradients))
+        self.compressors[0].decode(partitions[0], self.aggregate(partitions), everybody(len(gradients)), out)
+        return out
+
+    def residual(self, worker: int, name: str) -> F32 | None:
+        """Return what a worker keeps of the partitions of a name, in their order; None: nothing.
+
+        Partitions are called NAME, or NAME[START:STOP].
+        """
+        kept = self.partitions[worker]
+        cuts = sorted((key for key in kept if key.split("[")[0] == name), key=_start)
+        residuals = [residual for key in cuts if (residual := kept[key].residual) is not None]
+        return np.concatenate(residuals) if residuals else None
+
+
+def _start(name: str) -> int:
+    return int(name.split("[")[1].split(":")[0]) if "[" in name else 0
