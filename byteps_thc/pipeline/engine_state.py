@@ -13,7 +13,7 @@ from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
 #: Settings of earlier states that changed nothing with these values.
-_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
+_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False, "uniform_table": False}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
