@@ -68,6 +68,7 @@ def test_a_restarted_worker_ends_the_others_of_all_racks(two_racks: TwoRacks) ->
     assert alone["error"] == "DeadlineError", "it joined, and has nobody to add to"
 
 
+@pytest.mark.slow
 def test_the_error_of_a_silent_root_names_it(two_racks: TwoRacks) -> None:
     """A switch has no timers: it passes repetitions on, and cannot say that nothing comes back."""
     work = Work(("udp",) * 4, counts=(2048,), steps=10_000, operation_s=8.0)

@@ -169,12 +169,9 @@ def join_with(server: ParameterServer, job: int, worker: int, codes_per_packet: 
     return Session([server.address], job=job, worker=worker, workers=2, config=config, backend=LOOPBACK)
 
 
-@pytest.mark.parametrize("polling_threads", [1, 2])
-def test_packets_are_as_large_as_the_path_takes_by_default(
-    sharded_server: ParameterServer, polling_threads: int
-) -> None:
+def test_packets_are_as_large_as_the_path_takes_by_default(sharded_server: ParameterServer) -> None:
     with ExitStack() as stack:
-        joined = sessions(stack, [sharded_server.address], 2, polling_threads=polling_threads)
+        joined = sessions(stack, [sharded_server.address], 2)
         assert [session.codes_per_packet for session in joined] == [16384, 16384]
         check_sums(joined, ThcConfig(), [0, 1, 16384, 16385, 100_001])
 
