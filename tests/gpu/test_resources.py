@@ -53,6 +53,7 @@ print(len(launched), launched == {kernel.function for kernel in gpu_resources.ke
     assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["7", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) -> None:
     encode, *_ = resources_of(run_python, "sm_90", "encode")

@@ -36,7 +36,7 @@ WORKERS = 2
 COUNTS = [200_064, 1024, 64, 50_048]
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
 RATES = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.mark.parametrize(

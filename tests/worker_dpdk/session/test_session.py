@@ -37,7 +37,7 @@ from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
 
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +359,7 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
 def test_loss_tolerant_zero_fills() -> None:
     config = ThcConfig(codes_per_packet=1024)
     count = 1024 * 400
-    with ParameterServer(["--fault-drop", "0.02"]) as faulty, ExitStack() as stack:
+    with ParameterServer(["--faults", "drop=0.02"]) as faulty, ExitStack() as stack:
         # The packets are all in flight at once, and a busy machine is late with them.
         joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=Timeouts(loss_s=2.0))
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
