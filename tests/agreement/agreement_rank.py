@@ -51,11 +51,13 @@ DIFFERENCES = {
     "round": Difference(ahead={"round": 7}),
     "loss scale": Difference(replace(_SCALED, scale=1024.0), _SCALED),
     "loss scale, later": Difference(_SCALED, _SCALED, later=1024.0),
+    "no loss scale": Difference(_A_B, _SCALED),
     "bits": Difference(Setup(config={"bits": 4})),
     "policy": Difference(Setup(policy={"bypass_elements": 64})),
     # What one rank compresses travels exactly on another.
     "one is small": Difference(replace(_EXACT_C_D, shapes=_names("c", "d")), _EXACT_C_D),
     "one is in warm-up": Difference(_WARM_UP, _WARM_UP, ahead={"step": 10}),
+    "names in warm-up": Difference(replace(_WARM_UP, shapes=_names("a", "c")), _WARM_UP),
     # Nothing is compressed.
     "names of small ones": Difference(replace(_EXACT, shapes=_names("a", "c")), _EXACT),
     "scale of small ones": Difference(replace(_EXACT, scale=1024.0), replace(_EXACT, scale=2.0)),

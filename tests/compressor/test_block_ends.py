@@ -9,9 +9,9 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc import Compressor, ThcConfig
 from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES, BlockPlan, block_ends, ends_array, ends_within
 
 WORKERS = 4
@@ -59,19 +59,10 @@ def errors_by_tensor(config: ThcConfig, ends: tuple[int, ...], rounds: int) -> n
     """NMSE of the last round's average of a bucket with `ends`, of every tensor."""
     random = np.random.default_rng(5)
     scales = np.repeat([scale for _, scale in TENSORS], [size for size, _ in TENSORS]).astype(np.float32)
-    compressors = [Compressor(config, workers=WORKERS, worker=worker, threads=1) for worker in range(WORKERS)]
-    partitions = [compressor.partition("bucket", SIZE, plan=BlockPlan(ends)) for compressor in compressors]
-    first = compressors[0]
-    average, table = np.zeros(SIZE, np.float32), first.table
+    oracle = ServerOracle(config, WORKERS)
     for round in range(rounds):
-        gradients = [(random.standard_normal(SIZE) * scales).astype(np.float32) for _ in compressors]
-        own = list(zip(compressors, partitions, gradients, strict=True))
-        norms = [compressor.measure(partition, gradient, round=round) for compressor, partition, gradient in own]
-        maxima = reference.max_norms(norms)
-        sums = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
-        for compressor, partition, _ in own:
-            _core.lookup_sum(compressor.encode(partition, maxima), table.array, sums, bits=table.bits, add=True)
-        first.decode(partitions[0], sums, everybody(WORKERS), average)
+        gradients = [(random.standard_normal(SIZE) * scales).astype(np.float32) for _ in range(WORKERS)]
+        average = oracle.average(gradients, round=round, plan=BlockPlan(ends))
     exact = np.mean(gradients, axis=0)
     spans = spans_of([size for size, _ in TENSORS])
     return np.array([np.square(average - exact)[slice(*s)].sum() / np.square(exact)[slice(*s)].sum() for s in spans])

@@ -76,33 +76,6 @@ def test_encode_equals_the_stages(config, coordinates, instruction_set):
         core.use_instruction_set(None)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_leaves_the_residual(bad):
-    compressor = Compressor(ThcConfig(error_feedback=True), workers=1, worker=0)
-    gradient = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
-    partition = compressor.partition("g", gradient.size)
-    compressor.encode(partition, compressor.measure(partition, gradient, round=0))
-    assert partition.residual_kept
-    before = partition.residual.tobytes()
-    gradient[0] = bad
-    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
-    assert partition.residual.tobytes() == before
-    assert not partition.residual_kept
-
-
-def test_order_and_sizes_are_checked():
-    compressor = Compressor(ThcConfig(), workers=1, worker=0)
-    gradient = np.ones(100, np.float32)
-    partition = compressor.partition("g", 100)
-    with pytest.raises(InputError, match="without a gradient"):
-        compressor.encode(partition, partition.norms)
-    with pytest.raises(InputError, match="has 99 coordinates, not 100"):
-        compressor.measure(partition, gradient[1:], round=0)
-    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
-    with pytest.raises(InputError, match="encoded"):
-        compressor.encode(partition, partition.norms)
-
-
 def test_partitions_on_arrays_of_the_caller():
     compressor = Compressor(ThcConfig(error_feedback=True), workers=1, worker=0)
     blocks, padded = compressor.sizes(100)

@@ -56,6 +56,7 @@ def test_non_finite_gradients_reach_everyone_and_leave_residuals_alone(bad):
     assert np.isfinite(average[:1024]).all()
     assert np.isfinite(average[2048:]).all()
     for worker, residual in enumerate(before):
+        assert not workers.partitions[worker]["w"].residual_kept
         np.testing.assert_array_equal(workers.residual(worker, "w"), residual)
     assert np.isfinite(workers.average([normal(4096, 4), normal(4096, 5)], round=2)).all()
 

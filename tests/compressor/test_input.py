@@ -83,6 +83,8 @@ def test_keys_have_32_bits(compressor, partition, bad):
 
 def test_stages_come_in_order(compressor, partition):
     aggregate, ones, out = np.zeros(partition.padded, np.uint8), np.ones(1, np.uint8), np.zeros_like(X)
+    with pytest.raises(InputError, match="without a gradient"):
+        compressor.encode(partition, partition.norms)
     norms = compressor.measure(partition, X, round=1)
     with pytest.raises(InputError, match="is measured"):
         compressor.decode(partition, aggregate, ones, out)

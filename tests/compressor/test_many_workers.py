@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import reference
+from server_oracle import ServerOracle
 
 from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import everybody, value_dtype
-from byteps_thc.compressor import Compressor
+from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import Rounding
 from byteps_thc.worker_limits import MAX_RANKS
@@ -41,25 +41,13 @@ class Ranks:
 
     def __init__(self, resolved: ResolvedConfig, gradients: list[np.ndarray]) -> None:
         self.resolved = resolved
-        table, workers = resolved.table, resolved.workers
-        compressors = [Compressor(resolved, workers=workers, worker=rank, threads=1) for rank in range(workers)]
-        size = gradients[0].size
-        partitions = [compressor.partition("w", size, tensor=KEY.tensor) for compressor in compressors]
-        for compressor, partition, gradient in zip(compressors, partitions, gradients, strict=True):
-            compressor.measure(partition, gradient, round=KEY.round)
+        workers = resolved.workers
+        oracle = ServerOracle(resolved, workers)
+        partitions = oracle.encode(gradients, tensor=KEY.tensor, round=KEY.round)
         self.maxima = reference.max_norms([partition.norms for partition in partitions])
-        self.codes = [
-            compressor.encode(partition, self.maxima).copy()
-            for compressor, partition in zip(compressors, partitions, strict=True)
-        ]
-        self.sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
-        for rank, codes in enumerate(self.codes):
-            _core.lookup_sum(codes, table.array, self.sums, bits=table.bits, add=rank > 0)
-        self.averages = []
-        for rank in (0, workers - 1):
-            out = np.empty(size, np.float32)
-            compressors[rank].decode(partitions[rank], self.sums, everybody(workers), out)
-            self.averages.append(out)
+        self.codes = [partition.codes for partition in partitions]
+        self.sums = oracle.aggregate(partitions)
+        self.averages = [oracle.decode(partitions[rank], self.sums, workers, rank) for rank in (0, workers - 1)]
 
 
 def normal_gradients(workers: int, size: int = COORDINATES) -> list[np.ndarray]:

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.block_plan import BlockPlan, RowSpan, ends_array
-from byteps_thc.config import ResolvedConfig
 from byteps_thc.row_scales import ScaledRows
 
 WORKERS, ROWS = 4, 400
@@ -21,24 +19,16 @@ rng = np.random.default_rng(3)
 
 
 class Job:
-    """Workers that average gradients of one partition in this process."""
+    """Workers that average gradients of one partition, round after round."""
 
-    def __init__(self, resolved: ResolvedConfig, coordinates: int, plan: BlockPlan) -> None:
-        self.workers = [Compressor(resolved, workers=WORKERS, worker=w, threads=1) for w in range(WORKERS)]
-        self.parts = [worker.partition("embedding", coordinates, plan=plan) for worker in self.workers]
-        self.round = 0
+    def __init__(self, config: ThcConfig, plan: BlockPlan) -> None:
+        self.oracle, self.plan, self.round = ServerOracle(config, WORKERS), plan, 0
 
     def average(self, gradients: list[np.ndarray], dtype: Any = np.float32) -> np.ndarray:
-        first = self.workers[0]
-        each = list(zip(self.workers, self.parts, gradients, strict=True))
-        maxima = reference.max_norms([worker.measure(part, own, round=self.round) for worker, part, own in each])
-        sums = np.zeros(self.parts[0].padded, value_dtype(first.resolved.value_bits))
-        for worker, part, _ in each:
-            _core.lookup_sum(worker.encode(part, maxima), first.table.array, sums, bits=first.table.bits, add=True)
-        out = np.empty(self.parts[0].coordinates, dtype)
-        first.decode(self.parts[0], sums, everybody(WORKERS), out)
         self.round += 1
-        return out
+        out = np.empty(len(gradients[0]), dtype)
+        average: np.ndarray = self.oracle.average(gradients, out=out, round=self.round, plan=self.plan)
+        return average
 
 
 def sparse_gradients(width: int, dtype: Any = np.float32) -> tuple[list[np.ndarray], np.ndarray]:
@@ -54,10 +44,9 @@ def sparse_gradients(width: int, dtype: Any = np.float32) -> tuple[list[np.ndarr
 @pytest.mark.parametrize("width", [1, 7, 16, 32, 50, 256, 300, 1000])
 @pytest.mark.parametrize("settings", [{}, {"bits": 5}, {"bits": 1}])
 def test_zero_rows_stay_zero_and_others_err_by_their_own_norm(width: int, settings: dict[str, Any]) -> None:
-    resolved = ThcConfig(**settings).resolve(WORKERS)
     gradients, zero = sparse_gradients(width)
     size = ROWS * width
-    average = Job(resolved, size, BlockPlan((), (RowSpan(0, size, width),))).average(gradients)
+    average = Job(ThcConfig(**settings), BlockPlan((), (RowSpan(0, size, width),))).average(gradients)
     assert zero.sum() > size / 2
     assert not average[zero].any()
     assert not np.signbit(average[zero]).any()
@@ -73,14 +62,15 @@ def test_with_error_feedback_nothing_is_lost_in_the_long_run(bits: Any, residual
     config = ThcConfig(error_feedback=True, residual_dtype=residual_dtype, bits=bits)
     width, steps = 50, 60
     gradients, zero = sparse_gradients(width)
-    job = Job(config.resolve(WORKERS), ROWS * width, BlockPlan((), (RowSpan(0, 20_000, width),)))
+    job = Job(config, BlockPlan((), (RowSpan(0, 20_000, width),)))
     mean = np.mean([job.average(gradients) for _ in range(steps)], axis=0)
     exact = np.mean(gradients, axis=0)
     errors, energy = (np.square(x).reshape(ROWS, width).sum(1) for x in (mean - exact, exact))
     assert np.all(errors <= 2e-3 * energy)
-    for part in job.parts:
-        assert part.residual is not None
-        assert not part.residual[zero].any()
+    for partitions in job.oracle.partitions:
+        residual = partitions["w"].residual
+        assert residual is not None
+        assert not residual[zero].any()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -90,10 +80,10 @@ def test_rows_between_other_tensors(dtype: Any) -> None:
     gradients, zero = sparse_gradients(width, dtype)
     others = [rng.standard_normal(first + last).astype(dtype) for _ in range(WORKERS)]
     joined = [np.concatenate([o[:first], g, o[first:]]) for o, g in zip(others, gradients, strict=True)]
-    size, rows = len(joined[0]), RowSpan(first, first + ROWS * width, width)
-    resolved = ThcConfig(bits=5, rotation_block=1024).resolve(WORKERS)
+    rows = RowSpan(first, first + ROWS * width, width)
+    config = ThcConfig(bits=5, rotation_block=1024)
     plans = BlockPlan((), (rows,)), BlockPlan()
-    with_rows, without = (Job(resolved, size, plan).average(joined, dtype) for plan in plans)
+    with_rows, without = (Job(config, plan).average(joined, dtype) for plan in plans)
     assert not with_rows[rows.start : rows.stop][zero].any()
     assert without[rows.start : rows.stop][zero].any()
     untouched = slice(0, first // 1024 * 1024)
@@ -106,25 +96,24 @@ def test_rows_between_other_tensors(dtype: Any) -> None:
 def test_a_gradient_that_is_not_finite_is_seen_and_leaves_the_residual(feedback: bool) -> None:
     width = 32
     gradients, _ = sparse_gradients(width)
-    resolved = ThcConfig(error_feedback=feedback, rotation_block=1024).resolve(WORKERS)
-    job = Job(resolved, ROWS * width, BlockPlan((), (RowSpan(0, ROWS * width, width),)))
+    config = ThcConfig(error_feedback=feedback, rotation_block=1024)
+    job = Job(config, BlockPlan((), (RowSpan(0, ROWS * width, width),)))
     job.average(gradients)
-    before = [part.residual.copy() for part in job.parts if part.residual is not None]
+    before = [job.oracle.residual(worker, "w") for worker in range(WORKERS)]
     for bad in (np.inf, -np.inf, np.nan):
         spoiled = [gradient.copy() for gradient in gradients]
         spoiled[2][5 * width + 3] = bad
         average = job.average(spoiled)
         assert np.isnan(average[:1024]).all(), "the whole block, as without rows"
         assert np.isfinite(average[1024:]).all()
-        for part, residual in zip(job.parts, before, strict=False):
-            np.testing.assert_array_equal(part.residual, residual)
+        for worker, residual in enumerate(before):
+            np.testing.assert_equal(job.oracle.residual(worker, "w"), residual)
 
 
 def test_tiny_and_huge_rows() -> None:
     gradient = np.zeros(4 * 64, np.float32)
     gradient[:64], gradient[64:128], gradient[192:] = 1e-42, 1e-30, 1e36
-    resolved = ThcConfig().resolve(WORKERS)
-    job = Job(resolved, 256, BlockPlan((), (RowSpan(0, 256, 64),)))
+    job = Job(ThcConfig(), BlockPlan((), (RowSpan(0, 256, 64),)))
     average = job.average([gradient.copy() for _ in range(WORKERS)])
     assert np.isfinite(average).all()
     assert not average[128:192].any()

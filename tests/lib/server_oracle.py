@@ -12,13 +12,14 @@ from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import F32, U8, U16, everybody, value_dtype
 from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import Partition
+from byteps_thc.config import ResolvedConfig
 
 
 class ServerOracle:
     """All workers of a job. partitions: of every worker, by name; made when a name comes for the first time."""
 
-    def __init__(self, config: ThcConfig, workers: int) -> None:
-        self.compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+    def __init__(self, config: ThcConfig | ResolvedConfig, workers: int) -> None:
+        self.compressors = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
         self.partitions: list[dict[str, Partition]] = [{} for _ in range(workers)]
 
     def encode(

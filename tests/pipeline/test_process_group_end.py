@@ -103,7 +103,7 @@ THROUGH_A_SERVER = (
     ("ranks", "front_ends"),
     [
         pytest.param(2, CLOSED, id="closed"),
-        pytest.param(4, CLOSED, id="closed, two nodes"),
+        pytest.param(4, CLOSED, id="closed, two nodes", marks=pytest.mark.slow),
         pytest.param(2, AMONG_RANKS, id="forgotten"),
         pytest.param(2, MORE_AMONG_RANKS, id="forgotten, more", marks=pytest.mark.slow),
         pytest.param(4, ("ddp", "reducer"), id="forgotten, two nodes", marks=pytest.mark.slow),

@@ -1,6 +1,6 @@
 """What an aggregator must answer: the rules of docs/protocol.md around thc_core's slot state machine.
 
-tests/p4/switch/test_reference.py holds it against a running thc-ps, byte for byte; switches are held against it.
+The packet tests of tests/p4/switch hold a running thc-ps, and every switch, against it, byte for byte.
 """
 
 from __future__ import annotations

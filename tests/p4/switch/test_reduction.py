@@ -14,11 +14,6 @@ def random_codes(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 16, shape, dtype=np.uint8)
 
 
-def test_basic_reduction(lab):
-    codes = random_codes(1, 4, CODES_PER_PACKET)
-    assert lab.push(lab.job, codes, round=1) == (lab.job.sum(codes),) * 4
-
-
 @pytest.mark.parametrize("marked", [0, 1])
 def test_a_mark_on_the_last_contribution_reaches_all_workers(switch: SwitchTarget, marked: int) -> None:
     lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
@@ -31,12 +26,6 @@ def test_a_mark_on_the_last_contribution_reaches_all_workers(switch: SwitchTarge
     results = [Ether(frame) for _, frame in sent]
     assert [bytes(result[Thc].payload)[:CODES_PER_PACKET] for result in results] == [lab.job.sum(codes)] * 2
     assert [result[IP].tos for result in results] == [congestion if marked == 1 else ecn_capable] * 2
-
-
-def test_other_set_reduction(lab):
-    """The other version of the slot: rounds with the lowest bit 0."""
-    codes = random_codes(2, 4, CODES_PER_PACKET)
-    assert lab.push(lab.job, codes, round=2) == (lab.job.sum(codes),) * 4
 
 
 def test_both_sets_reduction(lab):

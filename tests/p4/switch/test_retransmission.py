@@ -29,13 +29,6 @@ def test_retransmit_after_reduction(lab, codes, worker, retransmit):
         assert outcome.payloads == (result,)
 
 
-def test_replay_of_a_full_packet(lab):
-    codes = np.random.default_rng(1).integers(0, 16, (4, CODES_PER_PACKET), dtype=np.uint8)
-    lab.push(lab.job, codes)
-    outcome = lab.send(lab.job.codes(lab.job.workers[2], codes[2], retransmit=True))
-    assert outcome.payloads == (lab.job.sum(codes),)
-
-
 def test_replay_does_not_look_at_the_codes(lab, codes):
     """A retransmission that was damaged on the way changes nothing."""
     lab.push(lab.job, codes[1])

@@ -108,6 +108,7 @@ def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
     assert "Give --interface, or cpu_interface" in failure("serve", path, "--target", "bmv2")
 
 
+@pytest.mark.slow
 def test_serve_installs_first_when_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a switch of the P4 model, in place of one that runs elsewhere."""
     deployment = Deployment.load(EXAMPLE)
