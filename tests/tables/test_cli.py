@@ -146,4 +146,3 @@ def test_bad_input_is_a_usage_error(arguments):
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 2
     assert "Traceback" not in result.output
-
