@@ -1,6 +1,6 @@
 """THC, tensor homomorphic compression for BytePS and PyTorch (NSDI 2024).
 
-What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint` and `.ops` is for users; all
+What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch` and `.checkpoint` is for users; all
 other modules are private and may change.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from byteps_thc.synchronization import ParameterSynchronizer, synchronize_parameters
     from byteps_thc.tables import LookupTable
     from byteps_thc.transport.servers import NetworkConfig
-    from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+    from byteps_thc.transport.session import DpdkConfig, Session, Timeouts, UdpConfig
 
     #: of the installed distribution
     __version__: str
@@ -87,7 +87,6 @@ __all__ = [
     "DeadlineError",
     "DpdkConfig",
     "DpdkUnavailableError",
-    "FaultConfig",
     "GradientAverager",
     "InputError",
     "LookupTable",

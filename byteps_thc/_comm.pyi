@@ -58,12 +58,9 @@ class SessionConfig:
 class IoConfig:
     """Which packet back ends, and their settings; kernel UDP on any port by default."""
 
-    polling_threads: int
-    """each has a socket of kernel UDP, or a queue of the DPDK device; 1 by default"""
-
     def __init__(self) -> None: ...
     def use_udp(self, *, local: str, gso: bool, gro: bool) -> None:
-        """local: HOST or HOST:PORT to bind; polling thread t binds PORT + t, port 0 is any free one."""
+        """local: HOST or HOST:PORT to bind; port 0 is any free one."""
 
     def use_dpdk(
         self,
@@ -134,9 +131,6 @@ class Session:
 
     def heard(self) -> list[float]:
         """Of each server: how many seconds ago anything of it arrived."""
-
-    def thread_counters(self) -> list[dict[str, int]]:
-        """Of each polling thread."""
 
     @property
     def config(self) -> SessionConfig:

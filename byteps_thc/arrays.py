@@ -73,14 +73,6 @@ def widened(residual: Residual) -> F32:
     return wide
 
 
-def rounded(values: F32, dtype: ResidualDtype) -> Residual:
-    """Return finite float32 values as residuals of that type: themselves, or to the nearest bfloat16, ties to even."""
-    if dtype == "float32":
-        return values
-    bits = values.view(np.uint32)
-    return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
-
-
 def residual_tensor(residual: Residual) -> torch.Tensor:
     """Return a residual as a tensor, float32 or bfloat16, of the same memory."""
     import torch

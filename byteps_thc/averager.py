@@ -1,4 +1,4 @@
-"""Gradients in, average gradients out, without a framework: the pipeline over a Session, in the caller's thread.
+"""Gradients in, average gradients out, without a process group: the pipeline over a Session, in the caller's thread.
 
     averager = GradientAverager(session, compressor)
     averager.average({"layer1.weight": gradient})          # in place
@@ -13,7 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from byteps_thc.arrays import Gradient, gradient_view, require_disjoint
+import torch
+from torch import Tensor
+
+from byteps_thc.arrays import Gradient, gradient_view, require_disjoint, residual_of_tensor
 from byteps_thc.block_plan import BlockPlan, RowSpan
 from byteps_thc.compressor import Compressor
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
@@ -21,12 +24,11 @@ from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import Fingerprints
-from byteps_thc.pipeline.memory import HostMemory
 from byteps_thc.pipeline.piece import Extent, PlacedPiece
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.saved_state import require_sound
 from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
-from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard
+from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.turns import Passage, run_in_turn
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.servers import ServersTransport
@@ -56,7 +58,7 @@ class GradientAverager:
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
-        self._residuals = Residuals(HostMemory(compressor.config.residual_dtype))
+        self._residuals = Residuals(dtype=compressor.config.residual_dtype)
         self._state = EngineState(
             compressor.worker, compressor.workers, compressor.resolved.settings, residuals=self._residuals
         )
@@ -65,7 +67,7 @@ class GradientAverager:
             compressor,
             ServersTransport(session, recorder),
             Fingerprints(compressor.resolved.identity, compressor.worker),
-            PartitionFigures(recorder, ResidualGuard()),
+            PartitionFigures(recorder),
             WorkClock(),
             self._state.rollback,
         )
@@ -100,11 +102,11 @@ class GradientAverager:
             )
         views = self._views(gradients, gradients if out is None else out)
         named = [
-            (self._gradient(name, source.size, gradients[name].shape), source, target)
+            (self._gradient(name, source.numel(), gradients[name].shape), source, target)
             for name, (source, target) in views.items()
         ]
         self._state.start_step()
-        self._state.recorder.add_gradient(compressed=sum(source.size for _, source, _ in named))
+        self._state.recorder.add_gradient(compressed=sum(source.numel() for _, source, _ in named))
         self._interrupted = True
         run_in_turn(self._tools, _passages(named), self._state.next_round())
         self._interrupted = False
@@ -119,7 +121,8 @@ class GradientAverager:
         {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
         uint16[elements], the bits of bfloat16, as ThcConfig.residual_dtype says.
         """
-        return self._state.state_dict()
+        state = self._state.state_dict()
+        return state | {"residuals": {name: residual_of_tensor(own) for name, own in state["residuals"].items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same worker and settings; residuals: arrays or torch tensors.
@@ -130,7 +133,7 @@ class GradientAverager:
         self._state.load_state_dict(state)
         self._gradients.clear()  # their pieces write the residuals of before
 
-    def _views(self, gradients: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, tuple[Gradient, Gradient]]:
+    def _views(self, gradients: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
         """Check all arrays."""
         views = {}
         for name, gradient in gradients.items():
@@ -142,12 +145,9 @@ class GradientAverager:
             known = self._gradients.get(name)
             if known is not None and known.size != source.size:
                 raise InputError(f"gradient {name!r} had {known.size} elements before and has {source.size} now")
-            views[name] = source, target
+            views[name] = _tensor(source, gradient), _tensor(target, out[name])
         require_disjoint(
-            (name, view.__array_interface__["data"][0], view.nbytes)
-            for name, pair in views.items()
-            for view in pair
-            if view.size
+            (name, view.data_ptr(), view.nbytes) for name, pair in views.items() for view in pair if view.numel()
         )
         return views
 
@@ -164,7 +164,14 @@ class GradientAverager:
         return known
 
 
-def _passages(named: list[tuple[_NamedGradient, Gradient, Gradient]]) -> Iterator[Passage]:
+def _tensor(view: Gradient, source: Any) -> Tensor:
+    """Return the flat view of an array or a tensor as a tensor; the same memory, unless it is read-only."""
+    if isinstance(source, Tensor):
+        return source.detach().view(-1)
+    return torch.from_numpy(view if view.flags.writeable else view.copy())
+
+
+def _passages(named: list[tuple[_NamedGradient, Tensor, Tensor]]) -> Iterator[Passage]:
     for gradient, source, target in named:
         for placed in gradient.pieces:
-            yield Passage(placed.piece, [source[placed.span]], target[placed.span])
+            yield Passage(placed.piece, source[placed.span].unsqueeze(0), target[placed.span])

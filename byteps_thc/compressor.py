@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from byteps_thc.arrays import (
     energy_of,
     gradient_view,
     residual_array_dtype,
+    residual_of_tensor,
     value_dtype,
 )
 from byteps_thc.block_plan import WHOLE, BlockPlan, ends_array
@@ -41,6 +42,9 @@ from byteps_thc.rounding import Rounding
 from byteps_thc.row_scales import PartitionSizes, RowScales
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 check_arithmetic(_core)
 
@@ -159,7 +163,7 @@ class Compressor:
         *,
         plan: BlockPlan = WHOLE,
         tensor: int | None = None,
-        residual: Residual | None = None,
+        residual: Residual | Tensor | None = None,
         norms: F32 | None = None,
         codes: U8 | None = None,
     ) -> Partition:
@@ -168,7 +172,8 @@ class Compressor:
         plan: where rotation blocks end besides, ascending multiples of 128 between 0 and coordinates, and which rows
         have scales; the same on all workers. Raises ConfigurationError for other ends.
         tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
-        the name. residual: like Partition.residual, what was lost before; None: zeros. norms: float32[B]. codes:
+        the name. residual: like Partition.residual or a tensor in
+        host memory, what was lost before; None: zeros. norms: float32[B]. codes:
         uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
         without error feedback.
         """
@@ -179,6 +184,8 @@ class Compressor:
         residual_dtype = residual_array_dtype(self.config.residual_dtype)
         if residual is None and self.resolved.error_feedback:
             residual = np.zeros(coordinates, residual_dtype)
+        elif residual is not None and not isinstance(residual, np.ndarray):
+            residual = residual_of_tensor(residual)
         if residual is not None:
             _check_array("residual", residual, residual_dtype, coordinates)
         norms = np.zeros(count, np.float32) if norms is None else norms

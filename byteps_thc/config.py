@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
 from byteps_thc.arrays import ResidualDtype
-from byteps_thc.environment import say_unused, thc_settings
+from byteps_thc.environment import say_unused, variable_settings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
-from byteps_thc.settings import Settings, describe
+from byteps_thc.settings import Settings, describe, warn_once
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import best_table, expected_error
@@ -57,7 +55,6 @@ class ThcSettings(SettingsBesideTable, total=False):
     bits: Bits | Literal["auto"]
     granularity: int | Literal["auto"]
     p: float | Literal["auto"]
-    uniform_table: bool
     rounding: RoundingMode
 
 
@@ -77,8 +74,6 @@ class ThcConfig(Settings):
     """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
     """fraction of the coordinates that is clamped"""
-    uniform_table: bool = False
-    """Uniform THC: the identity table, g = 2^bits - 1"""
     value_bits: Literal[8, 16, "auto"] = "auto"
     """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16"""
     rotation_block: int = DEFAULT_ROTATION_BLOCK
@@ -120,26 +115,28 @@ class ThcConfig(Settings):
         rounding: RoundingMode = "stratified",
         **settings: Unpack[SettingsBesideTable],
     ) -> Self:
-        """Return Uniform THC with codes of `bits` bits (section 4)."""
-        return cls(bits=bits, uniform_table=True, p=p, rounding=rounding, **settings)
+        """Return Uniform THC with codes of `bits` bits (section 4): the identity table, g = 2^bits - 1."""
+        config = cls(bits=bits, p=p, rounding=rounding, **settings)
+        return config.model_copy(update={"granularity": (1 << config.code_bits) - 1})
 
     @classmethod
     def from_environment(cls, **settings: Unpack[ThcSettings]) -> Self:
         """Return the settings of $THC_CONFIG (environment.py) with those given here, which go first.
 
-        What all front ends use when they are given no ThcConfig. Settings of the variable that are given here, too, or
-        that cannot be beside those given here, are not used, and a warning says so. ConfigurationError for settings
-        that are not valid, in the variable also where they are not used.
+        Front ends use it if they are given no ThcConfig. A warning names the settings of the variable that are given
+        here, too, and not used. ConfigurationError for settings that are not valid, in the variable also where they are
+        not used.
         """
-        environment = thc_settings(cls.model_fields)
+        environment = variable_settings("CONFIG", cls.model_fields)
+        cls(**settings)  # whose mistakes are not the variable's
         beside: dict[str, Any] = {name: value for name, value in environment.items() if name not in settings}
         try:
+            cls(**environment)
             config = cls(**beside, **settings)
-        except ConfigurationError:
-            beside = cls._fitting(beside, settings)
-            config = cls(**beside, **settings)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from None
         given: dict[str, Any] = {**settings}
-        say_unused(environment, beside | given, ", ".join(f"{name}={value}" for name, value in given.items()))
+        say_unused("CONFIG", environment, beside | given, ", ".join(f"{name}={value}" for name, value in given.items()))
         return config
 
     @classmethod
@@ -148,33 +145,10 @@ class ThcConfig(Settings):
 
         Raises ConfigurationError for settings that no ThcConfig has.
         """
-        say_unused(thc_settings(cls.model_fields), config.model_dump(), "a ThcConfig")
-
-    @classmethod
-    def _fitting(cls, environment: Mapping[str, Any], settings: ThcSettings) -> dict[str, Any]:
-        """Return those of the variable's settings, in its order, that can be beside `settings`.
-
-        ConfigurationError where either are not valid by themselves.
-        """
-        cls(**settings)
-        try:
-            cls(**environment)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from None
-        fitting: dict[str, Any] = {}
-        for name, value in environment.items():
-            with suppress(ConfigurationError):
-                cls(**fitting, **{name: value}, **settings)
-                fitting[name] = value
-        return fitting
+        say_unused("CONFIG", variable_settings("CONFIG", cls.model_fields), config.model_dump(), "a ThcConfig")
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
-        smallest = (1 << self.code_bits) - 1
-        if self.uniform_table and self.granularity not in ("auto", smallest):
-            raise ValueError(
-                f"a uniform table of {self.code_bits} bits has granularity {smallest}, not {self.granularity}"
-            )
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
@@ -203,6 +177,11 @@ class ThcConfig(Settings):
         """error_feedback, with "auto" decided."""
         return self.error_feedback is True
 
+    def warn_of_ignored_bits(self, user: str, worker: int) -> None:
+        """Warn once, on worker 0, of down_bits that have no effect on `user`."""
+        if self.down_bits is not None and worker == 0:
+            warn_once(f"down_bits={self.down_bits} has no effect on {user}: omit it")
+
     def resolve(self, workers: int) -> ResolvedConfig:
         """Return the table and value bits for servers and switches with that many workers.
 
@@ -212,7 +191,7 @@ class ThcConfig(Settings):
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
         smallest = (1 << self.code_bits) - 1
-        granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
+        granularity = None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits
         if value_bits == "auto":
             value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16

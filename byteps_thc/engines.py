@@ -61,13 +61,13 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
 def choose_policy(
     policy: object, *, network: object = None, grad_scaler: object = None, log_every: object = 0
 ) -> CompressionPolicy:
-    """Return `policy`, or the default one for None; ConfigurationError when one of a front end's options is not one."""
+    """Return `policy`, or that of $THC_POLICY for None. ConfigurationError if one of a front end's options is wrong."""
     _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
     _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
     if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
         raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: give the GradScaler of the training")
     require_log_interval(log_every)
-    return CompressionPolicy() if policy is None else cast(CompressionPolicy, policy)
+    return CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
 
 
 def _require(name: str, value: object, kind: type, example: str) -> None:

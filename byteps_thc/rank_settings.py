@@ -21,7 +21,6 @@ DEFAULT_BITS = 5
 _OF_SERVERS = (
     "granularity",
     "p",
-    "uniform_table",
     "value_bits",
     "error_feedback",
     "residual_dtype",

@@ -12,17 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import dataclass_transform
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import instead_of
 
 _logger = logging.getLogger("byteps_thc")
-
-_NOTHING = "ranks without servers decode each other's codes, and need nothing in its place"
-#: Settings of earlier versions.
-_GONE = {
-    "total_bits": "give bits for the way to the ranks that average, and down_bits for the way back",
-    "adaptive_clamp": _NOTHING,
-    "collective": _NOTHING,
-    "subtract_rounding": _NOTHING,
-}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -50,8 +42,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         setting = str(detail["loc"][0]) if detail["loc"] else ""
         message = detail["msg"].removeprefix("Value error, ")
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-            elsewhere = getattr(model, "elsewhere", {}).get(setting)
-            message = f"{model.__name__} has no such setting{elsewhere or similar_to(setting, model.model_fields)}"
+            message = f"{model.__name__} has no such setting{similar_to(setting, model.model_fields)}"
         given = f" (given: {detail['input']!r})" if setting else ""
         first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
         lines.setdefault((setting, given), []).append(first)
@@ -77,8 +68,10 @@ def describe(value: object) -> str:
 
 def similar_to(name: str, names: Collection[str]) -> str:
     """Return the end of a message about a name that is none of `names`: what is in its place, those like it, or all."""
-    if name in _GONE:
-        return f" any more: {_GONE[name]}"
+    if gone := instead_of(name):
+        return gone
+    if owners := [other.__name__ for other in Settings.__subclasses__() if names and name in other.model_fields]:
+        return f": it is a setting of {owners[0]}"
     if similar := difflib.get_close_matches(name, names, n=3):
         return f", did you mean {' or '.join(similar)}?"
     return f", only {', '.join(names)}" if names else ""

@@ -65,6 +65,7 @@ SECTIONS = {
     "loss": [Part("Packets a second on a network that loses packets", "bench_loss.py")],
     "congestion": [Part("Links that carry less than is sent", "bench_congestion.py", root=True)],
     "ddp": [Part("DDP step, 25 M parameters, 4 gloo ranks on shaped links", "bench_ddp.py", root=True)],
+    "compare": [Part("Predictions of thc compare", "bench_compare.py", root=True)],
     "hierarchy": [Part("DDP step over 2 nodes of 2 gloo ranks, 25 M parameters", "bench_hierarchy.py", root=True)],
     "fsdp": [
         Part("FSDP2 backward, 25 M parameters, 2 gloo ranks on shaped links", "bench_fsdp.py --gbit 1 0.25", root=True)

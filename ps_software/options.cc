@@ -1,7 +1,9 @@
 #include "options.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -195,16 +197,39 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
+/// Reads "drop=0.01,seed=3".
+FaultOptions read_faults(const std::string& text) {
+  FaultOptions faults;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    const std::size_t end_of_name = std::min(item.find('='), item.size());
+    const std::string name = item.substr(0, end_of_name);
+    const std::string value = item.substr(std::min(end_of_name + 1, item.size()));
+    const auto read = [&](auto& number, const CLI::Validator& range) {
+      const std::string why = range(value);
+      if (!why.empty()) throw CLI::ValidationError("--faults", name + ": " + why);
+      CLI::detail::lexical_cast(value, number);
+    };
+    if (name == "drop")
+      read(faults.drop, kProbability);
+    else if (name == "duplicate")
+      read(faults.duplicate, kProbability);
+    else if (name == "reorder")
+      read(faults.reorder, kProbability);
+    else if (name == "rounds-per-epoch")
+      read(faults.rounds_per_epoch, kRoundsPerEpoch);
+    else if (name == "seed")
+      read(faults.seed, CLI::Range(0U, UINT32_MAX));
+    else
+      throw CLI::ValidationError("--faults",
+                                 "'" + name + "' is none of drop, duplicate, reorder, rounds-per-epoch and seed");
+  }
+  return faults;
+}
+
+/// Of no group, so that --help is for users.
 void add_faults(CLI::App& app, FaultOptions& o) {
-  const auto group = "Faults, for tests";
-  app.add_option("--fault-drop", o.drop, "Probability to lose a datagram, each way")->check(kProbability)->group(group);
-  app.add_option("--fault-duplicate", o.duplicate, "Probability to copy it")->check(kProbability)->group(group);
-  app.add_option("--fault-reorder", o.reorder, "Probability to delay it")->check(kProbability)->group(group);
-  app.add_option("--fault-rounds-per-epoch", o.rounds_per_epoch,
-                 "Rounds of a slot until jobs go on in another epoch; 0: 2^30 of jobs with a key")
-      ->check(kRoundsPerEpoch)
-      ->group(group);
-  app.add_option("--fault-seed", o.seed, "Seed of the faults")->check(CLI::NonNegativeNumber)->group(group);
+  app.add_option_function<std::string>("--faults", [&o](const std::string& text) { o = read_faults(text); })->group("");
 }
 
 void check_together(const Options& o) {

@@ -21,7 +21,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from byteps_thc.gpu import lookup_sum
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
@@ -85,8 +84,6 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
     bare = code | {"ADD": False, "KEEP": False}
     average = {"MAPPED": True, "CHUNKED": False}
-    words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
-    looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
     tile = 8192
     return [
         Kernel("norms", norms_kernel, measured, _TILE | {"ADD": True}, 8, tile),
@@ -99,9 +96,6 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("encode, all tiles, no error feedback", encode_kernel, encoded, _TILE | bare | _ALL, 8, tile, True),
         Kernel("encode, 5 bits", encode_kernel, encoded, _TILE | code | {"BITS": 5}, 8, tile, True),
         Kernel("encode, 6 bits", encode_kernel, encoded, _TILE | code | {"BITS": 6}, 8, tile, True),
-        Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
-               lookup_sum.WARPS, 8 * lookup_sum.WORDS),
-        Kernel("lookup_sum", lookup_sum.lookup_sum_kernel, looked_up, {"BITS": 3}, lookup_sum.WARPS, lookup_sum.TILE),
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
         Kernel("decode, chunks", decode_kernel, _AVERAGE, _TILE | average | {"CHUNKED": True}, 8, tile, True),
         Kernel("decode, all tiles", decode_kernel, _AVERAGE, _TILE | average | _ALL, 8, tile, True),

@@ -1,7 +1,7 @@
 """THC's kernels on GPUs, in Triton (`pip install 'triton>=3.6'`), with the same bits as the CPU's.
 
-GpuCompressor and its partitions serve gradients that servers and switches average; byteps_thc.ops share their launches
-(`kernels`). nearest_batch.NearestBatch serves ranks that decode.
+GpuCompressor and its partitions serve gradients that servers and switches average.
+nearest_batch.NearestBatch serves ranks that decode.
 """
 
 from byteps_thc.errors import ConfigurationError

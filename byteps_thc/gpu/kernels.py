@@ -13,7 +13,6 @@ from torch import Tensor
 
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.gpu import lookup_sum as sums_of
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
@@ -39,8 +38,6 @@ _norms = Launcher(norms_kernel, **_EXACT)
 _ranges = Launcher(ranges_kernel, **_EXACT)
 _encode = Launcher(encode_kernel, **_EXACT, **register_limit())
 _decode = Launcher(decode_kernel, **_EXACT, **register_limit())
-_lookup_words = Launcher(sums_of.lookup_words_kernel, **_EXACT)
-_lookup_sum = Launcher(sums_of.lookup_sum_kernel, **_EXACT)
 
 
 def block_norms(
@@ -118,22 +115,6 @@ def decode(
         (aggregate, contributions, max_norms, out, key, threshold, float(granularity), codes_per_chunk),
         (aggregate.dtype == torch.uint8, contributions.numel() > 1),
     )
-
-
-def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
-    """sums[count], uint8 or uint16 = sums over the shards of table values; codes: uint8[shards, code_bytes(count)]."""
-    shards, stride = codes.shape
-    count = sums.numel()
-    aligned = codes.data_ptr() % 4 == 0 and sums.data_ptr() % 4 == 0 and stride % 4 == 0 and count % 8 == 0
-    if table.packed is not None and aligned:
-        words = count // 8
-        wide = sums.dtype != torch.uint8
-        unrolled = shards if shards <= sums_of.UNROLLED else sums_of.UNROLLED + 1
-        arguments = (codes.view(torch.int32), table.packed, sums.view(torch.int32), words, stride // 4, shards)
-        _lookup_words(-(-words // sums_of.WORDS), arguments, (unrolled, wide), sums_of.WARPS)
-        return
-    arguments = (codes, table.integers, sums, count, stride, shards)
-    _lookup_sum(-(-count // sums_of.TILE), arguments, (table.bits,), sums_of.WARPS)
 
 
 def check_rotation_block(rotation_block: int) -> None:

@@ -6,20 +6,6 @@ from byteps_thc.gpu.frontend import L, constexpr, jit, permute_bytes
 
 
 @jit
-def load_number(stream, i, count, size, BITS: constexpr):
-    """Numbers i, 0 from count on, of a stream of `size` bytes, int32."""
-    bit = i * BITS
-    at = bit >> 3
-    there = i < count
-    window = L.load(stream + at, there, 0).to(L.int32) << 16
-    if BITS > 1:
-        window |= L.load(stream + at + 1, there & (at + 1 < size), 0).to(L.int32) << 8
-    if BITS > 9:
-        window |= L.load(stream + at + 2, there & (at + 2 < size), 0).to(L.int32)
-    return (window >> (24 - BITS - (bit & 7))) & ((1 << BITS) - 1)
-
-
-@jit
 def _number(words, at: constexpr, BITS: constexpr):
     """Number `at` of a row of 32, whose stream is BITS words."""
     word: constexpr = at * BITS // 32
@@ -126,9 +112,3 @@ def row_words(numbers, ROWS: constexpr, BITS: constexpr):
         word = _word(columns, k, BITS)
         words = words + (permute_bytes(word, word * 0, word * 0 + 0x0123).to(L.int32, bitcast=True),)  # type: ignore[assignment]
     return words
-
-
-@jit
-def below(count, most):
-    """min(count, most) as int32, so that comparisons take one instruction."""
-    return L.minimum(count, most).to(L.int32)

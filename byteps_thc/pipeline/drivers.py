@@ -15,7 +15,7 @@ from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.stages import Reduction, Stages
 
 #: Takes an item, yields items for the next stage as they get ready; what the last stage yields is dropped.
-Stage = Callable[[Any], Iterable[Any]]
+Stage = Callable[[Any], Iterable[object]]
 
 _END = object()
 _JOIN_S = 2.0  # all threads together; one that is still in a collective ends with that collective's own deadline
@@ -38,7 +38,7 @@ class StageThreads:
         self._failed = failed
         self._around = around
         self._ended = False
-        self._queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in stages]
+        self._queues: list[SimpleQueue[object]] = [SimpleQueue() for _ in stages]
         self._threads = [
             # Daemons: a thread that waits for a dead rank must not keep the process from ending.
             threading.Thread(target=self._run, args=(number, stage), name=name, daemon=True)
@@ -47,7 +47,7 @@ class StageThreads:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, item: Any) -> None:
+    def submit(self, item: object) -> None:
         """Queue an item for the first stage."""
         self._queues[0].put(item)
 
@@ -78,7 +78,7 @@ class StageThreads:
         while self._serve_next(self._queues[number], stage, following):
             pass
 
-    def _serve_next(self, queue: SimpleQueue[Any], stage: Stage, following: SimpleQueue[Any] | None) -> bool:
+    def _serve_next(self, queue: SimpleQueue[object], stage: Stage, following: SimpleQueue[object] | None) -> bool:
         """Return whether there may be more. Keeps no item: a thread that waits must not hold its last gradient."""
         item = queue.get()
         if item is _END or self._ended:

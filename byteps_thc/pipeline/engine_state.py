@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from byteps_thc.arrays import Residual
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
@@ -14,16 +13,15 @@ from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
 #: Settings of earlier states that changed nothing with these values.
-_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
+_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False, "uniform_table": False}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
 class EngineState:
     """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are for several threads.
 
-    worker, workers, config: whose state it is; config: plain values. wrap: what becomes of arrays in state_dict(), such
-    as arrays.residual_tensor. residuals: what quantization lost; None: nothing is kept. recorder,
-    rollback: for engines that share them.
+    worker, workers, config: whose state it is; config: plain values. residuals: what quantization lost; None: nothing
+    is kept. recorder, rollback: for engines that share them.
     """
 
     def __init__(
@@ -32,10 +30,9 @@ class EngineState:
         workers: int,
         config: Mapping[str, Any],
         *,
-        wrap: Callable[[Residual], Any] = lambda array: array,
-        residuals: Residuals[Any] | None = None,
+        residuals: Residuals | None = None,
         recorder: StatsRecorder | None = None,
-        rollback: Rollback[Any] | None = None,
+        rollback: Rollback | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
         self._identity: dict[str, Any] = {
@@ -44,10 +41,9 @@ class EngineState:
             "workers": workers,
             "config": dict(config),
         }
-        self._wrap = wrap
         self.residuals = residuals
         self.recorder = recorder or StatsRecorder()
-        self.rollback: Rollback[Any] = rollback or Rollback()
+        self.rollback = rollback or Rollback()
         #: optimizer steps begun
         self.steps = 0
         #: gradients begun: no two have the same random keys
@@ -87,7 +83,7 @@ class EngineState:
         self.rollback.apply()
         state = self._identity | {"round": self.round, "step": self.steps}
         if self.residuals is not None:
-            state["residuals"] = {name: self._wrap(array) for name, array in self.residuals.state().items()}
+            state["residuals"] = self.residuals.state()
         return sealed(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -21,12 +21,13 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.rank_settings import RankSettings
 from byteps_thc.transport.failover.opening import open_failover_session
+from byteps_thc.transport.failover.session import FailoverSession
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import Introductions, introduce
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
-from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
+from byteps_thc.transport.servers import NetworkConfig, ServersTransport
+from byteps_thc.transport.session import Session
 from byteps_thc.worker_limits import require_packet_workers
 
 #: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
@@ -57,7 +58,7 @@ def flat_engine(
     servers cannot be joined.
     """
     if sharded:
-        warn_of_ignored_bits(config, "FSDP2's reduce-scatters", process_group.rank())
+        config.warn_of_ignored_bits("FSDP2's reduce-scatters", process_group.rank())
     communicators = communicators or Communicators(process_group, policy.deadline_s)
     workers, worker = process_group.size(), process_group.rank()
     if network is None:
@@ -108,7 +109,7 @@ def _open_session(
     worker: int,
     workers: int,
     recorder: StatsRecorder,
-) -> PushSession:
+) -> Session | FailoverSession:
     if not network.goes_on(workers):
         return network.open_session(config, worker, workers, policy.deadline_s)
     return open_failover_session(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import HostZeros, residual_tensor
+from byteps_thc.arrays import HostZeros
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.pipeline.device.memory import DeviceMemory
 from byteps_thc.pipeline.device.staged_compressor import StagedCompressor
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.memory import HostMemory, Memory
 from byteps_thc.pipeline.pinned import pinned_zeros
 from byteps_thc.pipeline.server_piece import PartitionCompressor
 from byteps_thc.pipeline.staging import StagedSum, Staging, make_device_staging, make_staging
@@ -30,15 +27,11 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Kernels:
-    """device: where the kernels work, on `stream`. memory: of residuals there. tensor: an array of it as a tensor,
-    the same memory.
-    """
+    """device: where the kernels work, and residuals are; on `stream`."""
 
     compressor: PartitionCompressor
     device: torch.device
     stream: SideStream
-    memory: Memory[Any]
-    tensor: Callable[[Any], Tensor]
 
     @property
     def host_zeros(self) -> HostZeros:
@@ -47,28 +40,13 @@ class Kernels:
 
     def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
         """Return what brings gradients like this one to the kernels; None: they are there. recorder: counts copies."""
-        if isinstance(self.memory, HostMemory):
+        if isinstance(self.compressor, Compressor):
             return make_staging(gradient, recorder)
         return make_device_staging(gradient, self.stream, recorder)
 
     def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
         """Return a sum of float32 tensors where the kernels work, made of one of host tensors."""
-        return exact if isinstance(self.memory, HostMemory) else StagedSum(exact, recorder)
-
-
-def host_kernels(compressor: Compressor) -> Kernels:
-    """Return those of csrc/."""
-    memory = HostMemory(compressor.config.residual_dtype)
-    return Kernels(compressor, _CPU, SideStream(_CPU), memory, residual_tensor)
-
-
-def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
-    """Return those of gpu/, for engines whose codes travel through host memory, and which have the recorder, too."""
-    device = compressor.device
-    stream = SideStream(device)
-    staged = StagedCompressor(compressor, stream, recorder)
-    memory = DeviceMemory(device, compressor.config.residual_dtype)
-    return Kernels(staged, device, stream, memory, _same)
+        return exact if isinstance(self.compressor, Compressor) else StagedSum(exact, recorder)
 
 
 def open_kernels(
@@ -82,8 +60,14 @@ def open_kernels(
 ) -> Kernels:
     """Return those of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
     if device is None:
-        return host_kernels(Compressor(config, workers=workers, worker=worker, threads=threads))
+        return Kernels(Compressor(config, workers=workers, worker=worker, threads=threads), _CPU, SideStream(_CPU))
     return device_kernels(open_gpu_compressor(device, config, workers=workers, worker=worker), recorder)
+
+
+def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
+    """Return those of gpu/, for engines whose codes travel through host memory, and which have the recorder, too."""
+    stream = SideStream(compressor.device)
+    return Kernels(StagedCompressor(compressor, stream, recorder), compressor.device, stream)
 
 
 def open_gpu_compressor(
@@ -93,7 +77,3 @@ def open_gpu_compressor(
     from byteps_thc.gpu import GpuCompressor
 
     return GpuCompressor(config, workers=workers, worker=worker, device=device)
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor

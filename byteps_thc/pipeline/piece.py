@@ -3,14 +3,16 @@
     measure -> encode -> sum -> decode
 
 Drivers decide when (drivers.py): a thread per stage, one stream of a device, or one thread that goes from piece to
-piece. server_piece.py has pieces whose codes servers add, ranks/ has pieces whose codes ranks decode. Needs no torch.
+piece. server_piece.py has pieces whose codes servers add, ranks/ has pieces whose codes ranks decode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+from torch import Tensor
 
 from byteps_thc.block_plan import WHOLE, BlockPlan
 
@@ -29,7 +31,7 @@ class Round:
 class Piece(Protocol):
     """What stages do with a piece, in this order; each is called by one thread."""
 
-    def measure(self, gradient: Any, round: int) -> None:
+    def measure(self, gradient: Tensor, round: int) -> None:
         """Begin a round with the rows of a gradient, [rows, columns], not to be touched until encode() is over.
 
         Sends what the other workers need first: norms, or codes.
@@ -44,7 +46,7 @@ class Piece(Protocol):
         Raises InputError on all workers if they have measured different gradients; nothing has changed then.
         """
 
-    def decode(self, out: Any) -> None:
+    def decode(self, out: Tensor) -> None:
         """Write the average of a row to out, [columns]."""
 
 

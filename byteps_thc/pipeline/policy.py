@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from byteps_thc.environment import say_unused, variable, variable_settings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.names import matches_any, unmatched
 from byteps_thc.settings import Settings, warn_once
@@ -28,7 +29,7 @@ _Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeVal
 
 
 class CompressionPolicy(Settings):
-    """When to compress; the same on all ranks but for `threads`, `cuda_graphs` and, with servers, `kernels`.
+    """When to compress; the same on all ranks but for `threads` and, with servers, `kernels`.
 
     Raises ConfigurationError for settings not valid.
     """
@@ -54,24 +55,32 @@ class CompressionPolicy(Settings):
     """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers; ConfigurationError
     where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes whose kernels have been
     run on one, so far none, else through the host, with a warning"""
-    cuda_graphs: bool = False
-    """of no effect, and True is a warning: a bucket takes few launches, and they are no longer recorded as CUDA graphs,
-    which was experimental"""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
+
+    @classmethod
+    def chosen(cls, given: CompressionPolicy | None) -> CompressionPolicy:
+        """Return what a program has given, or else the policy of $THC_POLICY and $THC_DEADLINE_S.
+
+        A warning says which settings of $THC_POLICY are not used. ConfigurationError for settings that are not valid.
+        """
+        settings = variable_settings("POLICY", cls.model_fields)
+        if given is not None:
+            say_unused("POLICY", settings, given.model_dump(), "a CompressionPolicy")
+            return given
+        deadline_s = variable("DEADLINE_S")
+        return cls(**({"deadline_s": deadline_s} if deadline_s else {}) | settings)
 
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:
         if self.stop_step is not None and self.stop_step < self.warmup_steps:
             raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
-        if self.cuda_graphs:
-            warn_once("CompressionPolicy(cuda_graphs=True) has no effect any more: leave it out")
         return self
 
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        return self.model_dump(exclude={"threads", "kernels", "cuda_graphs"})
+        return self.model_dump(exclude={"threads", "kernels"})
 
     def travels_exactly(self, name: str, elements: int) -> bool:
         """Return whether a parameter travels uncompressed in all steps. elements: of it, or of the rank's part."""

@@ -4,47 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
-from byteps_thc.arrays import Residual
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 from byteps_thc.pipeline.saved_state import require_size, residual_array
+
+_CPU = torch.device("cpu")
+
+
+def energy_of(residual: Tensor) -> float:
+    """Return the squared Euclidean norm; waits for a device."""
+    return float(torch.linalg.vector_norm(residual, dtype=torch.float64)) ** 2
 
 
 @dataclass
-class _Home(Generic[ArrayT]):
+class _Home:
     """The residual of a buffer layout, and the parameters that have theirs in it."""
 
-    flat: ArrayT
+    flat: Tensor
     missing: set[str]
     present: set[str]
 
 
-class Residuals(Generic[ArrayT]):
+class Residuals:
     """Flat residuals of buffer layouts; parameters that turn up in another layout take theirs along.
 
     DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
     have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
 
-    memory: where they lie, and in what type.
+    device: where they lie. dtype: their type.
     """
 
-    def __init__(self, memory: Memory[ArrayT] = HOST) -> None:
-        self._memory = memory
-        self._homes: dict[str, _Home[ArrayT]] = {}
+    def __init__(self, device: torch.device = _CPU, dtype: ResidualDtype = "float32") -> None:
+        self._device, self._dtype = device, residual_torch_dtype(dtype)
+        self._homes: dict[str, _Home] = {}
         self._home_of: dict[str, str] = {}  # parameter -> layout
-        self._parts: dict[str, list[ArrayT]] = {}  # parameter -> its parts of a flat residual, or what was loaded
+        self._parts: dict[str, list[Tensor]] = {}  # parameter -> its parts of a flat residual, or what was loaded
 
-    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> ArrayT:
+    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> Tensor:
         """Return the flat residual, [size], of a layout, to be read and written in place.
 
-        It stays the same array until all its parameters have moved to other layouts, or load(). ConfigurationError
+        It stays the same tensor until all its parameters have moved to other layouts, or load(). ConfigurationError
         when a parameter had another size before.
         """
         home = self._homes.get(key)
         if home is None:
-            home = _Home(self._memory.zeros(size), {parameter.name for parameter in parameters}, set())
+            home = _Home(
+                torch.zeros(size, dtype=self._dtype, device=self._device),
+                {parameter.name for parameter in parameters},
+                set(),
+            )
         if home.missing:
             slices: dict[str, list[ParameterSlice]] = {}
             for parameter in parameters:
@@ -59,24 +73,24 @@ class Residuals(Generic[ArrayT]):
         """Multiply all residuals."""
         for parts in self._parts.values():
             for part in parts:
-                self._memory.scale(part, factor)
+                part *= float(np.float32(factor))
 
     def energy(self) -> float:
         """Return the squared Euclidean norm of all of them together."""
-        return sum(self._memory.energy(part) for parts in self._parts.values() for part in parts)
+        return sum(energy_of(part) for parts in self._parts.values() for part in parts)
 
-    def state(self) -> dict[str, Residual]:
-        """Return copies by parameter name, 1-D, of the memory's type."""
-        return {name: self._memory.to_host(parts) for name, parts in self._parts.items()}
+    def state(self) -> dict[str, Tensor]:
+        """Return copies by parameter name, 1-D, in host memory."""
+        return {name: torch.cat(parts).cpu() for name, parts in self._parts.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        Those of another type than the memory's are converted. Raises ConfigurationError
+        Those of another type are converted. Raises ConfigurationError
         when one is not a finite 1-D array or tensor of float32 or bfloat16; then nothing has changed.
         """
         arrays = {name: residual_array(name, value).copy() for name, value in state.items()}
-        parts = {name: [self._memory.from_host(array)] for name, array in arrays.items()}
+        parts = {name: [residual_tensor(array).to(self._device, self._dtype)] for name, array in arrays.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts
@@ -94,9 +108,9 @@ class Residuals(Generic[ArrayT]):
                 known = sum(len(part) for part in self._parts[name])
                 require_size(name, known, sum(part.size for part in parts))
 
-    def _move(self, name: str, parts: list[ArrayT], key: str) -> None:
+    def _move(self, name: str, parts: list[Tensor], key: str) -> None:
         if name in self._parts:
-            residual = self._memory.concatenate(self._parts[name])
+            residual = torch.cat(self._parts[name])
             for part in parts:
                 part[:], residual = residual[: len(part)], residual[len(part) :]
         else:

@@ -2,16 +2,16 @@
 
     measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
 
-A piece is a partition of a gradient. A Transfer moves what is in brackets. Needs no torch.
+A piece is a partition of a gradient. A Transfer moves what is in brackets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.block_plan import WHOLE, BlockPlan
@@ -55,11 +55,11 @@ class PartitionCompressor(Protocol):
         """Return (norms, padded coordinates) of a partition."""
 
     def partition(
-        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Any, norms: F32, codes: U8
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Tensor | None, norms: F32, codes: U8
     ) -> Any:
         """Return a new partition. plan: of its blocks. norms, codes: to be written by measure() and encode()."""
 
-    def measure(self, partition: Any, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
+    def measure(self, partition: Any, gradient: Tensor, *, round: int) -> F32:
         """Begin a round; the norms are in host memory on return."""
 
     def encode(self, partition: Any, max_norms: F32) -> U8:
@@ -70,10 +70,9 @@ class PartitionCompressor(Protocol):
         partition: Any,
         aggregate: U8 | U16,
         contributions: U8 | U16,
-        out: Any,
+        out: Tensor,
         *,
         codes_per_chunk: int | None = None,
-        bfloat16: bool = False,
     ) -> None:
         """Write the average to `out`."""
 
@@ -87,36 +86,37 @@ class ServerTools:
     fingerprints: Fingerprints
     figures: PartitionFigures
     clock: WorkClock
-    rollback: Rollback[Any]
+    rollback: Rollback
 
 
 class ServerPiece(Piece):
     """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
 
-    def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Any | None) -> None:
+    def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Tensor | None) -> None:
         compressor, coordinates, plan = tools.compressor, span.stop - span.start, extent.plan.within(span)
         norms, padded = compressor.sizes(coordinates, plan)
         name = extent.name(0, span)
         self.span = span
         self._tools = tools
         self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
+        self._residual = None if residual is None else residual[span]
         self._norms: F32 = np.zeros(norms, np.float32)
         self._partition = compressor.partition(
             name,
             coordinates,
             plan=plan,
-            residual=None if residual is None else residual[span],
+            residual=self._residual,
             norms=self._norms,
             codes=self._transfer.codes,
         )
         known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
         self._message = NormMessage(tools.fingerprints, known, norms)
 
-    def measure(self, gradient: Sequence[Any], round: int) -> None:
-        """See Piece. gradient: [row], as arrays.gradient_view takes it, or a tensor on the device of the kernels."""
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """See Piece. gradient: one row."""
         [mine] = gradient
         with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"):
-            self._tools.compressor.measure(self._partition, mine, round=round, bfloat16=_is_bfloat16(mine))
+            self._tools.compressor.measure(self._partition, mine, round=round)
             self._message.write(round, self._norms)
         self._transfer.send_norms(self._message.sent)
 
@@ -124,19 +124,19 @@ class ServerPiece(Piece):
         """See Piece. Waits for the maximum norms."""
         tools = self._tools
         received = self._transfer.wait_norms()
-        if tools.rollback.active and self._partition.residual is not None:
-            tools.rollback.save(self._partition.residual)
+        if self._residual is not None:
+            tools.rollback.save(self._residual)
         with tools.clock.timed(tools.figures.recorder, "encode_ms"):
             max_norms = self._message.take(received)
             tools.compressor.encode(self._partition, max_norms)
         tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
         self._transfer.send_codes()
-        tools.figures.encoded(self._partition)
+        tools.figures.encoded(self._partition, self._residual)
 
     def sum(self) -> None:
         """See Piece: the servers do it."""
 
-    def decode(self, out: Any) -> None:
+    def decode(self, out: Tensor) -> None:
         """See Piece. Waits for the sums."""
         tools = self._tools
         self._transfer.wait_sums()
@@ -146,11 +146,10 @@ class ServerPiece(Piece):
                 *self._transfer.aggregate(),
                 out,
                 codes_per_chunk=tools.transport.codes_per_chunk,
-                bfloat16=_is_bfloat16(out),
             )
 
 
-def server_pieces(tools: ServerTools, extent: Extent, residual: Any | None) -> list[PlacedPiece]:
+def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -> list[PlacedPiece]:
     """Return the pieces of gradients of one layout, for all rounds. residual: see ServerPiece."""
     config = tools.compressor.config
     spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block, tools.transport.servers)
@@ -158,8 +157,3 @@ def server_pieces(tools: ServerTools, extent: Extent, residual: Any | None) -> l
         PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
         for span in spans
     ]
-
-
-def _is_bfloat16(view: Any) -> bool:
-    """gradient_view gives uint16 for bfloat16 tensors alone; a tensor says itself what it is."""
-    return isinstance(view, np.ndarray) and view.dtype == np.uint16

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,7 +96,7 @@ class Stages:
     def __init__(
         self,
         recorder: StatsRecorder,
-        rollback: Rollback[Any],
+        rollback: Rollback,
         *,
         worker: int,
         workers: int,

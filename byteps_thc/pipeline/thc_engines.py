@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
@@ -18,7 +16,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
-from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
 from byteps_thc.transport.transport import Transport
@@ -33,7 +31,7 @@ def host_engine(
     questions: Questions,
     recorder: StatsRecorder,
     clock: WorkClock | None = None,
-    rollback: Rollback[Any] | None = None,
+    rollback: Rollback | None = None,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine with a thread for each stage.
@@ -44,19 +42,16 @@ def host_engine(
     engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
-    rollback, residuals = rollback or Rollback(kernels.memory), Residuals(kernels.memory)
+    rollback, residuals = rollback or Rollback(), Residuals(kernels.device, compressor.config.residual_dtype)
     fingerprints = Fingerprints(compressor.resolved.identity, compressor.worker)
-    figures = PartitionFigures(recorder, ResidualGuard(kernels.memory))
-    tools = ServerTools(compressor, transport, fingerprints, figures, clock, rollback)
+    tools = ServerTools(compressor, transport, fingerprints, PartitionFigures(recorder), clock, rollback)
 
     def prepare(layout: Layout) -> None:
         if layout.all_exact:
             return
-        kept = None
         if compressor.resolved.error_feedback:
-            kept = residuals.of(layout.key, layout.size, layout.parameters)
-            layout.residual = kernels.tensor(kept)
-        pieces = server_pieces(tools, layout.extent, kept)
+            layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
+        pieces = server_pieces(tools, layout.extent, layout.residual)
         layout.pieces = lambda round: pieces if round.compress else ()
 
     return FlatEngine(
@@ -66,7 +61,6 @@ def host_engine(
             compressor.worker,
             compressor.workers,
             compressor.resolved.settings,
-            wrap=residual_tensor,
             residuals=residuals,
             recorder=recorder,
             rollback=rollback,

@@ -1,12 +1,13 @@
-"""Pieces that one thread takes through a round in turn. Needs no torch."""
+"""Pieces that one thread takes through a round in turn."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from byteps_thc.arrays import Gradient
+from torch import Tensor
+
 from byteps_thc.pipeline.piece import Piece
 from byteps_thc.pipeline.server_piece import ServerTools
 
@@ -19,8 +20,8 @@ class Passage:
     """A piece's way through one round. gradient, out: see Piece."""
 
     piece: Piece
-    gradient: Sequence[Gradient]
-    out: Gradient
+    gradient: Tensor
+    out: Tensor
 
 
 def run_in_turn(tools: ServerTools, passages: Iterable[Passage], round: int) -> None:

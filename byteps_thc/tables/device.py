@@ -20,7 +20,7 @@ class DeviceTable:
 
     The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte, the lower table
     value, the code and the upper table value as bfloat16; for g > 255 the code alone: values are looked up in `values`.
-    values: float32[2^bits]. integers: int32[2^bits]. packed: int32[4], 16 values of a byte each; None if they are not.
+    values: float32[2^bits].
     """
 
     bits: int
@@ -28,8 +28,6 @@ class DeviceTable:
     threshold: float
     entries: Tensor
     values: Tensor
-    integers: Tensor
-    packed: Tensor | None
 
     @classmethod
     def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
@@ -44,17 +42,12 @@ class DeviceTable:
             upper = values[code + 1].view(np.uint32).astype(np.uint64)  # the lower half of these floats is zero
             words |= table.array[code].astype(np.uint64) | upper
         entries = gap_inverse[code].view(np.uint32).astype(np.uint64) | words << np.uint64(32)
-        packed = None
-        if table.bits == 4 and table.granularity <= _NARROW:
-            packed = torch.from_numpy(table.array.astype(np.uint8).view(np.int32)).to(device)
         return cls(
             table.bits,
             table.granularity,
             float(np.float32(table.threshold)),
             torch.from_numpy(entries.view(np.int64)).to(device),
             torch.from_numpy(values).to(device),
-            torch.from_numpy(table.array.astype(np.int32)).to(device),
-            packed,
         )
 
     @property

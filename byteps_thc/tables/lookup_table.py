@@ -122,11 +122,6 @@ class LookupTable:
         """
         return self.cost if rounding == "independent" else self.cost - (1 - 1 / workers) * self.shared_variance
 
-    @property
-    def is_uniform(self) -> bool:
-        """Whether this is the identity table."""
-        return self.granularity == len(self.values) - 1
-
     @cached_property
     def array(self) -> npt.NDArray[np.uint16]:
         """The values as the kernels take them: uint16[2^bits], read-only."""

@@ -31,7 +31,6 @@ class ThcCommands(LazyCommands):
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }
-    gone: ClassVar = {"break-even": "thc compare"}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; ConfigurationError if thc_lab has it and is not installed."""
@@ -88,9 +87,3 @@ def ps(context: typer.Context) -> None:
 def key() -> None:
     """Print a new key for authenticated jobs: (umask 077; thc key > FILE)."""
     print(secrets.token_hex(32))
-
-
-@app.command()
-def version() -> None:
-    """Print the version, as --version does."""
-    _print_version(True)

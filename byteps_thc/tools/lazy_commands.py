@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
+from byteps_thc.gone import COMMANDS
+
 
 class LazyCommands(TyperGroup):
     """A group with further commands, named in `modules`; its --help imports them all."""
 
     #: name of a command -> "module:attribute", a function or a typer.Typer
     modules: ClassVar[Mapping[str, str]] = {}
-    #: name of a command that is gone -> the command that replaces it
-    gone: ClassVar[Mapping[str, str]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands, those of `modules` first."""
@@ -41,8 +41,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; TyperGroup's own suggestions leave out those of `modules`."""
-        if args and args[0] in self.gone:
-            ctx.fail(f"'{args[0]}' is gone: use '{self.gone[args[0]]}', which --help explains.")
+        if args and args[0] in COMMANDS:
+            ctx.fail(f"There is no command {args[0]!r} any more: {COMMANDS[args[0]]}.")
         names = self.list_commands(ctx)
         if args and args[0] not in names and (similar := difflib.get_close_matches(args[0], names)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
-from byteps_thc.transport.byteps.scheduler import run_of_scheduler
-from byteps_thc.transport.environment import (
-    NETWORK_VARIABLES,
-    backend_from_environment,
-    nth_socket,
-    quorum_of,
-    servers_of,
-    timeouts_from_environment,
-    variables,
-)
-from byteps_thc.transport.network_settings import (
-    REMOVED_SETTINGS,
-    DpdkConfig,
-    NetworkSettings,
-    UdpConfig,
-    settings_of,
-)
+from byteps_thc.transport.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
+from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
+from byteps_thc.transport.run import run_of_scheduler
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
 
@@ -44,26 +31,13 @@ def _from_list(value: object) -> object:
 class ThcCompression(Settings, NetworkSettings):
     """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
 
-    Those of NetworkSettings are for the network route. backend: lane k binds k * polling_threads ports above the port
-    given; a DPDK device serves one lane. polling_threads: of each lane. run: None: the scheduler's address says it.
-    timeouts: THC_TIMEOUTS=connect_s=60,loss_s=0.1.
+    Those of NetworkSettings are for the network route. backend: lane k binds the k-th port above the port given; a DPDK
+    device serves one lane. run: None: the scheduler's address says it.
 
-    An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
-    ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
-    THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS, THC_EXCLUDE and THC_ROWS (patterns with commas
-    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS,
-    THC_DPDK_NEIGHBOURS and THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the
-    default.
+    An argument that is not given is taken from the environment variables (docs/plugins.md), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    #: Words of errors about settings that are not here.
-    elsewhere: ClassVar[Mapping[str, str]] = (
-        {name: f": it {why}" for name, why in REMOVED_SETTINGS.items()}
-        | {name: f": give Compression.thc(ThcConfig({name}=...))" for name in ThcConfig.model_fields}
-        | {name: f": give policy=CompressionPolicy({name}=...)" for name in CompressionPolicy.model_fields}
-    )
 
     config: ThcConfig = Field(default_factory=ThcConfig.from_environment, kw_only=False)
     """quantization, error feedback, partitions"""
@@ -89,14 +63,14 @@ class ThcCompression(Settings, NetworkSettings):
                 settings["config"] = config
             if isinstance(settings.get("config"), ThcConfig):
                 ThcConfig.check_environment(settings["config"])
+            if settings.get("policy") is None or isinstance(settings["policy"], CompressionPolicy):
+                settings["policy"] = CompressionPolicy.chosen(settings.get("policy"))
             super().__init__(**_from_environment() | settings)
 
     @field_validator("quorum", mode="before")
     @classmethod
     def _check_quorum(cls, quorum: object) -> object:
         """The number of workers is not known yet, so only what is wrong for any is refused here."""
-        if isinstance(quorum, str):
-            quorum = quorum_of(quorum)
         resolve_quorum(cast(Quorum, quorum), MAX_WORKERS)
         return quorum
 
@@ -129,7 +103,7 @@ class ThcCompression(Settings, NetworkSettings):
         """The lanes' local addresses, if `first` go before them; none where the kernel chooses the ports."""
         if not isinstance(self.backend, UdpConfig) or self.backend.local == nth_socket(self.backend, 1).local:
             return []
-        sockets = range(first, first + self.lane_count * self.polling_threads)
+        sockets = range(first, first + self.lane_count)
         return [("socket", nth_socket(self.backend, socket).local) for socket in sockets]
 
     def moved(self, jobs: int, sockets: int) -> ThcCompression:
@@ -143,21 +117,13 @@ class ThcCompression(Settings, NetworkSettings):
 
     def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
         if isinstance(self.backend, UdpConfig):
-            return nth_socket(self.backend, lane * self.polling_threads)
+            return nth_socket(self.backend, lane)
         return self.backend
 
 
-#: Fields of ThcCompression that are one environment variable.
-_VARIABLES = (*NETWORK_VARIABLES, "route", "lanes", "log_every")
-_POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "exclude", "rows", "deadline_s")
-
-
 def _from_environment() -> dict[str, Any]:
-    settings = variables(_VARIABLES)
-    if policy := variables(_POLICY_VARIABLES):
-        settings["policy"] = CompressionPolicy(**policy)
+    texts = {name: variable(name.upper()) for name in ("job", "run", "route", "log_every")}
+    settings = network_from_environment() | {name: text for name, text in texts.items() if text}
     if backend := backend_from_environment():
         settings["backend"] = backend
-    if timeouts := timeouts_from_environment():
-        settings["timeouts"] = timeouts
     return settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
 
@@ -13,6 +13,10 @@ import torch.distributed.nn.functional  # noqa: F401
 from torch import Tensor
 
 from byteps_thc.errors import DeadlineError, ThcError, TransportError
+
+#: A back end of a process group, of which torch's stubs lack the collectives.
+Backend = Any
+OptionsT = TypeVar("OptionsT")
 
 
 class Waitable(Protocol):
@@ -70,18 +74,18 @@ def from_rank_zero() -> dist.BroadcastOptions:
     return options
 
 
-def on_current_stream(options: Any) -> Any:
+def on_current_stream(options: OptionsT) -> OptionsT:
     """Return options with which NCCL's collectives run on the current stream, where torch has that (2.8 and newer).
 
     Else they run on a stream of the group's own, which waits for the current one, and is waited for.
     """
     if hasattr(options, "asyncOp"):
-        options.asyncOp = False
+        setattr(options, "asyncOp", False)  # noqa: B010
     return options
 
 
-def reduction(operation: Any) -> dist.AllreduceOptions:
+def reduction(operation: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
     """Options of an all-reduce."""
     options = dist.AllreduceOptions()
-    options.reduceOp = operation
+    options.reduceOp = dist.ReduceOp(operation)
     return options

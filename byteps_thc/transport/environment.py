@@ -1,71 +1,62 @@
-"""THC_SERVERS and its like: where a worker's servers are, for programs that do not say it themselves."""
+"""Settings of the network that THC_* variables have, for programs that do not say them."""
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from byteps_thc.environment import settings_from_environment
+from byteps_thc.environment import variable, variable_settings
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.network_settings import REMOVED_SETTINGS, DpdkConfig, Timeouts, UdpConfig
-from byteps_thc.transport.quorum import Quorum
+from byteps_thc.transport.network_settings import DpdkConfig, Timeouts, UdpConfig
 
 #: seconds; CompressionPolicy's
 _DEADLINE_S = "600"
-
-#: Settings of the network that are one environment variable: THC_<NAME>.
-NETWORK_VARIABLES = ("servers", "job", "run", "quorum", "loss_tolerant", "polling_threads")
-
-
-def variables(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return THC_<NAME> of each name that is set, by name."""
-    return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
+#: Of THC_SERVERS, besides the addresses and Timeouts.
+_KINDS: dict[str, tuple[type, ...]] = {"quorum": (int, float), "loss_tolerant": (bool,), "lanes": (int,)}
 
 
-def servers_of(text: str) -> tuple[str, ...]:
-    """Return the addresses in a text with commas."""
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+def servers_of(text: object) -> tuple[str, ...]:
+    """Return the addresses in a text with commas, or in a list of a TOML file."""
+    items = text if isinstance(text, list) else str(text).split(",")
+    return tuple(address for item in items if (address := str(item).strip()))
 
 
-def quorum_of(text: str) -> Quorum:
-    """Return the number of workers or the share of them that a text says; ValueError when it is no number."""
-    return float(text) if "." in text else int(text)
+def network_from_environment() -> dict[str, Any]:
+    """Return what THC_SERVERS says, by the names of NetworkSettings, `servers` and `lanes`.
+
+    An operation takes THC_DEADLINE_S at most unless operation_s is given.
+    """
+    seconds = [field.name for field in fields(Timeouts)]
+    settings = variable_settings("SERVERS", ("servers", *_KINDS, *seconds))
+    for name, value in settings.items():
+        if name in _KINDS and type(value) not in _KINDS[name]:
+            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not {_KINDS[name][-1].__name__}")
+        if name in seconds and (type(value) not in (int, float) or value <= 0):
+            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not a positive number of seconds")
+    timeouts = {name: float(settings.pop(name)) for name in seconds if name in settings}
+    if timeouts:
+        settings["timeouts"] = Timeouts(**{"operation_s": float(variable("DEADLINE_S") or _DEADLINE_S)} | timeouts)
+    if "servers" in settings:
+        settings["servers"] = servers_of(settings["servers"])
+    return settings
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
-    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS and THC_DPDK_NEIGHBOURS say; None: nothing.
+    """Return what THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say; None: nothing.
 
     socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
     """
-    kind, local = os.environ.get("THC_BACKEND", ""), os.environ.get("THC_LOCAL", "")
-    makers: dict[str, Callable[[], UdpConfig | DpdkConfig | None]] = {
-        "": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
-        "udp": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
-        "dpdk": lambda: _dpdk_from_environment(local),
-    }
-    if kind not in makers:
+    kind, local = variable("BACKEND"), variable("LOCAL")
+    if kind not in ("", "udp", "dpdk"):
         raise ConfigurationError(f"THC_BACKEND must be udp or dpdk, not {kind!r}")
-    if kind == "dpdk" and not local:
+    if kind != "dpdk":
+        return nth_socket(UdpConfig(local=local), socket) if local else None
+    if not local:
         raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
-    if kind == "dpdk" and socket > 0:
+    if socket > 0:
         raise ConfigurationError("THC_BACKEND=dpdk: a device of DPDK serves one process, so start one on each host")
-    return makers[kind]()
-
-
-def _dpdk_from_environment(local: str) -> DpdkConfig:
-    neighbours = []
-    for entry in filter(None, os.environ.get("THC_DPDK_NEIGHBOURS", "").split(",")):
-        ip, _, mac = entry.partition("=")
-        if not (ip.strip() and mac.strip()):
-            raise ConfigurationError(
-                f"THC_DPDK_NEIGHBOURS: {entry!r} is not IP=MAC, such as 10.0.0.1=02:00:00:00:00:01"
-            )
-        neighbours.append((ip.strip(), mac.strip()))
-    eal_args = shlex.split(os.environ.get("THC_EAL_ARGS", ""))
-    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours))
+    return DpdkConfig(local=local, eal_args=shlex.split(variable("EAL_ARGS")))
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
@@ -74,25 +65,3 @@ def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
     if not (number and port.isdigit() and int(port)):
         return backend
     return UdpConfig(local=f"{address}:{int(port) + number}", gso=backend.gso, gro=backend.gro)
-
-
-def timeouts_from_environment() -> Timeouts | None:
-    """Return what THC_TIMEOUTS says, such as connect_s=60,loss_s=0.1; None when it is not set.
-
-    An operation takes THC_DEADLINE_S at most unless operation_s is given.
-    """
-    settings = settings_from_environment("THC_TIMEOUTS", "connect_s=60,loss_s=0.1")
-    if not settings:
-        return None
-    if removed := [name for name in settings if name in REMOVED_SETTINGS]:
-        raise ConfigurationError(f"THC_TIMEOUTS: {removed[0]} {REMOVED_SETTINGS[removed[0]]}: remove it")
-    names = [field.name for field in fields(Timeouts)]
-    wrong = [name for name, value in settings.items() if name not in names or not _is_positive(value)]
-    if wrong:
-        raise ConfigurationError(f"THC_TIMEOUTS: {wrong[0]} is no positive number of {', '.join(names)}")
-    seconds = {name: float(value) for name, value in settings.items()}
-    return Timeouts(**{"operation_s": float(os.environ.get("THC_DEADLINE_S") or _DEADLINE_S)} | seconds)
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

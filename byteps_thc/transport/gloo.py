@@ -6,7 +6,6 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc.transport.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
@@ -39,7 +38,7 @@ class GlooCommunicator(Communicator):
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
-        self._group: Any = group  # torch's stubs lack the collectives of back ends
+        self._group: Backend = group
         self._timeout_s = timeout_s
         self._rank, self._size = group.rank(), group.size()
         self._operations = 0
@@ -110,9 +109,9 @@ class _GlooWork(Waitable):
     """
 
     def __init__(
-        self, group: Any, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
+        self, group: Backend, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
     ) -> None:
-        self._group: Any = group
+        self._group: Backend = group
         self._timeout_s, self._then = timeout_s, then
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         try:

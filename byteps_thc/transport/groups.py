@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +15,7 @@ from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.settings import Settings, describe
-from byteps_thc.transport.communicator import Communicator, translate
+from byteps_thc.transport.communicator import Backend, Communicator, translate
 from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.nccl import DeviceCommunicator
@@ -190,7 +189,7 @@ class GroupPart(dist.ProcessGroup):
         return self._part_store
 
     @override
-    def _get_backend(self, device: torch.device) -> Any:
+    def _get_backend(self, device: torch.device) -> Backend:
         """Return what the whole group has for tensors there; for its name."""
         return self._whole._get_backend(device)
 

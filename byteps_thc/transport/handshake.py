@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +35,9 @@ class Introductions:
     run: str
 
 
-def introduce(gather: Gather, settings: Mapping[str, Any], chosen: Mapping[str, Any] | None = None) -> Introductions:
+def introduce(
+    gather: Gather, settings: Mapping[str, object], chosen: Mapping[str, object] | None = None
+) -> Introductions:
     """Exchange what ranks must know of each other, in one exchange.
 
     settings: plain values. chosen: what they have come to, which other versions may have chosen otherwise: compared if
@@ -52,14 +53,14 @@ def introduce(gather: Gather, settings: Mapping[str, Any], chosen: Mapping[str, 
     return Introductions(hosts.count(own), next(iter(everyone.values()))[3])
 
 
-def with_arithmetic(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_arithmetic(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings and the version of the arithmetic, for require_equal()."""
     return {_ARITHMETIC: version_name(arithmetic_version()), **settings}
 
 
-def require_equal(everyone: Mapping[int, Mapping[str, Any]]) -> None:
+def require_equal(everyone: Mapping[int, Mapping[str, object]]) -> None:
     """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r of the world."""
-    versions = {rank: theirs.get(_ARITHMETIC, "unknown") for rank, theirs in everyone.items()}
+    versions = {rank: str(theirs.get(_ARITHMETIC, "unknown")) for rank, theirs in everyone.items()}
     if len({*versions.values()}) > 1:  # alone: other differences may follow from this one
         raise ConfigurationError(
             f"ranks have different versions of byteps_thc's arithmetic: {_who(versions)}. Install the same version of "

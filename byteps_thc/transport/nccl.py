@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.communicator import (
+    Backend,
     Communicator,
     Waitable,
     from_rank_zero,
@@ -39,7 +40,7 @@ class DeviceCommunicator(Communicator):
     """
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
-        self._group: Any = _open(store, rank, size, timeout)
+        self._group: Backend = _open(store, rank, size, timeout)
         self._max, self._sum = (
             on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
         )
@@ -89,8 +90,8 @@ class DeviceCommunicator(Communicator):
         return work
 
 
-def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
-    options: Any = dist.ProcessGroupNCCL.Options()
+def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Backend:
+    options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     options.is_high_priority_stream = True  # where torch has no collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
@@ -111,7 +112,7 @@ class _InOrder(Waitable):
         return self._stream is None or self._stream.query()
 
 
-def end_group(group: Any, last: Any, wait_s: float) -> None:
+def end_group(group: Backend, last: Any, wait_s: float) -> None:
     """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails.
 
     last: the work of its last collective; None: there is none.
@@ -134,7 +135,7 @@ def _over(work: Any, wait_s: float) -> bool:
     return True
 
 
-def _shut_down(group: Any, wait_s: float) -> None:
+def _shut_down(group: Backend, wait_s: float) -> None:
     """RuntimeError when it fails, or takes longer than that."""
     end = group.shutdown if hasattr(group, "shutdown") else group._shutdown  # torch 2.6 has NCCL's as the second
     errors: list[RuntimeError] = []

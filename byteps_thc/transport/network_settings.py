@@ -12,16 +12,16 @@ from pydantic import Field
 
 from byteps_thc import _comm
 from byteps_thc.built import check_arithmetic
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import RefusesGone
 from byteps_thc.transport.quorum import Quorum
 from byteps_thc.transport.run import Run
-from byteps_thc.wire.layout import MAX_SHARDS
 
 check_arithmetic(_comm)
 
 #: Path of a key file, or the 32 bytes of a key.
 JobKey = str | os.PathLike[str] | bytes
-_KEY_FILE_VARIABLE = "THC_KEY_FILE"
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class UdpConfig:
     """Kernel UDP."""
 
     local: str = "0.0.0.0:0"
-    """HOST or HOST:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its
-    job description lists"""
+    """HOST or HOST:PORT to bind; port 0: any free port. With a switch, the address its job description lists"""
     gso: bool = True
     """send bursts in one system call where the kernel can"""
     gro: bool = True
@@ -38,12 +37,11 @@ class UdpConfig:
 
 
 @dataclass(frozen=True)
-class DpdkConfig:
+class DpdkConfig(RefusesGone):
     """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
 
     local: str
-    """own HOST or HOST:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
-    lists"""
+    """own HOST or HOST:PORT; port 0: any. With a switch, the address its job description lists"""
     eal_args: Sequence[str] = ()
     """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
     devices: Sequence[str] = ()
@@ -69,7 +67,7 @@ class FaultConfig:
 
 
 @dataclass(frozen=True)
-class Timeouts:
+class Timeouts(RefusesGone):
     """Seconds. When a packet is sent again follows the round trips, and needs no setting."""
 
     connect_s: float = 10.0
@@ -79,20 +77,8 @@ class Timeouts:
     """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
 
 
-_WAY = "is gone: workers find what the way carries"
-_TIMEOUT = "is gone: when packets are sent again follows the round trips"
-#: Settings of earlier versions, and what is said of them.
-REMOVED_SETTINGS = {
-    "window_bytes": _WAY,
-    "slots": "is gone: the server decides (thc-ps --slots, a switch's job description)",
-    "rto_initial_s": _TIMEOUT,
-    "rto_min_s": _TIMEOUT,
-    "rto_max_s": _TIMEOUT,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
-class NetworkSettings:
+class NetworkSettings(RefusesGone):
     """How a worker talks to servers, in Session, NetworkConfig and Compression.thc."""
 
     quorum: Quorum = None
@@ -106,10 +92,6 @@ class NetworkSettings:
     """None: the defaults; in a training, an operation takes at most CompressionPolicy.deadline_s"""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     """kernel UDP or DPDK, with its settings"""
-    polling_threads: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
-    """that send and receive, each with a socket or a queue of the DPDK device of its own; thread t of T has the packets
-    of every T-th thread of each server (thc-ps --threads), so more than those are idle. Workers of a job need not have
-    as many; both ends of a memif device do. One is enough until it is all that a core does (docs/engines.md)"""
     faults: FaultConfig | None = None
     """for tests"""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
@@ -129,11 +111,11 @@ def settings_of(network: NetworkSettings) -> dict[str, Any]:
 
 def has_key(key: JobKey | None) -> bool:
     """Whether a Session with this argument would use a key."""
-    return key is not None or bool(os.environ.get(_KEY_FILE_VARIABLE))
+    return key is not None or bool(variable("KEY_FILE"))
 
 
 def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
-    key = os.environ.get(_KEY_FILE_VARIABLE) or None if key is None else key
+    key = variable("KEY_FILE") or None if key is None else key
     if isinstance(key, bytes):
         io.use_key(key)
     elif isinstance(key, (str, os.PathLike)):
@@ -163,7 +145,6 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
         raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
     if (faults := network.faults) is not None:
         io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
-    io.polling_threads = network.polling_threads
     _use_key(io, network.key)
     return io
 

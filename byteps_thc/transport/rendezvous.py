@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
+from byteps_thc.transport.communicator import Backend
 from byteps_thc.transport.store import StoreCommunicator
 
 #: Any bytes are text in it, and the text is those bytes again.
@@ -33,7 +34,7 @@ def connect_groups(
     timeout_s: of every wait. Raises RuntimeError, as gloo does, and what StoreCommunicator.gather() raises.
     """
     addresses = _Addresses(count, timeout_s)
-    groups: list[Any] = [None] * count
+    groups: list[Backend] = [None] * count
 
     def connect(group: int) -> None:
         try:

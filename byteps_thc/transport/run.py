@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.byteps.scheduler import run_of_scheduler
+from byteps_thc.transport.host import host_identity
 from byteps_thc.wire.fnv1a import fnv1a_64
 
 #: What all workers of a training say, and those of no other do; 7 and "7" are the same.
 Run = int | str
-_VARIABLE = "THC_RUN"
 #: TORCHELASTIC_RUN_ID without --rdzv-id or --standalone, the same in all trainings.
 _TORCHRUN_DEFAULT = "none"
 
@@ -18,7 +19,7 @@ _TORCHRUN_DEFAULT = "none"
 def told_run(run: Run | None) -> str | None:
     """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
     if run is None:
-        return os.environ.get(_VARIABLE) or None
+        return variable("RUN") or None
     if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
         raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
     return str(run)
@@ -41,3 +42,20 @@ def run_of_launcher() -> str | None:
 def run_number(run: str | None) -> int:
     """Return the 64 bits that HELLO has: 0 when no run is told, and else never 0."""
     return 0 if run is None else fnv1a_64(run.encode()) or 1
+
+
+def run_of_scheduler() -> str | None:
+    """Return the address of a BytePS training's scheduler, which two trainings cannot share; None without one."""
+    address, port = os.environ.get("DMLC_PS_ROOT_URI"), os.environ.get("DMLC_PS_ROOT_PORT")
+    if not address or not port:
+        return None
+    # A loopback address is another scheduler on each host.
+    host = f" of {host_identity().decode(errors='replace')}" if _is_loopback(address) else ""
+    return f"scheduler {address}:{port}{host}"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
@@ -13,15 +13,10 @@ from typing_extensions import override
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.environment import (
-    NETWORK_VARIABLES,
-    backend_from_environment,
-    quorum_of,
-    servers_of,
-    timeouts_from_environment,
-    variables,
-)
+from byteps_thc.transport.environment import backend_from_environment, network_from_environment
+from byteps_thc.transport.failover.session import FailoverSession
 from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
@@ -49,36 +44,22 @@ class NetworkConfig(NetworkSettings):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL,
-        THC_EAL_ARGS, THC_POLLING_THREADS and THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
+        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say (docs/plugins.md).
 
-        Ranks of one host share them under torchrun: each binds as many ports as it has polling threads, above those of
-        the ranks before it, from the one of THC_LOCAL on. Raises ConfigurationError for wrong values, and without
-        THC_SERVERS.
+        Ranks of one host share them under torchrun: each binds the port of THC_LOCAL plus LOCAL_RANK. Raises
+        ConfigurationError for wrong values, and without servers.
         """
-        text = variables(NETWORK_VARIABLES)
-        servers = servers_of(text.get("servers", ""))
-        if not servers:
+        settings = network_from_environment()
+        if not settings.get("servers"):
             raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
+        if "lanes" in settings:
+            raise ConfigurationError("THC_SERVERS: lanes are of BytePS: omit them")
         try:
-            polling_threads = int(text.get("polling_threads", "1"))
-            first_socket = int(os.environ.get("LOCAL_RANK", "0")) * polling_threads
-            return cls(
-                servers=list(servers),
-                job=int(text.get("job", "1")),
-                quorum=quorum_of(text["quorum"]) if "quorum" in text else None,
-                loss_tolerant=text.get("loss_tolerant", "0").lower() in ("1", "true"),
-                timeouts=timeouts_from_environment(),
-                backend=backend_from_environment(first_socket) or "udp",
-                polling_threads=polling_threads,
-                run=text.get("run"),
-            )
-        except ConfigurationError:
-            raise
+            job, local_rank = int(variable("JOB") or "1"), int(os.environ.get("LOCAL_RANK", "0"))
         except ValueError as error:
-            raise ConfigurationError(
-                f"THC_JOB, THC_QUORUM, THC_POLLING_THREADS or LOCAL_RANK is no number: {error}"
-            ) from error
+            raise ConfigurationError(f"THC_JOB or LOCAL_RANK is no number: {error}") from error
+        settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
+        return cls(job=job, **settings)
 
     def shared_settings(self, workers: int) -> dict[str, Any]:
         """Return what must be the same on all `workers` workers: not addresses of their own."""
@@ -117,48 +98,6 @@ class NetworkConfig(NetworkSettings):
         return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
 
 
-class PushSession(Protocol):
-    """A Session, or one that goes on with other servers (failover/). Stages are what it returns."""
-
-    @property
-    def servers(self) -> Sequence[str]:
-        """See Session."""
-
-    @property
-    def codes_per_packet(self) -> int:
-        """See Session."""
-
-    @property
-    def code_bits(self) -> int:
-        """See Session."""
-
-    @property
-    def value_bits(self) -> int:
-        """See Session."""
-
-    @property
-    def workers(self) -> int:
-        """See Session."""
-
-    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Any:
-        """See Session."""
-
-    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Any:
-        """See Session."""
-
-    def wait(self, stage: Any) -> None:
-        """See Session."""
-
-    def chunks(self, count: int) -> int:
-        """See Session."""
-
-    def counters(self) -> dict[str, int]:
-        """See Session."""
-
-    def close(self) -> None:
-        """See Session."""
-
-
 class ServersTransport(Transport):
     """Norms and codes are numbered in separate streams, so a thread each keeps their order.
 
@@ -169,7 +108,9 @@ class ServersTransport(Transport):
     zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
     """
 
-    def __init__(self, session: PushSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
+    def __init__(
+        self, session: Session | FailoverSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros
+    ) -> None:
         self.session = session
         self.recorder = recorder
         self.zeros = zeros

@@ -6,8 +6,8 @@
 
 All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
 server refuses (TransportError) to add partitions of different numbers to each other. What is in them is compared above
-(pipeline/fingerprint.py). One polling thread sends and receives, or several; the
-methods may be called from any thread.
+(pipeline/fingerprint.py). One thread sends and receives; the methods may be called
+from any thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.network_settings import (
     DpdkConfig,
     FaultConfig,
@@ -42,7 +41,7 @@ from byteps_thc.transport.network_settings import (
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.run import run_number, run_of_launcher, told_run
 from byteps_thc.transport.silence import SilenceLog
-from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
+from byteps_thc.wire.layout import MAX_PARTITIONS
 from byteps_thc.worker_limits import require_packet_workers
 
 __all__ = [
@@ -94,10 +93,9 @@ class Session(NetworkSettings):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
         for name in ("job", "worker", "workers"):
             _check_integer(name, getattr(self, name), 1 << 63, ConfigurationError)
-        _check_polling_threads(self.polling_threads)
         require_thc(self.config, "Session")
         require_packet_workers(self.workers)
-        warn_of_ignored_bits(self.config, "servers and switches", self.worker)
+        self.config.warn_of_ignored_bits("servers and switches", self.worker)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         operation_s = (self.timeouts or Timeouts()).operation_s
         object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
@@ -186,10 +184,6 @@ class Session(NetworkSettings):
         """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""
         return self._session.counters()
 
-    def thread_counters(self) -> list[dict[str, int]]:
-        """The same of each polling thread."""
-        return self._session.thread_counters()
-
     def unanswered(self) -> list[tuple[float, int]]:
         """Return for how many seconds each server has not answered a packet at most, and from which port.
 
@@ -226,14 +220,6 @@ def _check_integer(name: str, value: object, end: int, error: type[ThcError]) ->
     """Raise `error` unless value is an integer in 0 .. end - 1; C++ checks the rest."""
     if not isinstance(value, (int, np.integer)) or not 0 <= value < end:
         raise error(f"{name} must be an integer in 0 .. {end - 1}, not {value!r}")
-
-
-def _check_polling_threads(value: object) -> None:
-    if not isinstance(value, (int, np.integer)) or not 1 <= value <= MAX_SHARDS:
-        raise ConfigurationError(
-            f"polling_threads must be an integer in 1 .. {MAX_SHARDS}, not {value!r}: at most one for each packet "
-            "thread of the servers (thc-ps --threads)"
-        )
 
 
 def _check_arrays(**arrays: object) -> None:

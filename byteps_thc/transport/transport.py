@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+from byteps_thc.arrays import F32, U8, U16
 
 #: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
 #: gradient (pipeline/fingerprint.py).
@@ -12,22 +14,20 @@ FINGERPRINT_WORDS = 2
 class Transfer(Protocol):
     """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
 
-    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_codes,
-    sum and send_sums, wait_sums and aggregate. Everything may raise TransportError or DeadlineError. Arrays are flat;
-    those of a piece of several rows hold row after row. They are NumPy arrays in host memory, or tensors where the
-    kernels are on a device and the transport moves its memory; in its stream nothing waits, then.
+    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_sums
+    and aggregate by the last. Everything may raise TransportError or DeadlineError. Arrays are flat.
     """
 
-    codes: Any
-    """uint8, where the packed codes are to be put; on a device in the round that is under way"""
+    codes: U8
+    """where the packed codes are to be put"""
 
-    def send_norms(self, norms: Any) -> None:
+    def send_norms(self, norms: F32) -> None:
         """Start the maximum of float32[norms]: fingerprint and norms without signs (pipeline/fingerprint.py).
 
         They are compared as integers, with NaN above infinity, and may be overwritten by the maximum.
         """
 
-    def wait_norms(self) -> Any:
+    def wait_norms(self) -> F32:
         """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind.
 
         When the fingerprints are not the same on all workers, their maxima may be all that there is.
@@ -39,11 +39,10 @@ class Transfer(Protocol):
     def wait_sums(self) -> None:
         """Wait for what aggregate() needs."""
 
-    def aggregate(self) -> tuple[Any, Any]:
-        """Return the sums, one per code of the row that this worker decodes, and the number of workers in each chunk of
-        Transport.codes_per_chunk of them.
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
+        """Return the sums, one per code, and the number of workers in each chunk of Transport.codes_per_chunk of them.
 
-        uint8 or uint16 (value_bits); on a device sums as they have travelled, and None: all workers are in all of them.
+        uint8 or uint16 (value_bits).
         """
 
 

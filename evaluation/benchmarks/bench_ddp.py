@@ -104,7 +104,7 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
     together = tcp_rate(list(zip(hosts, hosts[1:] + hosts[:1], strict=True)), RATE_S)
     with tempfile.TemporaryDirectory() as folder:
         with inside(server_host.namespace):
-            server = ParameterServer(ip=server_host.ip)
+            server = ParameterServer(["--idle-timeout", str(DEADLINE_S)], ip=server_host.ip)
         with server:
             options = ["--repeats", str(repeats), "--server", server.address]
             ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options, deadline_s=DEADLINE_S)

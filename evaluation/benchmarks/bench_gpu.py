@@ -155,13 +155,7 @@ def bandwidth_rows(n: int) -> list[dict[str, Any]]:
     add("encode, fp32, error feedback", 12.5, full.encode)
     add("encode, bf16, error feedback", 10.5, half.encode)
     add("encode, fp32", 4.5, lambda: full.encode(False))
-    sums, table = full.sums, full.on_device
-    for workers in (2, 4, 8):
-        codes = torch.randint(0, 256, (workers, n // 2), dtype=torch.uint8, device=GPU)
-        add(f"lookup_sum, {workers} workers", workers / 2 + 1, lambda c=codes: kernels.lookup_sum(c, sums, table=table))
     wide = torch.empty(n, dtype=torch.uint16, device=GPU)
-    add("lookup_sum, 8 workers, 16-bit sums", 6, lambda: kernels.lookup_sum(codes, wide, table=table))
-    full.sums.random_(0, 121)
     wide.copy_(torch.randint(0, 1201, (n,), device=GPU))
     out, half_out = full.residual, half.gradient
     add("decode, 8-bit sums, fp32", 5, lambda: full.decode(full.sums, out))

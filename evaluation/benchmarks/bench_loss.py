@@ -1,7 +1,7 @@
 """Packets a second of two workers through a thc-ps whose network loses packets, as a share of those without loss.
 
 Both workers push partitions of 2^20 codes over loopback, 1024 a packet as on Ethernet; there is nothing to compute. For
-each rate there is a thc-ps that loses that share of what it receives and of what it sends (--fault-drop); all take
+each rate there is a thc-ps that loses that share of what it receives and of what it sends (--faults); all take
 turns in one run. "late" networks hold back a quarter of the packets. The same with a worker in each of two racks,
 whose thc-ps lose packets, while the one above them does not. What is called lossless goes through the same code, which
 loses one packet in 10^12.
@@ -109,9 +109,9 @@ def main() -> None:
     args = parser.parse_args()
     losses = {f"{rate:.2%} lost": rate for rate in args.rates}
     drops = {"lossless": 1e-12, **losses}
-    faults = {name: ["--fault-drop", str(rate)] for name, rate in drops.items()}
-    late = ["--fault-reorder", "0.25"]
-    disturbed = {"late": late, "late, 1.00% lost": [*late, "--fault-drop", "0.01"]}
+    faults = {name: ["--faults", f"drop={rate}"] for name, rate in drops.items()}
+    late = "reorder=0.25"
+    disturbed = {"late": ["--faults", late], "late, 1.00% lost": ["--faults", f"{late},drop=0.01"]}
     measured = {
         "a thc-ps": measure(one_server, faults | disturbed, args.repeats),
         "two racks": measure(two_racks, faults, args.repeats),

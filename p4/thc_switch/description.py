@@ -193,7 +193,7 @@ class JobDescription(Description):
     upstream: UpstreamDescription | None = None
     """the root, when this switch sums for one rack: `workers` are that rack's, in order"""
     lanes: int = Field(default=1, ge=1, le=16)
-    """of a BytePS training (THC_LANES): lane k is job job_id + k with as many slots, from the UDP port k above"""
+    """of a BytePS training: lane k is job job_id + k with as many slots, from the UDP port k above"""
     thc: ThcConfig = ThcConfig()
 
     @model_validator(mode="after")
@@ -244,12 +244,12 @@ class JobDescription(Description):
 
     def _check_sums(self) -> None:
         workers, largest_sum = self.num_workers, (1 << limits.VALUE_BITS) - 1
-        granularity = (1 << limits.CODE_BITS) - 1 if self.thc.uniform_table else self.thc.granularity
+        granularity = self.thc.granularity
         if granularity != "auto" and granularity * workers > largest_sum:
             raise ValueError(
                 f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit the switch's "
                 f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): use thc.granularity {largest_sum // workers} "
-                "or less, and no uniform_table"
+                "or less"
             )
         if self.thc.value_bits not in ("auto", limits.VALUE_BITS):
             raise ValueError(f"thc.value_bits is {self.thc.value_bits}; the switch sums in {limits.VALUE_BITS} bits")

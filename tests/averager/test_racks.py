@@ -67,7 +67,7 @@ def test_racks_average_as_one_server_does(sizes: tuple[int, ...], value_bits: Li
     assert np.any(averages[0][0]["head"])
 
 
-FAULTS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULTS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.mark.parametrize("at", ["leaves", "root and leaves"])

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
 from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.transport.byteps.claims import Claim
 from byteps_thc.transport.ending import collect_forgotten
 
 
-class Pushed(GradientReducer):  # type: ignore[misc]
+class Pushed(PlainReducer):
     """Notes what is pushed to it."""
 
     def __init__(self, events: list[str]) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from byteps_thc import ThcConfig
+from byteps_thc.engines import choose_policy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch import Compression
@@ -21,9 +22,8 @@ def test_the_environment_chooses_the_route(monkeypatch):
     for name, value in {
         "ROUTE": "servers",
         "JOB": "7",
-        "LANES": "3",
-        "WARMUP_STEPS": "5",
-        "EXCLUDE": "lm_head,*.router.*",
+        "SERVERS": "lanes=3",
+        "POLICY": "warmup_steps=5,exclude=lm_head,*.router.*",
         "DEADLINE_S": "2.5",
         "LOG_EVERY": "10",
         "CONFIG": "granularity=30,p=1/32",
@@ -55,14 +55,13 @@ def test_dpdk_from_the_environment(monkeypatch):
 
 
 def test_timeouts_from_the_environment(monkeypatch):
-    monkeypatch.setenv("THC_TIMEOUTS", "connect_s=60, loss_s=1")
+    monkeypatch.setenv("THC_SERVERS", "10.0.0.1, connect_s=60, loss_s=1")
     monkeypatch.setenv("THC_DEADLINE_S", "90")
-    timeouts = Compression.thc(servers=["10.0.0.1"]).timeouts
-    assert timeouts == Timeouts(connect_s=60, loss_s=1, operation_s=90)
-    monkeypatch.setenv("THC_TIMEOUTS", "operation_s=5")
-    assert Compression.thc(servers=["10.0.0.1"]).timeouts == Timeouts(operation_s=5)
+    assert Compression.thc().timeouts == Timeouts(connect_s=60, loss_s=1, operation_s=90)
+    monkeypatch.setenv("THC_SERVERS", "10.0.0.1,operation_s=5")
+    assert Compression.thc().timeouts == Timeouts(operation_s=5)
     given = Timeouts(connect_s=7)
-    assert Compression.thc(servers=["10.0.0.1"], timeouts=given).timeouts == given
+    assert Compression.thc(timeouts=given).timeouts == given
 
 
 def test_lanes_bind_ports_of_their_own():
@@ -70,13 +69,6 @@ def test_lanes_bind_ports_of_their_own():
     assert nth_socket(backend, 0) == backend
     assert nth_socket(backend, 2) == UdpConfig(local="10.0.0.5:6002", gro=False)
     assert nth_socket(UdpConfig(local="10.0.0.5"), 2) == UdpConfig(local="10.0.0.5")
-
-
-def test_lanes_with_polling_threads_bind_ports_of_their_own(monkeypatch):
-    monkeypatch.setenv("THC_POLLING_THREADS", "3")
-    settings = Compression.thc(servers=["10.0.0.1"], backend=UdpConfig(local="10.0.0.5:6000"))
-    network = settings.network_of_lane(1)
-    assert (network.backend, network.polling_threads) == (UdpConfig(local="10.0.0.5:6003"), 3)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +79,15 @@ def test_lanes_with_polling_threads_bind_ports_of_their_own(monkeypatch):
         ({"servers": ["10.0.0.1"]}, {"JOB": "many"}, "job: .*integer"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "rdma"}, "THC_BACKEND"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "dpdk"}, "THC_LOCAL"),
-        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "conect_s=1"}, "THC_TIMEOUTS: conect_s .*connect_s"),
-        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "connect_s=soon"}, "THC_TIMEOUTS: connect_s is no positive number"),
-        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "60"}, "THC_TIMEOUTS=connect_s=60,loss_s=0.1"),
-        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "rto_min_s=1"}, "THC_TIMEOUTS: rto_min_s is gone.*remove it"),
-        ({"servers": ["10.0.0.1"], "window_bytes": 1 << 20}, {}, "no such setting: it is gone: workers find what"),
-        ({"servers": ["10.0.0.1"], "slots": 64}, {}, "no such setting: it is gone: the server decides"),
-        ({"servers": ["10.0.0.1"]}, {"WARMUP_STEPS": "-1"}, "warmup_steps"),
-        ({"servers": ["10.0.0.1"]}, {"POLLING_THREADS": "0"}, "polling_threads: .*greater than or equal to 1"),
+        ({}, {"SERVERS": "10.0.0.1,conect_s=1"}, "THC_SERVERS: conect_s: .*did you mean connect_s"),
+        ({}, {"SERVERS": "10.0.0.1,connect_s=soon"}, "THC_SERVERS: connect_s is 'soon', not a positive number"),
+        ({}, {"SERVERS": "10.0.0.1,lanes=two"}, "THC_SERVERS: lanes is 'two', not int"),
+        ({}, {"SERVERS": "10.0.0.1,lanes="}, "write THC_SERVERS=10.0.0.1,10.0.0.2:4000,quorum=0.9 or the path"),
+        ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup_steps=-1"}, "warmup_steps"),
+        ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup=1"}, "THC_POLICY: warmup: .*did you mean warmup_steps"),
+        ({"servers": ["10.0.0.1"]}, {"DEADLINE_S": "soon"}, "deadline_s"),
+        ({"servers": ["10.0.0.1"], "bits": 4}, {}, "bits: .*it is a setting of ThcConfig"),
+        ({"servers": ["10.0.0.1"], "warmup_steps": 4}, {}, "it is a setting of CompressionPolicy"),
         ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),
         ({"servers": ["10.0.0.1"], "sever": 1}, {}, "sever"),
     ],
@@ -104,3 +97,22 @@ def test_mistakes_are_named(arguments, environment, message, monkeypatch):
         monkeypatch.setenv(f"THC_{name}", value)
     with pytest.raises(ConfigurationError, match=message):
         Compression.thc(**arguments)
+
+
+def test_a_policy_that_a_program_gives_wins_over_the_variable(monkeypatch, caplog):
+    monkeypatch.setenv("THC_POLICY", "bypass_elements=64,rows=experts.*")
+    monkeypatch.setenv("THC_DEADLINE_S", "90")
+    policy = CompressionPolicy(bypass_elements=64)
+    assert Compression.thc(route="servers", policy=policy).policy == policy == choose_policy(policy)
+    assert caplog.messages == [
+        "THC_POLICY: not used: rows=experts.*; the program gives a CompressionPolicy, which goes first"
+    ]
+    assert choose_policy(None) == CompressionPolicy(bypass_elements=64, rows=("experts.*",), deadline_s=90)
+
+
+def test_servers_and_their_settings_from_a_file(monkeypatch, tmp_path):
+    file = tmp_path / "servers.toml"
+    file.write_text('servers = ["10.0.0.1", "10.0.0.2"]\nquorum = 2\nlanes = 1\n')
+    monkeypatch.setenv("THC_SERVERS", str(file))
+    settings = Compression.thc()
+    assert (settings.servers, settings.quorum, settings.lane_count) == (("10.0.0.1", "10.0.0.2"), 2, 1)

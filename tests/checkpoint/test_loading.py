@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from byteps_thc import ThcConfig
-from byteps_thc.arrays import residual_tensor
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.pipeline.engine_state import EngineState
-from byteps_thc.pipeline.memory import HostMemory
 from byteps_thc.pipeline.residuals import Residuals
 
 # DCP says so whenever it works for one process alone.
@@ -37,7 +35,7 @@ class Worker:
         self.config = config or ThcConfig(error_feedback=True)
         self.identity = {"version": 1, "worker": worker, "workers": workers, "config": self.config.model_dump()}
         self.values = {"round": 0, "step": 0, "loss_scale": None} | values
-        self.residuals = Residuals(HostMemory(self.config.residual_dtype))
+        self.residuals = Residuals(dtype=self.config.residual_dtype)
         self.loads = 0
 
     def filled(self, seed: int) -> Worker:
@@ -47,7 +45,7 @@ class Worker:
         return self
 
     def kept(self) -> dict[str, torch.Tensor]:
-        return {name: residual_tensor(array) for name, array in self.residuals.state().items()}
+        return self.residuals.state()
 
     def state_dict(self) -> dict[str, Any]:
         return self.identity | self.values | {"residuals": self.kept()}

@@ -31,8 +31,6 @@ def test_default_is_the_automatic_choice(workers):
     [
         ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
         ({"down_bits": 9}, "down_bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
-        ({"total_bits": 11}, "total_bits: ThcConfig has no such setting any more: give bits .* and down_bits"),
-        ({"subtract_rounding": True}, "no such setting any more: ranks .* need nothing in its place"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
@@ -43,7 +41,6 @@ def test_default_is_the_automatic_choice(workers):
         ({"partition_bytes": 1000}, "multiple of 256"),
         ({"codes_per_packet": 100}, "multiple of 256 and codes_per_packet of 64"),
         ({"codes_per_packet": 64, "partition_bytes": 1 << 25}, "more than 65536 packets"),
-        ({"uniform_table": True, "granularity": 30}, "uniform table of 4 bits has granularity 15"),
         ({"bit": 4}, r"bit: ThcConfig has no such setting, did you mean bits\?"),
         ({"bits": 9, "seed": -1}, "bits.*; seed"),
     ],
@@ -142,15 +139,10 @@ def test_keywords_win_and_one_line_says_what_of_the_variable_was_not_used(monkey
     assert caplog.messages == ["THC_CONFIG: not used: bits=2; the program gives bits=3, p=0.015625, which goes first"]
 
 
-def test_what_cannot_be_beside_keywords_is_not_used(monkeypatch, caplog):
-    monkeypatch.setenv("THC_CONFIG", "granularity=30,seed=8")
-    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        assert ThcConfig.from_environment().granularity == 30
-        assert not caplog.messages
-        assert ThcConfig.from_environment(uniform_table=True) == ThcConfig(uniform_table=True, seed=8)
-    assert caplog.messages == [
-        "THC_CONFIG: not used: granularity=30; the program gives uniform_table=True, which goes first"
-    ]
+def test_what_cannot_be_beside_keywords_is_an_error_that_names_the_variable(monkeypatch):
+    monkeypatch.setenv("THC_CONFIG", "partition_bytes=1073741824,codes_per_packet=8192")
+    with pytest.raises(ConfigurationError, match=r"raise codes_per_packet \(THC_CONFIG says partition_bytes"):
+        ThcConfig.from_environment(codes_per_packet=64)
     with pytest.raises(ConfigurationError, match=r"^p: ") as raised:
         ThcConfig.from_environment(p=2)
     assert "THC_CONFIG" not in str(raised.value)
@@ -186,7 +178,7 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
         ("downbits=5", r"downbits: there is no such setting, did you mean down_bits or .*\?$"),
         ("total_bits=11", r"^THC_CONFIG: total_bits: there is no such setting any more: give bits"),
         ("absent.toml", "No such file"),
-        ("granularity=30,uniform_table=1", r"not 30 \(THC_CONFIG says granularity, uniform_table\)"),
+        ("granularity=30,seed=-1", r"seed: .*\(THC_CONFIG says granularity, seed\)"),
     ],
 )
 def test_mistakes_in_the_environment_are_named(monkeypatch, text, reason):

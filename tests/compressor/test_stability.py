@@ -4,12 +4,14 @@ import logging
 
 import numpy as np
 import pytest
+import torch
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, LookupTable, ThcConfig
 from byteps_thc.config import ResolvedConfig
-from byteps_thc.pipeline.memory import HostMemory
-from byteps_thc.pipeline.statistics import ResidualGuard
+from byteps_thc.pipeline.figures import PartitionFigures
+from byteps_thc.pipeline.residuals import energy_of
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.tables import CODE_BITS
 
 SIZE, STEPS = 1024, 60
@@ -53,9 +55,9 @@ def look_after(config: ThcConfig | ResolvedConfig, steps: int, gradient: np.ndar
     partition = compressor.partition("layer1.weight", gradient.size)
     for step in range(steps):
         compressor.encode(partition, compressor.measure(partition, gradient, round=step))
-    guard = ResidualGuard()
-    guard.look(partition)
-    guard.look(partition)
+    figures = PartitionFigures(StatsRecorder())
+    for _ in range(2):
+        figures.look(partition, torch.from_numpy(partition.residual))
 
 
 def test_the_guard_reports_a_residual_that_grows(caplog):
@@ -92,4 +94,4 @@ def test_the_energy_of_large_gradients_is_no_overflow(size, value):
     gradient[-1] = value
     compressor.encode(partition, compressor.measure(partition, gradient, round=0))
     assert partition.energy == pytest.approx(float(np.float32(value)) ** 2, rel=1e-6)
-    assert HostMemory().energy(gradient) == pytest.approx(float(np.float32(value)) ** 2, rel=1e-6)
+    assert energy_of(torch.from_numpy(gradient)) == pytest.approx(float(np.float32(value)) ** 2, rel=1e-6)

@@ -7,7 +7,6 @@ of those that averaged something.
 
 from __future__ import annotations
 
-import functools
 import os
 import runpy
 import time
@@ -61,13 +60,6 @@ def check(names: dict[str, Any]) -> int:
     if "ddp" in names or "reducer" in names:
         for parameter in names.get("ddp", names.get("model")).parameters():
             check_same(parameter.grad)
-    if "ops" in names:  # which has no handles
-        exact = names["gradient"].clone()
-        dist.all_reduce(exact)
-        exact /= dist.get_world_size()
-        check_same(names["mean"])
-        assert 0 < (names["mean"] - exact).norm() < 0.3 * exact.norm()
-        return 1
     handles = [names[name] for name in HANDLES if name in names]
     for handle in handles:
         assert handle.compression_stats().ratio > 4
@@ -78,11 +70,9 @@ def check(names: dict[str, Any]) -> int:
 def main() -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)  # torch.compile's own imports
     with joined_rank() as rank:
         pass  # only who this is: each script has a group of its own
     assert byteps_thc.__file__.startswith(rank.settings["package"])
-    torch.compile = functools.partial(torch.compile, backend=rank.settings["compile_with"])
     done = []
     for name, file in rank.settings["scripts"].items():
         store = join_store(rank, name)

@@ -16,7 +16,7 @@ from byteps_thc import ThcError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *GUIDE, ROOT / "docs/migration.md"]
-MODULES = ("ddp", "fsdp", "torch", "checkpoint", "ops")
+MODULES = ("ddp", "fsdp", "torch", "checkpoint")
 FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
 #: torch's, and others', and what the examples for frameworks define
 FOREIGN = {

@@ -41,7 +41,6 @@ SCRIPTS = {
     "statistics": [DDP, *GUIDE["Statistics"]],
     "reducer": [REDUCER],
     "fragments": [REDUCER, FRAGMENTS],
-    "operators": GUIDE["Operators"],
 }
 #: Lines of examples, which tests/examples/test_frameworks.py runs.
 IN_EXAMPLES = {
@@ -114,8 +113,6 @@ def test_snippets_average_gradients(place: str, tmp_path: Path) -> None:
         "scripts": scripts,
         "package": str(ROOT / "byteps_thc") if in_clone else sysconfig.get_path("platlib"),
     }
-    # With torch's default backend the operators' takes half a minute.
-    settings["compile_with"] = "inductor" if in_clone else "aot_eager"
     environment = imports_from_the_clone() if in_clone else {}
     reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings=settings, timeout_s=200, environment=environment)
     assert reports == [list(scripts)] * 2

@@ -182,20 +182,6 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     same("average", out, wanted)
 
 
-def check_lookup_sum(case: Case, device: str, rng: np.random.Generator) -> None:
-    table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
-    on_device = DeviceTable.of(table, torch.device(device))
-    codes = [rng.integers(0, 1 << case.bits, case.coordinates).astype(np.uint8) for _ in range(case.workers)]
-    for worker in codes:
-        worker[:9] = (1 << case.bits) - 1  # the largest sums
-    wanted = reference.lookup_sum(codes, table.values)
-    packed = torch.from_numpy(np.stack([reference.pack(worker, case.bits) for worker in codes]))
-    dtype = torch.uint8 if case.value_bits == 8 else torch.uint16
-    sums = place(torch.full((case.coordinates,), 0xA5, dtype=dtype), device, case.offset)
-    kernels.lookup_sum(place(packed, device, case.offset).view(packed.shape), sums, table=on_device)
-    same("sums", sums, wanted.astype(np.uint8 if case.value_bits == 8 else np.uint16))
-
-
 def small_cases() -> Iterator[tuple[Any, Case]]:
     base = Case(8192 + 4096 + 64 + 5)
     yield check_encode, Case(2 * 8192)
@@ -232,13 +218,6 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_decode, replace(ended, block=512, floats="bf16", chunk=1024, value_bits=16, workers=40, broken_block=3)
     yield check_decode, replace(ended, floats="fp16")
     yield check_decode, replace(ended, workers=3, chunk=1024)
-    yield check_lookup_sum, Case(9000)
-    yield check_lookup_sum, Case(512, workers=1024, value_bits=16, granularity=63)
-    yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)
-    yield check_lookup_sum, Case(8999, offset=1, bits=3, granularity=12)
-    yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
-    yield check_lookup_sum, Case(1024 + 72, bits=5, granularity=60)
-    yield check_lookup_sum, Case(1024 + 72, bits=6, granularity=2000, offset=1, value_bits=16)
 
 
 def large_cases() -> Iterator[tuple[Any, Case]]:
@@ -260,10 +239,6 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
     for scale in (1e-38, 1e-20, 1e20):
         yield check_encode, Case(20_000, scale=scale)
         yield check_decode, Case(20_000, scale=scale)
-    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (5, 60), (6, 126), (7, 200), (8, 255)):
-        for workers in (1, 4, 33):
-            yield check_lookup_sum, Case(100_003, bits=bits, granularity=granularity, workers=workers, value_bits=16)
-    yield check_lookup_sum, Case(1 << 17, workers=8)
 
 
 def check_cases(small: Cases, large: Cases) -> int:

@@ -12,7 +12,7 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
     printed = interpret("kernel_bits.py")
     assert "DIFFERENT" not in printed
     assert printed.count("same bits: ") >= 21
-    for check in ("check_encode", "check_decode", "check_lookup_sum"):
+    for check in ("check_encode", "check_decode"):
         assert check in printed
 
 
@@ -34,11 +34,6 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
 @pytest.mark.timeout(600)
 def test_rows_with_scales_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
     assert "same bits: 150 rows" in interpret("rows_bits.py")
-
-
-@pytest.mark.timeout(600)
-def test_operators_have_the_bits_of_those_on_the_cpu(interpret: Callable[..., str]) -> None:
-    assert "same bits: 5 cases" in interpret("operator_bits.py")
 
 
 @pytest.mark.timeout(600)

@@ -58,7 +58,7 @@ def test_sources_in_cpp_include_nothing_of_the_tests(folder: str) -> None:
 
 
 def test_only_its_own_tests_import_evaluation() -> None:
-    """Other tests may run its programs, as tests/tools/break_even does; they import none of its modules."""
+    """Other tests may run its programs, as benchmarks; they import none of its modules."""
     evaluation = modules_in("evaluation")
     assert {"averages", "claims", "pages"} <= evaluation
     wrong = []

@@ -115,7 +115,7 @@ def test_job_limits(make_worker: MakeWorker) -> None:
 
 
 def test_injected_faults_do_not_change_sums(make_worker: MakeWorker) -> None:
-    faults = ["--fault-drop", "0.2", "--fault-duplicate", "0.2", "--fault-reorder", "0.1", "--fault-seed", "3"]
+    faults = ["--faults", "drop=0.2,duplicate=0.2,reorder=0.1,seed=3"]
     with ParameterServer(faults) as server:
         pair = [make_worker(server.address, i, workers=2) for i in range(2)]
         for worker in pair:

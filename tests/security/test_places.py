@@ -144,7 +144,7 @@ def test_a_worker_that_is_gone_is_replaced(ending: signal.Signals, threads: int)
 def test_closing_and_opening_again_under_loss_restarts_nobody(loss: float, rounds: int) -> None:
     """All workers close and open again and again, each when it has its last result, whether or not the others do."""
     workers = 3
-    flags = ["--fault-drop", str(loss), "--fault-seed", "3"]
+    flags = ["--faults", f"drop={loss},seed=3"]
     timeouts = Timeouts(connect_s=30.0, operation_s=30.0)
 
     def work(address: str, worker: int) -> int:

@@ -1,6 +1,6 @@
 """Rounds are 32-bit serial numbers: what was recorded in a job with a key must not fit when they come again.
 
-2^32 rounds take days, so here they are skipped, or epochs end after a few rounds (--fault-rounds-per-epoch).
+2^32 rounds take days, so here they are skipped, or epochs end after a few rounds (--faults rounds-per-epoch=3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from byteps_thc.wire.layout import ErrorReason, MessageType
 KEY = bytes(range(32))
 #: as many as one epoch of a job with a key has
 ROUNDS_PER_EPOCH = 1 << 30
-FEW_ROUNDS = ["--fault-rounds-per-epoch", "3"]
+FEW_ROUNDS = ["--faults", "rounds-per-epoch=3"]
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import (
     CompressionPolicy,
-    FaultConfig,
     NetworkConfig,
     ParameterSynchronizer,
     ThcConfig,
@@ -28,6 +27,7 @@ from byteps_thc import (
 )
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.pipeline import drift_warning
+from byteps_thc.transport.session import FaultConfig
 
 # Lost packets are counted: there must be many.
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, codes_per_packet=1024)

@@ -49,12 +49,12 @@ def test_what_is_no_quorum_is_refused(quorum: object) -> None:
 
 def test_byteps_takes_shares_from_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, quorum in (("0.9", 0.9), ("3", 3)):
-        monkeypatch.setenv("THC_QUORUM", text)
-        settings = ThcCompression(servers=["10.0.0.1"])
+        monkeypatch.setenv("THC_SERVERS", f"10.0.0.1,quorum={text}")
+        settings = ThcCompression()
         assert settings.quorum == quorum
         assert isinstance(settings.quorum, type(quorum))
         assert settings.network_of_lane(0) == NetworkConfig(servers=("10.0.0.1",), quorum=quorum)
     for text in ("1.0", "0", "90%"):
-        monkeypatch.setenv("THC_QUORUM", text)
+        monkeypatch.setenv("THC_SERVERS", f"10.0.0.1,quorum={text}")
         with pytest.raises(ConfigurationError, match="quorum"):
-            ThcCompression(servers=["10.0.0.1"])
+            ThcCompression()

@@ -18,9 +18,15 @@ def run(*arguments: str, columns: int = 120) -> str:
     return result.output
 
 
-def test_solve_prints_the_table():
-    assert "0 3 5 7 9 11 13 14 15 17 19 21 23 25 27 30" in run("solve")
-    assert json.loads(run("solve", "-b", "2", "-g", "4", "-p", "1/16", "--json"))["values"] == [0, 1, 2, 4]
+def test_show_prints_the_table():
+    assert "0 3 5 7 9 11 13 14 15 17 19 21 23 25 27 30" in run("show")
+    assert " 0 1 2 4 " in run("show", "-b", "2", "-g", "4", "-p", "1/16")
+
+
+def test_the_former_command_names_the_one_in_its_place():
+    result = CliRunner().invoke(app, ["solve"], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "There is no command 'solve' any more: use thc tables show." in result.output
 
 
 def test_auto_equals_the_library():
@@ -113,10 +119,8 @@ def test_list_has_a_line_for_every_table_at_80_columns():
     assert "…" not in "".join(lines)
 
 
-def test_show_draws_and_writes_a_png(tmp_path):
-    png = tmp_path / "table.png"
-    assert "█" in run("show", "--png", str(png))
-    assert png.read_bytes().startswith(b"\x89PNG")
+def test_show_draws():
+    assert "█" in run("show")
 
 
 @pytest.mark.parametrize("width", [40, 79, 120])
@@ -132,14 +136,13 @@ def test_chart_marks_every_quantization_value(width):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("solve", "-g", "0"),
-        ("solve", "-p", "x"),
-        ("solve", "-g", "70000"),
+        ("show", "-g", "-1"),
+        ("show", "-p", "x"),
+        ("show", "-g", "70000"),
         ("auto", "-n", "0"),
         ("auto", "-n", "1025"),
         ("auto", "-n", "4", "--value-bits", "7"),
         ("list", "-b", "8"),
-        ("show", "--png", "/no/x.png"),
     ],
 )
 def test_bad_input_is_a_usage_error(arguments):

@@ -7,8 +7,7 @@ import pytest
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.torch import Compression
-from byteps_thc.transport.byteps.scheduler import run_of_scheduler
-from byteps_thc.transport.run import run_number, run_of_launcher, told_run
+from byteps_thc.transport.run import run_number, run_of_launcher, run_of_scheduler, told_run
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session
 

@@ -58,5 +58,5 @@ def test_keywords_of_front_ends_are_the_fields_of_thc_config() -> None:
     keywords: dict[str, Any] = get_type_hints(ThcSettings)
     assert keywords.keys() == ThcConfig.model_fields.keys()
     assert {name: fields[name] for name in keywords} == keywords
-    fixed = {"bits", "granularity", "p", "uniform_table", "rounding"}  # by paper()
+    fixed = {"bits", "granularity", "p", "rounding"}  # by paper()
     assert SettingsBesideTable.__annotations__.keys() == keywords.keys() - fixed

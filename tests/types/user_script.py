@@ -31,16 +31,16 @@ def settings() -> None:
 
 
 def networks() -> None:
-    network = NetworkConfig(["10.0.0.1"], 2, quorum=0.9, polling_threads=2, run="a")
+    network = NetworkConfig(["10.0.0.1"], 2, quorum=0.9, run="a")
     assert_type(network.timeouts, Timeouts | None)
     Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), quorum=1, key=bytes(32)).close()
     Compression.thc(servers=["10.0.0.1"], quorum=0.9, loss_tolerant=True, key="job.key")
-    NetworkConfig(["10.0.0.1"], polling_thread=2)  # wrong
+    NetworkConfig(["10.0.0.1"], quorun=2)  # wrong
     NetworkConfig(["10.0.0.1"], quorum="0.9")  # wrong
     network.loss_tolerant = True  # wrong
     Session(["10.0.0.1"], 1, worker=0, workers=2, config=ThcConfig())  # wrong
     Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), slot=64)  # wrong
-    Compression.thc(servers=["10.0.0.1"], polling_thread=2)  # wrong
+    Compression.thc(servers=["10.0.0.1"], quorun=2)  # wrong
 
 
 def front_ends(model: nn.Module) -> None:

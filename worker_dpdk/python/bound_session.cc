@@ -110,14 +110,6 @@ py::dict BoundSession::counters() const {
   return named_counts([this](Count which) { return session_->count(which); });
 }
 
-py::list BoundSession::thread_counters() const {
-  py::list threads;
-  for (std::size_t thread = 0; thread < session_->polling_threads(); ++thread) {
-    threads.append(named_counts([this, thread](Count which) { return session_->count(which, thread); }));
-  }
-  return threads;
-}
-
 py::list BoundSession::unanswered() const {
   py::list servers;
   for (std::size_t server = 0; server < config().servers.size(); ++server) {

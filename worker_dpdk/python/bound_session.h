@@ -37,7 +37,6 @@ class BoundSession {
   bool wait(const BoundOperation& bound, std::optional<double> timeout_s);
   void close();
   py::dict counters() const;
-  py::list thread_counters() const;
   /// Of each server: how many seconds what it has not answered is unanswered, and at which port.
   py::list unanswered() const;
   /// Of each server: how many seconds ago anything arrived.

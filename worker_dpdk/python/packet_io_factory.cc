@@ -58,11 +58,9 @@ using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
 
 PacketIos make_back_ends(const IoConfig& config) {
   if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
-    io::DpdkConfig queues = *dpdk;
-    queues.queues = config.polling_threads;
-    return io::make_dpdk_ios(queues);
+    return io::make_dpdk_ios(*dpdk);
   }
-  return io::make_udp_ios(std::get<io::UdpConfig>(config.back_end), config.polling_threads);
+  return io::make_udp_ios(std::get<io::UdpConfig>(config.back_end), 1);
 }
 
 }  // namespace
@@ -103,7 +101,6 @@ void register_io_config(py::module_& module) {
              std::copy(bytes.begin(), bytes.end(), copy.begin());
              config.keys = io::JobKeys(copy);
            })
-      .def_readwrite("polling_threads", &IoConfig::polling_threads)
       .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
            py::arg("seed"));
 }

@@ -1,7 +1,6 @@
 // Which packet back ends a session uses, and their settings.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -19,11 +18,10 @@ struct IoConfig {
   std::variant<io::UdpConfig, io::DpdkConfig> back_end;
   std::optional<io::FaultConfig> faults;
   std::optional<io::JobKeys> keys;
-  std::uint16_t polling_threads = 1;
 };
 
-/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q.
-/// Throws ConfigurationError, TransportError or DpdkUnavailableError.
+/// One: a socket of kernel UDP, or the queue of a DPDK device. Throws ConfigurationError, TransportError or
+/// DpdkUnavailableError.
 std::vector<std::unique_ptr<io::PacketIo>> make_packet_ios(const IoConfig& config);
 
 }  // namespace thc::python

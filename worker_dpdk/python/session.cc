@@ -64,8 +64,7 @@ const char* name_of(Presence presence) noexcept {
 }
 
 /// With a socket of its own, beside a session's.
-std::vector<std::string> ask(const SessionConfig& config, IoConfig io_config, double timeout_s) {
-  io_config.polling_threads = 1;
+std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s) {
   const Session::PacketIos packet_ios = open_packet_ios(io_config);
   const py::gil_scoped_release release;
   const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
@@ -90,7 +89,6 @@ void register_session(py::module_& module) {
       .def("wait", &BoundSession::wait, py::arg("operation"), py::arg("timeout_s"))
       .def("close", &BoundSession::close)
       .def("counters", &BoundSession::counters)
-      .def("thread_counters", &BoundSession::thread_counters)
       .def("unanswered", &BoundSession::unanswered)
       .def("heard", &BoundSession::heard)
       .def_property_readonly("config", &BoundSession::config);

@@ -24,7 +24,7 @@ std::string name_of(wire::ConfigField field) {
     case wire::ConfigField::kArithmetic:
       return "the version of byteps_thc's arithmetic";
     case wire::ConfigField::kTable:
-      return "the lookup table (by p, granularity or uniform_table)";
+      return "the lookup table (by p or granularity)";
     default:
       return wire::kConfigFieldNames[value];
   }
@@ -217,7 +217,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
           Failure::Kind::kRefused,
           who +
               "there is no such job; a switch sums for the jobs of its description only (a BytePS training has one for "
-              "each lane of each of its optimizers: THC_LANES=1, or `lanes` in the description)"};
+              "each lane of each of its optimizers: lanes=1 in THC_SERVERS, or `lanes` in the description)"};
     case wire::ErrorReason::kStaleEpoch:
       return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
     case wire::ErrorReason::kDuplicateWorker:

@@ -86,14 +86,7 @@ class StagedCompressor:
         there = self._compressor.partition(name, coordinates, residual, plan)
         return StagedPartition(name, there, norms, codes)
 
-    def measure(
-        self,
-        partition: StagedPartition,
-        gradient: Tensor,
-        *,
-        round: int,
-        bfloat16: bool = False,  # noqa: ARG002  # tensors say it themselves
-    ) -> F32:
+    def measure(self, partition: StagedPartition, gradient: Tensor, *, round: int) -> F32:
         """Begin a round; waits for the gradient, and for its norms."""
         there = partition.there
         partition.gradient = gradient
@@ -137,7 +130,6 @@ class StagedCompressor:
         out: Tensor,
         *,
         codes_per_chunk: int | None = None,
-        bfloat16: bool = False,  # noqa: ARG002
     ) -> None:
         """Put the average on its way to `out`, on the device; waits for nothing."""
         complete = bool((contributions == self.workers).all())

@@ -2,15 +2,12 @@
 
 from byteps_thc.pipeline.statistics.rank_zero_log import RankZeroLog, require_log_interval
 from byteps_thc.pipeline.statistics.recorder import StatsRecorder
-from byteps_thc.pipeline.statistics.residual_guard import GRADIENTS_PER_LOOK, ResidualGuard
 from byteps_thc.pipeline.statistics.stats import CompressionStats
 from byteps_thc.pipeline.statistics.writer import StatsWriter
 
 __all__ = [
-    "GRADIENTS_PER_LOOK",
     "CompressionStats",
     "RankZeroLog",
-    "ResidualGuard",
     "StatsRecorder",
     "StatsWriter",
     "require_log_interval",

@@ -53,7 +53,6 @@ def compare(
     ] = None,
     device: Annotated[bool, typer.Option("--device", help="Measure the times on this host's GPU.")] = False,
     seconds: Annotated[float, typer.Option(help="About how long to measure, beside the start.")] = 8.0,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the times to this file (needs matplotlib).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare ways to average gradients, your own or made here: bits, error, time, and below which bandwidth THC pays.
@@ -67,7 +66,8 @@ def compare(
     _require("--timeout-s", timeout_s, timeout_s > 0, "above 0")
     _require("--compute-ms", compute_ms or 0, 0 <= (compute_ms or 0) < float("inf"), "a time, 0 or more")
     _require("--rtt-ms", rtt_ms, 0 <= rtt_ms < float("inf"), "a time, 0 or more")
-    _require("--cores", cores or 1, 0 < (1 if cores is None else cores) < float("inf"), "above 0")
+    cores = len(os.sched_getaffinity(0)) / max(1, ranks_per_host) if cores is None else cores
+    _require("--cores", cores, 0 < cores < float("inf"), "above 0")
     count = None if parameters is None else parse_parameters(parameters)
     if grads is not None and script is not None:
         raise ConfigurationError("--grads and --script: give one of them, or neither for gradients made here")
@@ -91,7 +91,7 @@ def compare(
         parameters=count or parse_parameters(_DEFAULT_PARAMETERS),
         ranks=_workers(workers, None if found is None else len(found), ranks_per_host, servers, device),
         ranks_per_host=ranks_per_host,
-        cores=cores or len(os.sched_getaffinity(0)) / ranks_per_host,
+        cores=cores,
         servers=servers,
         device=device,
     )
@@ -106,8 +106,6 @@ def compare(
         console.print(f"{show_parameters(layout.parameters)} parameters, {layout.ranks} ranks, {own}.")
         for part in (report.table(), report.points_table(), *report.notes()):
             console.print(part)
-    if plot is not None:
-        report.save_plot(plot)
 
 
 def _workers(workers: int | None, gradients: int | None, ranks_per_host: int, servers: int, device: bool) -> int:

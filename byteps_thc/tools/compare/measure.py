@@ -116,9 +116,9 @@ def _bits(name: str, ranks: int, shapes: Sequence[Sequence[int]]) -> float:
 
 def _low_rank_numbers(shape: Sequence[int]) -> int:
     """Numbers that torch's PowerSGD sends of a tensor: it leaves those alone of which it would save less than half."""
-    rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+    rows, columns = math.prod(shape[:1]), math.prod(shape[1:])
     low = (rows + columns) * min(rows, columns, POWER_SGD_RANK)
-    return low if len(shape) > 1 and 2 * low < rows * columns else rows * columns
+    return low if 2 * low < rows * columns else rows * columns
 
 
 def _sample(gradients: dict[str, Tensor], most: int) -> list[Tensor]:
@@ -134,12 +134,12 @@ def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tu
     environment = kept | {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(job.ranks)} | _KEEP_MEMORY
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         folder = Path(place)
-        addresses = [stack.enter_context(ParameterServer()).address for _ in range(servers)]
+        addresses = [stack.enter_context(ParameterServer(["--log-level", "warning"])).address for _ in range(servers)]
         (folder / "job.json").write_text(json.dumps(asdict(job) | {"servers": addresses}))
         for rank, own in enumerate(gradients or []):
             torch.save(own, folder / f"{rank}.pt")
         command = [sys.executable, "-m", "byteps_thc.tools.compare.ranks", place]
-        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=sys.stderr)
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
         try:
             code = process.wait(_START_S + 2 * job.seconds)
         except subprocess.TimeoutExpired:

@@ -1,16 +1,14 @@
-"""What was measured and follows, as tables that fit 80 columns, sentences, a plot and JSON."""
+"""What was measured and follows, as tables that fit 80 columns, sentences and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from byteps_thc.tools.compare.model import Point, Way, break_even
-from byteps_thc.tools.plots import new_plot, save_plot
 from byteps_thc.tools.quantities import show_bandwidth, show_seconds
 
 
@@ -57,17 +55,6 @@ class Report:
         ]
         points = {thc: {peer: asdict(self.point(thc, peer)) for peer in self._peers} for thc in self._thc}
         return {"compute_s": self.compute_s, "rtt_s": self.rtt_s, "ways": rows, "break_even": points}
-
-    def save_plot(self, path: Path) -> None:
-        """Draw times over bandwidths; ConfigurationError without matplotlib, or if it cannot write."""
-        figure, axes = new_plot()
-        for way in self.ways:
-            times = [self._step_s(way, bandwidth_bps) for bandwidth_bps in self.bandwidths_bps]
-            axes.plot([bps / 1e9 for bps in self.bandwidths_bps], times, marker=".", label=way.name)
-        axes.set(xscale="log", yscale="log", xlabel="link bandwidth [Gb/s]", ylabel="time [s]")
-        axes.grid(visible=True, which="both", alpha=0.3)
-        axes.legend()
-        save_plot(figure, path)
 
     def point(self, thc: str, peer: str) -> Point:
         """Return up to which bandwidth THC is faster than a peer."""

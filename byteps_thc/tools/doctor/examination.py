@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, leftovers, server, sockets, switches
+from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, leftovers, server, sockets
 from byteps_thc.tools.doctor.finding import Check, Finding, run_check
 from byteps_thc.tools.doctor.visit import Visit
 
@@ -22,10 +22,9 @@ _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ),
     (
         "network",
-        (interfaces.check_interfaces, sockets.check_port, sockets.check_socket_buffer, sockets.check_udp_offload),
+        (interfaces.check_interfaces, sockets.check_port, sockets.check_socket_buffer),
     ),
     ("DPDK", (dpdk.check_dpdk, dpdk.check_huge_pages, dpdk.check_locked_memory)),
-    ("switch", (switches.check_p4_tools, switches.check_namespaces)),
     ("runs that were killed", (leftovers.check_shared_memory,)),
 )
 

@@ -1,4 +1,4 @@
-"""Checks of kernel UDP: the server's port, socket buffers, segmentation offload."""
+"""Checks of kernel UDP: the server's port, socket buffers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from byteps_thc.wire.layout import UDP_PORT
 #: What workers and thc-ps ask the kernel for (worker_dpdk/io/udp_io.h, thc-ps --rcvbuf).
 WANTED_BUFFER_BYTES = 64 << 20
 _LOCAL_ANSWER_S = 2.0
-# Of linux/udp.h and asm-generic/socket.h; the socket module has names for none of them.
-_UDP_SEGMENT, _UDP_GRO, _SO_RCVBUFFORCE = 103, 104, 33
+#: Of asm-generic/socket.h; the socket module has no name for it.
+_SO_RCVBUFFORCE = 33
 
 
 def check_port(port: int = UDP_PORT) -> Sequence[Finding]:
@@ -45,24 +45,6 @@ def check_socket_buffer(wanted_bytes: int = WANTED_BUFFER_BYTES) -> Sequence[Fin
         return [Finding("socket buffer", State.OK, f"{_mib(granted_bytes)} granted")]
     meaning = f"{_mib(granted_bytes)} of {_mib(wanted_bytes)} granted: less in flight on fast or long ways"
     return [Finding("socket buffer", State.PROBLEM, meaning, f"sysctl -w net.core.rmem_max={wanted_bytes}")]
-
-
-def check_udp_offload() -> Sequence[Finding]:
-    """Whether the kernel sends and receives bursts of datagrams in one system call."""
-    missing = [name for name, option in (("GSO", _UDP_SEGMENT), ("GRO", _UDP_GRO)) if not _accepts(option)]
-    if not missing:
-        return [Finding("UDP GSO and GRO", State.OK, "the kernel takes and gives bursts of datagrams")]
-    meaning = f"no {' and no '.join(missing)}: a system call per datagram; Linux has both from 5.0 on"
-    return [Finding("UDP GSO and GRO", State.OPTIONAL, meaning)]
-
-
-def _accepts(option: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.setsockopt(socket.IPPROTO_UDP, option, 1)
-        except OSError:
-            return False
-        return True
 
 
 def _mib(count_bytes: int) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.lookup_table import LookupTable
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -43,30 +41,3 @@ def terminal_chart(table: LookupTable, width: int = 79, height: int = 10) -> str
         start = min(max(column - len(text) + 1, 0), width - len(text))
         labels[start : start + len(text)] = text
     return "\n".join([*lines, "".join(axis), "".join(marks).rstrip(), "".join(labels).rstrip()])
-
-
-def save_png(table: LookupTable, path: Path) -> None:
-    """Draw the same with matplotlib. ConfigurationError when it is not installed."""
-    try:
-        from matplotlib.figure import Figure  # optional dependency
-    except ImportError as error:
-        raise ConfigurationError("PNG output needs matplotlib: pip install 'matplotlib>=3.8'") from error
-    figure = Figure(figsize=(8, 3.5), layout="constrained")
-    axes = figure.subplots()
-    x = [i / 100 - 4 for i in range(801)]
-    inside = [abs(value) <= table.threshold for value in x]
-    y = [density(value) for value in x]
-    axes.plot(x, y, color="black", linewidth=1)
-    axes.fill_between(x, y, where=inside, color="tab:blue", alpha=0.2, label=f"not clamped ({1 - table.p:.2%})")
-    values = quantization_values(table)
-    axes.vlines(values, 0, [density(value) for value in values], color="tab:blue", label="quantization values")
-    for value, code in zip(values, table.values, strict=True):
-        axes.annotate(str(code), (value, density(value)), ha="center", va="bottom", fontsize=7)
-    axes.set(
-        title=f"b = {table.bits}, g = {table.granularity}, p = 1/{1 / table.p:g}: cost {table.cost:.4g}",
-        xlabel="coordinate / norm",
-        ylabel="density",
-        ylim=(0, None),
-    )
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)

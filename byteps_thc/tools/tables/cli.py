@@ -1,9 +1,8 @@
-"""`thc tables`: solve, choose, list and show lookup tables."""
+"""`thc tables`: choose, list and show lookup tables."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -20,33 +19,21 @@ from byteps_thc.tables import store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
 from byteps_thc.tables.selection import expected_error
 from byteps_thc.tools.consoles import table_console
+from byteps_thc.tools.lazy_commands import LazyCommands
 from byteps_thc.tools.tables import chart
 from byteps_thc.tools.tables.points_report import print_points
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import require_packet_workers
 
 app = typer.Typer(
-    help="Lookup tables: from codes to the integers that servers add. Points that ranks round to.", no_args_is_help=True
+    cls=LazyCommands,
+    help="Lookup tables: from codes to the integers that servers add. Points that ranks round to.",
+    no_args_is_help=True,
 )
 
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.")]
-Granularity = Annotated[
-    int, typer.Option("--granularity", "-g", help="Largest table value; below 2^bits - 1 codes are left over.")
-]
 ClampFraction = Annotated[str, typer.Option("--p", "-p", help="Fraction of the coordinates that is clamped, as 1/32.")]
 Rounding = Annotated[RoundingMode, typer.Option(help="Whether the workers' random bits belong together.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like a line of the files of tables/.")]
-
-
-@app.command()
-def solve(
-    bits: Bits = PAPER_BITS,
-    granularity: Granularity = PAPER_GRANULARITY,
-    p: ClampFraction = "1/32",
-    json: AsJson = False,
-) -> None:
-    """Compute the optimal table of one granularity and clamp (the paper's by default)."""
-    _print(_solved(bits, granularity, p), json)
 
 
 @app.command()
@@ -86,7 +73,9 @@ def auto(
             show_default=f"network for up to {MAX_WORKERS} workers, collective above",
         ),
     ] = None,
-    json: AsJson = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the table as JSON, like a line of the files of tables/.")
+    ] = False,
 ) -> None:
     """Choose granularity and clamp for a number of workers, or show what ranks round to."""
     among_ranks = engine == "collective" or (engine is None and workers > MAX_WORKERS)
@@ -144,7 +133,7 @@ def list_tables(
                 bits_cell, granularity, p_cell, _, _, workers, values = _cells(table)
                 output.add_row(bits_cell, granularity, p_cell, f"{table.cost:.2e}", workers, values)
     if not output.row_count:
-        raise typer.BadParameter("no committed table has these parameters; thc tables solve computes one")
+        raise typer.BadParameter("no committed table has these parameters; thc tables show computes one")
     console = table_console()
     console.print(output)
     console.print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
@@ -160,28 +149,17 @@ def show(
     p: ClampFraction = "1/32",
     workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose average's error is shown.", min=1)] = 4,
     rounding: Rounding = "stratified",
-    png: Annotated[Path | None, typer.Option(help="Also write the chart to this file (needs matplotlib).")] = None,
 ) -> None:
     """Draw the quantization values of a table over the normal density."""
-    table = _solved(bits, granularity or max(PAPER_GRANULARITY, (1 << bits) - 1), p)
+    try:
+        table = LookupTable.solve(bits, granularity or max(PAPER_GRANULARITY, (1 << bits) - 1), _parse_fraction(p))
+    except ThcError as error:
+        raise _usage(error) from error
     _print(table, as_json=False, workers=workers, rounding=rounding)
     console = Console()
     console.print(
         escape(chart.terminal_chart(table, width=min(max(console.width, 40), 100))), highlight=False, no_wrap=True
     )
-    if png is not None:
-        try:
-            chart.save_png(table, png)
-        except (ThcError, OSError, ValueError) as error:
-            raise _usage(error) from error
-        console.print(f"wrote {escape(str(png))}", soft_wrap=True)
-
-
-def _solved(bits: int, granularity: int, p: str) -> LookupTable:
-    try:
-        return LookupTable.solve(bits, granularity, _parse_fraction(p))
-    except ThcError as error:
-        raise _usage(error) from error
 
 
 def _parse_fraction(text: str) -> float:

@@ -55,7 +55,7 @@ def make_engines(
         clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
         # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
         # rollback.
-        rollback = Rollback(kernels.memory)
+        rollback = Rollback()
         engines = [
             host_engine(
                 kernels,

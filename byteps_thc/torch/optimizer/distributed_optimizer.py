@@ -19,7 +19,6 @@ from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks, check_passe
 from byteps_thc.torch.optimizer.place import take_place
 from byteps_thc.torch.parameters import NamedParameter, name_parameters
 from byteps_thc.torch.reducers.compressed_reducer import COMPRESSED_DTYPES, CompressedReducer
-from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
@@ -31,7 +30,7 @@ class _DistributedMethods:
     """Mixed into the class of the wrapped optimizer, before it, so that isinstance(_, torch.optim.SGD) stays true."""
 
     _hooks: GradientHooks
-    _reducer: GradientReducer | None
+    _reducer: PlainReducer | CompressedReducer | None
     _synchronizes: bool
     _drift_warning: DriftWarning
     #: all processes, for ParameterSynchronizer and synchronize_parameters
@@ -172,7 +171,7 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
 
 def _make_reducer(
     parameters: list[NamedParameter], compression: GradientCompression | ThcCompression
-) -> GradientReducer:
+) -> PlainReducer | CompressedReducer:
     if not isinstance(compression, ThcCompression):
         return PlainReducer(parameters, compression)
     if process.workers() > 1 and any(p.tensor.dtype in COMPRESSED_DTYPES for p in parameters):

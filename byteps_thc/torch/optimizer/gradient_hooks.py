@@ -13,7 +13,8 @@ from torch import Tensor
 
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.torch.reducers.compressed_reducer import CompressedReducer
+from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.transport.byteps.claims import Claim
 from byteps_thc.transport.ending import Ending
 
@@ -34,7 +35,7 @@ class GradientHooks:
     def __init__(
         self,
         parameters: Sequence[NamedParameter],
-        reducer: GradientReducer | None,
+        reducer: PlainReducer | CompressedReducer | None,
         claim: Claim,
         backward_passes_per_step: int,
     ) -> None:
@@ -119,7 +120,7 @@ class GradientHooks:
             self._reducer.push(parameter)
 
 
-def _end(handles: Sequence[Any], reducer: GradientReducer | None, claim: Claim) -> None:
+def _end(handles: Sequence[Any], reducer: PlainReducer | CompressedReducer | None, claim: Claim) -> None:
     for handle in handles:
         handle.remove()
     if reducer is not None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from typing_extensions import override
 
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.drift_warning import may_drift
@@ -23,7 +22,6 @@ from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import make_lanes
 from byteps_thc.torch.lanes.sender import LaneSender
 from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
@@ -34,7 +32,7 @@ from byteps_thc.transport.recorder import PlainCollective
 COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class CompressedReducer(GradientReducer):
+class CompressedReducer:
     """Compresses with THC. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
 
     Raises what make_engines raises.
@@ -64,8 +62,11 @@ class CompressedReducer(GradientReducer):
             statistics=self.statistics,
         )
 
-    @override
     def push(self, parameter: NamedParameter) -> None:
+        """Start averaging parameter.tensor.grad, which nobody may touch until finish().
+
+        Called once in a round for every parameter, by one thread at a time.
+        """
         with _skipping_shutdown_on_failure():
             if not self._in_step:
                 self._start_step()
@@ -75,7 +76,6 @@ class CompressedReducer(GradientReducer):
             else:
                 sender.ready(parameter)
 
-    @override
     def finish(self) -> None:
         """End the round. Raises DeadlineError, TransportError or RestartError; the reducer is over then."""
         with _skipping_shutdown_on_failure():
@@ -85,7 +85,6 @@ class CompressedReducer(GradientReducer):
         self._in_step = False
         self._steps.log()
 
-    @override
     def state_dict(self) -> dict[str, Any]:
         """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
         self._steps.scaling.undo_skipped_step()
@@ -95,7 +94,6 @@ class CompressedReducer(GradientReducer):
         merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
         return sealed(merged | {"loss_scale": self._steps.scaling.scale})
 
-    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of this worker, made with any number of lanes; ConfigurationError otherwise.
 
@@ -114,14 +112,14 @@ class CompressedReducer(GradientReducer):
         self._steps.count = state["step"]
         self._steps.scaling.scale = scale
 
-    @override
     def statistics(self) -> CompressionStats:
+        """Return what compression did and what it cost."""
         for sender in self._senders:
             sender.engine.statistics()  # puts its residuals into the recorder that all lanes share
         return replace(self._recorder.snapshot(), steps=self._steps.count)  # each lane has counted the step
 
-    @override
     def close(self) -> None:
+        """Leave the network. May be called again."""
         for sender in self._senders:
             sender.engine.close()
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.torch.compression import GradientCompression
 from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 
 
@@ -25,7 +23,7 @@ class _Push:
     context: Any
 
 
-class PlainReducer(GradientReducer):
+class PlainReducer:
     """One push_pull per parameter. Layers that the next forward pass needs first have the highest priority."""
 
     def __init__(self, parameters: Sequence[NamedParameter], compression: GradientCompression) -> None:
@@ -36,8 +34,11 @@ class PlainReducer(GradientReducer):
         for name in sorted(parameter.name for parameter in parameters):
             declare(f"Gradient.{name}")
 
-    @override
     def push(self, parameter: NamedParameter) -> None:
+        """Start averaging parameter.tensor.grad, which nobody may touch until finish().
+
+        Called once in a round for every parameter, by one thread at a time.
+        """
         if not self._in_step:
             self._in_step = True
             self._recorder.step_began()
@@ -53,8 +54,8 @@ class PlainReducer(GradientReducer):
         self._recorder.add_gradient(uncompressed=gradient.numel())
         self._recorder.add_traffic(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
 
-    @override
     def finish(self) -> None:
+        """End the round: wait until every pushed gradient is the average. All parameters have been pushed."""
         for push in self._pushes:
             context, dtype = push.context
             average = self._compression.decompress(synchronize(push.handle).to(dtype), context)
@@ -63,20 +64,19 @@ class PlainReducer(GradientReducer):
         self._pushes.clear()
         self._in_step = False
 
-    @override
     def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of this worker needs beside the optimizer's state."""
         return {}  # these compressions keep no state
 
-    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """ConfigurationError unless the state is empty."""
         if state:
             raise ConfigurationError("this state is of Compression.thc; Compression.none and fp16 have none")
 
-    @override
     def statistics(self) -> CompressionStats:
+        """Return what compression did and what it cost."""
         return self._recorder.snapshot()
 
-    @override
     def close(self) -> None:
+        """Leave the network. May be called again."""
         pass  # BytePS itself ends with shutdown()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 from collections.abc import Callable
 
+from byteps_thc.environment import variable
 from byteps_thc.errors import ConfigurationError, DeadlineError
 from byteps_thc.transport.byteps.shutdown import skip_shutdown_at_exit
 
@@ -16,7 +16,7 @@ DEFAULT_DEADLINE_S = 600.0
 
 def default_deadline_s() -> float:
     """Seconds of THC_DEADLINE_S, or 600; ConfigurationError when it is not a positive number."""
-    text = os.environ.get("THC_DEADLINE_S", str(DEFAULT_DEADLINE_S))
+    text = variable("DEADLINE_S") or str(DEFAULT_DEADLINE_S)
     try:
         seconds = float(text)
     except ValueError:

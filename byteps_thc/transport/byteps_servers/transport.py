@@ -29,7 +29,6 @@ from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_asy
 from byteps_thc.transport.byteps.tensor_names import tensor_names
 from byteps_thc.transport.byteps.worker_library import worker_library
 from byteps_thc.transport.byteps_servers.environment import check_environment, sum_bytes
-from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -74,7 +73,7 @@ class BytepsTransport(Transport):
         zeros: HostZeros = np.zeros,
     ) -> None:
         _check_job(resolved, worker)
-        warn_of_ignored_bits(resolved.config, "BytePS's servers", worker)
+        resolved.config.warn_of_ignored_bits("BytePS's servers", worker)
         sizes_bytes = [shape.padded * sum_bytes(resolved) for shape in partitions]
         if sizes_bytes:
             check_environment(os.environ, smallest_bytes=min(sizes_bytes), largest_bytes=max(sizes_bytes))

@@ -71,7 +71,7 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
 
     Raises DpdkUnavailableError when DPDK is asked for and not in this build, TransportError when thc-ps does not start.
     """
-    options = ["--log-level", "warning", "--fault-drop", str(settings.drop)]
+    options = ["--log-level", "warning", "--faults", f"drop={settings.drop}"]
     if settings.backend == "udp":
         started = [stack.enter_context(ParameterServer(options)) for _ in range(settings.servers)]
         return ServerNetwork(tuple(server.address for server in started))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, cast
 
 from byteps_thc.config import Bits, ThcConfig
@@ -89,11 +90,9 @@ class DemoSettings:
 
     def thc_config(self, scheme: Scheme) -> ThcConfig:
         """Return the configuration of THC or Uniform THC that the options ask for."""
-        uniform = scheme is Scheme.UNIFORM_THC
-        return ThcConfig(
+        make = ThcConfig.uniform if scheme is Scheme.UNIFORM_THC else partial(ThcConfig, granularity=self.granularity)
+        return make(
             bits=cast(Bits, self.bits),  # ThcConfig checks it
-            uniform_table=uniform,
-            granularity="auto" if uniform else self.granularity,
             p="auto" if self.p is None else self.p,
             seed=self.seed,
             codes_per_packet=self.codes_per_packet,

@@ -26,11 +26,9 @@ from thc_switch.description_types import refuse_repeated
 PLANNED_PREFIXES = ("DMLC_", "THC_")
 #: Variables of these prefixes that are settings of the training.
 FREE_VARIABLES = (
-    "THC_BYPASS_ELEMENTS",
     "THC_LOG_EVERY",
+    "THC_POLICY",
     "THC_RUN",
-    "THC_STOP_STEP",
-    "THC_WARMUP_STEPS",
     "DMLC_ENABLE_RDMA",
 )
 #: Variables that shells run, or find programs by.
@@ -228,9 +226,8 @@ def _check_ports(testbed: Testbed) -> None:
 
 
 def _udp_ports(testbed: Testbed) -> Iterator[_Ports]:
-    each = testbed.lanes
     for worker in assign_workers(testbed):
-        yield _Ports("UDP", worker.nic.ip, worker.udp_port, each, f"worker {worker.number}", "job.udp_port")
+        yield _Ports("UDP", worker.nic.ip, worker.udp_port, testbed.lanes, f"worker {worker.number}", "job.udp_port")
     aggregator = testbed.aggregator
     if not isinstance(aggregator, SwitchAggregator):
         for host in testbed.aggregator_hosts:

@@ -81,9 +81,8 @@ def byteps_worker_environment(testbed: Testbed, worker: Worker, sockets: str) ->
         "NVIDIA_VISIBLE_DEVICES": gpus or "0",  # bpslaunch starts a process for each entry
     }
     own |= {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {"BYTEPS_PCIE_SWITCH_SIZE": "1"}
-    lanes = {"THC_LANES": str(testbed.lanes)}
     shared = byteps_environment(testbed, "worker", worker.host)
-    return without_private(testbed, shared | own | thc_environment(testbed, worker) | lanes)
+    return without_private(testbed, shared | own | thc_environment(testbed, worker))
 
 
 def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
@@ -109,8 +108,12 @@ def results_file(workers: Sequence[Worker]) -> ResultsFile:
 def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of byteps_thc, from which Compression.thc() and NetworkConfig.from_environment() take everything."""
     job, transport = testbed.job, testbed.transport
+    network = {"quorum": job.quorum, "loss_tolerant": job.loss_tolerant or None}
+    network |= {"lanes": testbed.lanes if testbed.training.launcher == "bpslaunch" else None}
+    given = {name: value for name, value in network.items() if value is not None}
+    settings = settings_text(given | transport.timeouts.model_dump(exclude_none=True))
     variables = {
-        "THC_SERVERS": servers_of(testbed, worker),
+        "THC_SERVERS": ",".join(filter(None, [servers_of(testbed, worker), settings])),
         "THC_JOB": str(job.id),
         "THC_LOCAL": worker.address,
         "THC_DEADLINE_S": f"{testbed.training.deadline_s:g}",
@@ -122,10 +125,7 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     optional = {
         "THC_CONFIG": config_text(config_of(testbed)),
         "THC_KEY_FILE": job.key_file or "",
-        "THC_QUORUM": "" if job.quorum is None else str(job.quorum),
-        "THC_LOSS_TOLERANT": "1" if job.loss_tolerant else "",
         RESULTS_VARIABLE: results_file([worker]).path if testbed.training.results and first else "",
-        "THC_TIMEOUTS": settings_text(transport.timeouts.model_dump(exclude_none=True)),
     }
     return variables | {name: value for name, value in optional.items() if value}
 

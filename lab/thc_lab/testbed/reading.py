@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.network_settings import REMOVED_SETTINGS
+from byteps_thc.gone import instead_of
 from thc_lab.testbed.description import Testbed
 from thc_lab.testbed.description_checks import check
 
@@ -70,9 +70,7 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            if name in REMOVED_SETTINGS:
-                return f"{path}: {name} {REMOVED_SETTINGS[name]}: remove it"
-            return f"{path}: there is no such key{_similar(name, names)}"
+            return f"{path}: there is no such key{instead_of(name) or _similar(name, names)}"
         case "missing":
             return f"{path}: is missing"
         case "union_tag_not_found":

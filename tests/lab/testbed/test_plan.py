@@ -52,7 +52,7 @@ def test_processes_wait_for_such_as_are_there_and_before(name: str) -> None:
 def test_settings_of_the_job_are_the_same_everywhere(name: str) -> None:
     planned = plan(description(name))
     workers = of_role(planned, "worker")
-    for variable in ("THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
+    for variable in ("THC_JOB", "THC_CONFIG", "THC_KEY_FILE", "THC_DEADLINE_S"):
         assert len({process.environment.get(variable) for process in workers}) == 1
     assert len(set(values(workers, "THC_LOCAL"))) == len(workers)
     leaves = [process for process in planned.processes if "--upstream" in process.argv]
@@ -70,7 +70,7 @@ def test_workers_of_a_rack_send_to_its_leaf_and_leaves_to_the_root(name: str) ->
         assert option(leaf, "--rack") == str(number)
         assert option(leaf, "--racks") == option(leaves[0], "--racks")
         first, last = map(int, option(leaf, "--racks").split(",")[number].split("-"))
-        assert set(values(workers[first : last + 1], "THC_SERVERS")) == {address(leaf)}
+        assert set(values(workers[first : last + 1], "THC_SERVERS")) == {f"{address(leaf)},lanes=2"}
     assert int(option(leaves[-1], "--racks").rpartition("-")[2]) == len(workers) - 1
     assert not {"--upstream", "--rack", "--racks"} & set(root.argv)
 
@@ -132,7 +132,7 @@ def test_lanes_through_a_switch_are_jobs_of_it() -> None:
     jobs = Deployment(**json.loads(text)).jobs
     assert [job.job_id for job in jobs] == [1, 2]
     assert [job.workers[0].udp_port for job in jobs] == [49000, 49001]
-    assert values(of_role(planned, "worker"), "THC_LANES") == ["2"] * 3
+    assert all(servers.endswith(",lanes=2") for servers in values(of_role(planned, "worker"), "THC_SERVERS"))
 
 
 def test_lanes_and_workers_of_a_nic_have_ports_of_their_own() -> None:
@@ -181,7 +181,7 @@ def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
         own = shlex.split(worker.environment["THC_EAL_ARGS"])
         its = shlex.split(server.argv[server.argv.index("--eal-args") + 1])
         assert own[own.index("-a") + 1] != its[its.index("-a") + 1]
-    assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
+    assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865,lanes=1"] * 2
 
 
 def test_a_tofino_is_told_its_jobs_when_the_agent_starts() -> None:

@@ -50,7 +50,7 @@ THC_PS = {
 def digests_of_thc_ps(lanes: int, workers: int = 3) -> set[str]:
     """What the workers print after the same training through thc-ps and kernel UDP, on loopback."""
     with tempfile.TemporaryDirectory() as folder, ParameterServer() as thc_ps:
-        network = {"THC_SERVERS": thc_ps.address, "THC_JOB": str(JOB), "THC_LANES": str(lanes)}
+        network = {"THC_SERVERS": f"{thc_ps.address},lanes={lanes}", "THC_JOB": str(JOB)}
         with BytepsLab(Path(folder), workers=workers) as lab:
             lab.start(PROGRAM, str(STEPS), environment=network | {"THC_CONFIG": config_text(CONFIG)})
             finished = lab.wait(240.0)

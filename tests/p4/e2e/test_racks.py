@@ -41,7 +41,7 @@ def test_sums_of_two_racks(two_racks: TwoRacks) -> None:
 def test_sums_although_packets_between_leaves_and_root_are_lost(two_racks: TwoRacks) -> None:
     """Partial sums, results and what the root says are lost and copied; workers' repetitions repair it all."""
     work = Work(("udp",) * 4, counts=(16 * 1024, 3 * 1024 + 77), steps=2)
-    two_racks.start_root("--fault-drop", "0.05", "--fault-duplicate", "0.05", "--fault-reorder", "0.05")
+    two_racks.start_root("--faults", "drop=0.05,duplicate=0.05,reorder=0.05")
     two_racks.start_leaves()
     with two_racks.start_workers(work) as workers:
         outcomes = workers.outcomes()

@@ -83,7 +83,7 @@ def test_jobs_of_many_workers_leave_codes_over(
 
 
 def test_more_workers_than_a_switch_has_places(describe: Describe, a_job: MakeFields) -> None:
-    message = refusal(lambda: describe([a_job(count=18, thc={"uniform_table": True})]))
+    message = refusal(lambda: describe([a_job(count=18, thc={"granularity": 15})]))
     assert "granularity 15 * 18 workers = 270 does not fit the switch's 8-bit sums" in message
     message = refusal(lambda: describe([a_job(count=33)]))
     assert "33 workers: a switch job has 1 to 32; thc-ps sums for 64, and the ranks" in message

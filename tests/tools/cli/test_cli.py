@@ -23,14 +23,19 @@ def thc(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("argument", ["version", "--version"])
-def test_version(argument: str) -> None:
-    result = runner.invoke(app, [argument])
+def test_version() -> None:
+    result = runner.invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 
 
-COMMANDS = ("demo", "demo-switch", "doctor", "compare", "tables", "switch", "ps", "version")
+def test_the_former_command_names_the_option_in_its_place() -> None:
+    result = runner.invoke(app, ["version"], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "There is no command 'version' any more: use thc --version." in result.output
+
+
+COMMANDS = ("demo", "demo-switch", "doctor", "compare", "tables", "switch", "ps")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
@@ -57,7 +62,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
 
 
-@pytest.mark.parametrize("arguments", [["version"], ["tables", "auto", "-n", "4"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--version"], ["tables", "auto", "-n", "4"]], ids=" ".join)
 def test_light_commands_import_neither_torch_nor_the_p4_compiler(arguments: list[str]) -> None:
     modules = imported_by(*arguments)
     assert "byteps_thc.tools.cli" in modules
@@ -80,7 +85,7 @@ def test_a_typing_error_gets_a_suggestion() -> None:
 def test_a_command_that_is_gone_names_the_one_that_replaces_it() -> None:
     result = runner.invoke(app, ["break-even", "--device"])
     assert result.exit_code == 2
-    assert "'break-even' is gone: use 'thc compare'" in result.output
+    assert "There is no command 'break-even' any more: use thc compare." in result.output
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -27,7 +27,7 @@ def test_a_row_is_one_line_for_grep(columns: str | None, whole: bool) -> None:
     assert ("/long" * 60 in printed) is whole
 
 
-@pytest.mark.parametrize("arguments", [("solve", "-b", "8", "-g", "255"), ("list", "-b", "5")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("show", "-b", "8", "-g", "255"), ("list", "-b", "5")], ids=" ".join)
 def test_thc_tables_prints_the_values_of_a_table_on_one_line(arguments: tuple[str, ...]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     command = [sys.executable, "-P", "-m", "byteps_thc", "tables", *arguments]

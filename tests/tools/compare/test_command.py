@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -64,10 +66,9 @@ def options(files: list[Path]) -> list[str]:
     return [part for path in files for part in ("--grads", str(path))]
 
 
-def test_files(files: list[Path], tmp_path: Path) -> None:
+def test_files(files: list[Path]) -> None:
     """Three ranks and a server on this host."""
-    options_of_all = [*options(files), "--servers", "1", "--plot", tmp_path / "times.png", "--bandwidth", "1M,100M"]
-    found = compare(*options_of_all, "--json")
+    found = compare(*options(files), "--servers", "1", "--bandwidth", "1M,100M", "--json")
     rows = {row["name"]: row for row in found["ways"]}
     bits = {name: row["bits"] for name, row in rows.items()}
     assert bits.pop(POWER_SGD) == pytest.approx(64 * ((64 + 256) * 4 + 256) / (65 * 256))
@@ -78,7 +79,6 @@ def test_files(files: list[Path], tmp_path: Path) -> None:
     assert errors[1] < 0.01
     assert rows["THC 5+5"]["link_bits"] == pytest.approx(65 * 256 * 10 * 2 / 3)
     assert 0 < rows["THC 5+5"]["processor_s"] < 1
-    assert (tmp_path / "times.png").read_bytes().startswith(b"\x89PNG")
     assert set(found["break_even"]) == {"THC 5+5", "THC 4+4", SERVERS}
 
 
@@ -154,6 +154,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "No such file" in refusal("--grads", tmp_path / "none.pt")
 
 
+def test_the_docs_commands_are_read() -> None:
+    text = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    lines = re.findall(r"^thc compare (.*?)(?: +#.*)?$", text, re.MULTILINE)
+    assert len(lines) >= 6
+    for line in lines:
+        assert "--seconds must be above 0" in refusal("--seconds", "0", *shlex.split(line))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -185,11 +193,6 @@ def test_refuses_what_cannot_work(arguments: list[str], words: str, monkeypatch:
 def test_ranks_that_end_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert "the ranks that measure on this host ended with exit code 1: see above" in refusal()
-
-
-def test_a_plot_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byteps_thc.tools.compare.measure.measure", lambda *_: [])
-    assert "--plot cannot write" in refusal("--plot", "/none/times.png")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,6 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts
 
 
-def counters(session: Session) -> dict[str, object]:
-    """Of the session, and of each of its threads."""
-    return {"counters": session.counters(), "threads": session.thread_counters()}
-
-
 def main() -> None:
     """Settings are the JSON object in the first argument."""
     settings = json.loads(sys.argv[1])
@@ -28,7 +23,6 @@ def main() -> None:
         workers=settings["workers"],
         config=ThcConfig(codes_per_packet=settings["codes_per_packet"]),
         backend=DpdkConfig(**settings["dpdk"]),
-        polling_threads=settings["polling_threads"],
         faults=FaultConfig(**settings["faults"]) if settings["faults"] else None,
         timeouts=Timeouts(connect_s=20, operation_s=30),
     ) as session:
@@ -43,7 +37,7 @@ def main() -> None:
             session.wait(operation, 40)
             assert (contributions == settings["workers"]).all()
             digest.update(aggregate.tobytes())
-        print(json.dumps({"digest": digest.hexdigest(), **counters(session)}), flush=True)
+        print(json.dumps({"digest": digest.hexdigest(), "counters": session.counters()}), flush=True)
         sys.stdin.readline()  # others may still ask for results; the server answers them, this end may go
 
 

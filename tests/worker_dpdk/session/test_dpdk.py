@@ -36,7 +36,7 @@ WORKERS = 2
 COUNTS = [200_064, 1024, 64, 50_048]
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
 RATES = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,6 @@ def run_workers(
     faults: dict[str, float],
     prefix: list[list[str]],
     codes_per_packet: int = 1024,
-    polling_threads: int = 1,
 ) -> list[Any]:
     """Start all workers, each behind its command prefix; compare what they got, and return it."""
     script = str(Path(__file__).with_name("dpdk_worker.py"))
@@ -92,7 +91,6 @@ def run_workers(
         for worker in range(WORKERS):
             settings = {"server": server, "worker": worker, "workers": WORKERS, "counts": COUNTS}
             settings |= {"dpdk": dpdk[worker], "faults": faults, "codes_per_packet": codes_per_packet}
-            settings |= {"polling_threads": polling_threads}
             command = [*prefix[worker], sys.executable, "-P", script, json.dumps(settings)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
@@ -110,8 +108,7 @@ def run_workers(
     for result in results:
         assert result is not None
         assert result["digest"] == expected
-        assert len(result["threads"]) == polling_threads
-        assert all(thread["aggregate_received"] > 0 for thread in result["threads"])
+        assert result["counters"]["aggregate_received"] > 0
         if faults:
             assert result["counters"]["retransmissions"] > 0
     return results
@@ -123,9 +120,8 @@ def run_over_memif(
     faults: bool,
     mtu_bytes: int = 1500,
     codes_per_packet: int = 1024,
-    threads: int = 1,
 ) -> list[Any]:
-    """The workers' results, with a server of one memif for each. threads: of the server, and of each worker."""
+    """The workers' results, with a server of one memif for each."""
     socket = tmp_path / "memif.sock"
 
     def devices(role: str, ids: range) -> list[str]:
@@ -137,7 +133,7 @@ def run_over_memif(
     arguments = ["--dpdk", "--eal-args", " ".join(eal("ps") + devices("server", range(WORKERS)))]
     if faults:
         arguments += FAULT_FLAGS
-    arguments += ["--dpdk-mtu", str(mtu_bytes), "--threads", str(threads), *server_arguments]
+    arguments += ["--dpdk-mtu", str(mtu_bytes), *server_arguments]
     with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
         dpdk = [
             {
@@ -147,7 +143,7 @@ def run_over_memif(
             }
             for w in range(WORKERS)
         ]
-        return run_workers(server.address, dpdk, RATES if faults else {}, [[], []], codes_per_packet, threads)
+        return run_workers(server.address, dpdk, RATES if faults else {}, [[], []], codes_per_packet)
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
@@ -161,11 +157,6 @@ def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, ke
         arguments = ["--key-file", str(key_file)]
         monkeypatch.setenv("THC_KEY_FILE", str(key_file))
     run_over_memif(tmp_path, arguments, faults)
-
-
-@pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
-def test_polling_threads_over_memif(tmp_path: Path, faults: bool) -> None:
-    run_over_memif(tmp_path, [], faults, threads=2)
 
 
 def test_jumbo_frames_over_memif(tmp_path: Path) -> None:
@@ -201,7 +192,7 @@ def veth_namespaces() -> Iterator[list[str]]:
         yield names
 
 
-@pytest.mark.parametrize(("threads", "polling_threads"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
 def test_af_packet_on_veth(
     veth_namespaces: list[str],
@@ -209,7 +200,6 @@ def test_af_packet_on_veth(
     monkeypatch: pytest.MonkeyPatch,
     faults: bool,
     threads: int,
-    polling_threads: int,
 ) -> None:
     """threads: of the server, which has a queue for each; the kernel deals the workers' frames to them by a hash."""
     server_namespace, *worker_namespaces = veth_namespaces
@@ -227,7 +217,7 @@ def test_af_packet_on_veth(
     with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
         dpdk = [{"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}")} for w in range(WORKERS)]
         prefix = [["ip", "netns", "exec", name] for name in worker_namespaces]
-        run_workers(server.address, dpdk, RATES if faults else {}, prefix, polling_threads=polling_threads)
+        run_workers(server.address, dpdk, RATES if faults else {}, prefix)
 
 
 def test_a_drain_serves_workers_whose_frames_are_handed_over(make_worker: MakeWorker) -> None:

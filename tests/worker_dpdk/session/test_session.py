@@ -37,7 +37,7 @@ from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
 
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +169,9 @@ def join_with(server: ParameterServer, job: int, worker: int, codes_per_packet: 
     return Session([server.address], job=job, worker=worker, workers=2, config=config, backend=LOOPBACK)
 
 
-@pytest.mark.parametrize("polling_threads", [1, 2])
-def test_packets_are_as_large_as_the_path_takes_by_default(
-    sharded_server: ParameterServer, polling_threads: int
-) -> None:
+def test_packets_are_as_large_as_the_path_takes_by_default(sharded_server: ParameterServer) -> None:
     with ExitStack() as stack:
-        joined = sessions(stack, [sharded_server.address], 2, polling_threads=polling_threads)
+        joined = sessions(stack, [sharded_server.address], 2)
         assert [session.codes_per_packet for session in joined] == [16384, 16384]
         check_sums(joined, ThcConfig(), [0, 1, 16384, 16385, 100_001])
 
@@ -362,7 +359,7 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
 def test_loss_tolerant_zero_fills() -> None:
     config = ThcConfig(codes_per_packet=1024)
     count = 1024 * 400
-    with ParameterServer(["--fault-drop", "0.02"]) as faulty, ExitStack() as stack:
+    with ParameterServer(["--faults", "drop=0.02"]) as faulty, ExitStack() as stack:
         # The packets are all in flight at once, and a busy machine is late with them.
         joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=Timeouts(loss_s=2.0))
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]

@@ -1,0 +1,59 @@
+"""Settings and variables of earlier versions: one error says what to write instead, wherever they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
+from byteps_thc.environment import NAMES, variable
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import SETTINGS, VARIABLES, instead_of
+from byteps_thc.torch import Compression
+from byteps_thc.transport.session import DpdkConfig
+
+GIVEN: dict[str, Callable[[str], object]] = {
+    "ThcConfig": lambda name: ThcConfig(**{name: 1}),
+    "CompressionPolicy": lambda name: CompressionPolicy(**{name: 1}),
+    "ThcCompression": lambda name: Compression.thc(servers=["10.0.0.1"], **{name: 1}),
+    "NetworkConfig": lambda name: NetworkConfig(["10.0.0.1"], **{name: 1}),
+    "Session": lambda name: Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), **{name: 1}),
+    "Timeouts": lambda name: Timeouts(**{name: 1}),
+    "DpdkConfig": lambda name: DpdkConfig("10.0.0.5", **{name: 1}),
+}
+
+
+@pytest.mark.parametrize("where", GIVEN)
+def test_a_setting_says_what_is_in_its_place(where: str) -> None:
+    for name in SETTINGS:
+        with pytest.raises(ConfigurationError) as raised:
+            GIVEN[where](name)
+        assert f"{name}: {where} has no such setting any more: {SETTINGS[name]}" in str(raised.value)
+
+
+@pytest.mark.parametrize("variable_name", ["CONFIG", "POLICY", "SERVERS"])
+def test_so_it_does_in_a_variable(variable_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.setenv(f"THC_{variable_name}", f"{name}=1")
+        with pytest.raises(ConfigurationError) as raised:
+            Compression.thc(servers=["10.0.0.1"])
+        assert str(raised.value) == f"THC_{variable_name}: {name}: there is no such setting{instead_of(name)}"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_variable_that_is_set_says_what_is_in_its_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    for read in (ThcConfig.from_environment, NetworkConfig.from_environment, Compression.thc, lambda: variable("RUN")):
+        with pytest.raises(ConfigurationError) as raised:
+            read()
+        assert str(raised.value) == f"{name}: there is no such variable any more: {VARIABLES[name]}"
+
+
+def test_there_are_twelve_variables() -> None:
+    assert len(NAMES) == 12
+    assert not {f"THC_{name}" for name in NAMES} & VARIABLES.keys()
+    # What is to be written instead is a setting that there is.
+    for instead in VARIABLES.values():
+        words = instead.split()
+        assert words[0] != "set" or words[1].partition("=")[0].removeprefix("THC_") in NAMES

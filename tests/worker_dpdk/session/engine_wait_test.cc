@@ -1,0 +1,230 @@
+// Waiting: deadlines, and what their errors say.
+#include <gtest/gtest.h>
+
+#include "io/address.h"
+#include "one_engine.h"
+
+namespace thc::testing {
+namespace {
+
+TEST_F(EngineTest, DeadlineNamesSlotRoundAndMissingWorkers) {
+  const auto packets = join_and_push(two_workers(), 64);
+  pass(Duration(20'000));
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), 1U);
+  arrive(error(header_of(again[0]), ErrorReason::kIncomplete, 0b01));
+  EXPECT_EQ(count(Count::kIncompleteReceived), 1U);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(push->operation->done());
+  ASSERT_TRUE(push->operation->failure());
+  const Failure& failure = *push->operation->failure();
+  EXPECT_EQ(failure.kind, Failure::Kind::kDeadline);
+  EXPECT_EQ(failure.slot, 2U);
+  EXPECT_EQ(failure.round, 1U);
+  EXPECT_EQ(failure.missing_workers, 0b10U);
+  EXPECT_NE(failure.message.find("missing worker 1"), std::string::npos) << failure.message;
+  // The session is broken: what comes later ends at once with the same cause.
+  Push later(1, 64, *config, 2);
+  engine->submit(later.operation, now);
+  engine->step(now);
+  ASSERT_TRUE(later.operation->done());
+  EXPECT_EQ(later.operation->failure()->message, failure.message);
+}
+
+TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
+  for (const auto& [field, hint] : {std::pair(wire::ConfigField::kCodesPerPacket, "(1024, here 64). \"auto\" is"),
+                                    std::pair(wire::ConfigField::kTable, "differs in the lookup table")}) {
+    const auto packets = join_and_push(two_workers(), 64);
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    now += config->operation_timeout;
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    ASSERT_TRUE(engine->failure());
+    const std::string& message = engine->failure()->message;
+    EXPECT_NE(message.find("missing worker 1; the server has refused one"), std::string::npos) << message;
+    EXPECT_NE(message.find(hint), std::string::npos) << message;
+  }
+}
+
+TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
+  join_and_push(two_workers(), 64);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_NE(engine->failure()->message.find("the server does not answer"), std::string::npos);
+}
+
+// The server dies while worker 1 computes: what it said before is no reason to blame worker 1.
+TEST_F(EngineTest, DeadlineBlamesAServerThatHasStoppedAnswering) {
+  join_and_push(two_workers(), 64);
+  pass(Duration(20'000));
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), 1U);
+  arrive(error(header_of(again[0]), ErrorReason::kIncomplete, 0b01));
+  for (Duration passed{0}; passed < config->operation_timeout; passed += Duration(50'000)) {
+    pass(Duration(50'000));
+  }
+  ASSERT_TRUE(engine->failure());
+  const Failure& failure = *engine->failure();
+  EXPECT_EQ(failure.kind, Failure::Kind::kDeadline);
+  EXPECT_EQ(failure.missing_workers, 0U);
+  EXPECT_NE(failure.message.find("the server has not answered for"), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find("before that it waited for worker 1"), std::string::npos) << failure.message;
+}
+
+// Results above an MTU get lost, or all that one port of several says. A notice is an answer: others are slow.
+TEST_F(EngineTest, TellsHowLongAServerHasDeliveredNothing) {
+  const auto pass_in_steps = [this](Duration time) {
+    for (Duration passed{0}; passed < time; passed += Duration(50'000)) {
+      pass(Duration(50'000));
+    }
+  };
+  const auto packets = join_and_push(two_workers(), 64);
+  pass(Duration(5'000'000));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U) << "it was not sent again: this process did not run";
+  pass_in_steps(Duration(3'000'000));
+  EXPECT_GE(group->unanswered(0).for_ms, 7'500U);
+  EXPECT_EQ(group->unanswered(0).port, kServer.port);
+  arrive(error(header_of(packets[0]), ErrorReason::kIncomplete, 0b01));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+  pass_in_steps(Duration(2'000'000));
+  EXPECT_GE(group->unanswered(0).for_ms, 1'500U);
+  EXPECT_LE(group->unanswered(0).for_ms, 2'000U);
+  arrive(aggregate_of(packets[0], 1));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+}
+
+// On a way that loses much, a packet may be lost over and over while others have results: the server delivers.
+TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
+  const auto packets = join_and_push(two_workers(), std::size_t{64} * 40);
+  ASSERT_GE(packets.size(), 8U);
+  for (std::size_t i = 7; i > 0; --i) {
+    for (int step = 0; step < 30; ++step) {
+      pass(Duration(50'000));
+    }
+    EXPECT_LE(group->unanswered(0).for_ms, 1'500U);
+    arrive(aggregate_of(packets[i], 1));
+    EXPECT_EQ(group->heard_at(0), now);
+  }
+  for (int step = 0; step < 100; ++step) {
+    pass(Duration(50'000));
+  }
+  EXPECT_GE(group->unanswered(0).for_ms, 2'000U) << "the first packet still has none";
+  EXPECT_LT(group->heard_at(0), now - Duration(2'000'000));
+}
+
+TEST_F(EngineTest, DeadlineNamesTheServerThatAnswersHelloAndDeliversNothing) {
+  join_and_push(two_workers(), 64);
+  std::size_t questions = 0;
+  for (Duration passed{0}; passed < config->operation_timeout; passed += Duration(50'000)) {
+    pass(Duration(50'000));
+    for (const Datagram& sent : packet_io.take_sent()) {
+      if (type_of(sent) == MessageType::kHello) {
+        ++questions;
+        wire::Header header = header_of(sent);
+        header.message_type = static_cast<std::uint8_t>(MessageType::kChallenge);
+        arrive(make_datagram(header, wire::ChallengePayload{}));
+      }
+    }
+  }
+  EXPECT_GT(questions, 1U);
+  EXPECT_LE(questions, static_cast<std::size_t>(config->operation_timeout / Duration(300'000)));
+  ASSERT_TRUE(engine->failure());
+  const std::string& message = engine->failure()->message;
+  EXPECT_NE(message.find("the server answers, but " + io::to_string(kServer) + " has delivered nothing for"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("firewalls"), std::string::npos) << message;
+  EXPECT_NE(message.find("MTU"), std::string::npos) << message;
+}
+
+// The switch of a rack passes a repetition on to its root, and has nothing to say about one that does not answer.
+TEST_F(EngineTest, DeadlineOfASilentSwitchNamesTheRoot) {
+  const std::string hint = "the root, the server above it, is silent: is thc-ps running where";
+  join_and_push(two_workers(), 64);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_EQ(engine->failure()->message.find(hint), std::string::npos) << "thc-ps says so itself";
+
+  start(two_workers());
+  engine->step(now);
+  arrive(welcome(0, 1, 10, 5, 64));
+  ASSERT_TRUE(engine->connected());
+  push = std::make_unique<Push>(std::uint16_t{3}, 64, *config, 1);
+  engine->submit(push->operation, now);
+  engine->step(now);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_NE(engine->failure()->message.find(hint), std::string::npos) << engine->failure()->message;
+}
+
+// As on a path whose middle has a smaller MTU than its ends: HELLO gets through, CODES do not.
+TEST_F(EngineTest, DeadlineThinksOfThePacketSizeWhenOnlyCodesGetLost) {
+  SessionConfig large = test_config(4, 2);
+  large.codes_per_packet = 8192;
+  join_and_push(resolve(large, 8972), 8192);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_NE(engine->failure()->message.find("codes_per_packet=1024"), std::string::npos) << engine->failure()->message;
+}
+
+// As when such a path takes the place of one with large frames during a training.
+TEST_F(EngineTest, DeadlineThinksOfThePacketSizeWhenCodesGetThroughNoMore) {
+  SessionConfig large = test_config(4, 2);
+  large.codes_per_packet = 8192;
+  for (const bool arrived : {false, true}) {
+    const auto packets = join_and_push(resolve(large, 8972), 8192);
+    arrive(aggregate_of(packets[0], 1));
+    ASSERT_TRUE(push->operation->done());
+    pass(Duration(10'000));
+    push = std::make_unique<Push>(std::uint16_t{4}, 8192, *config, 1);
+    engine->submit(push->operation, now);
+    engine->step(now);
+    const auto second = packet_io.take_sent();
+    const TimePoint deadline = now + config->operation_timeout;
+    while (!engine->failure()) {
+      now = std::min(engine->next_timer(), deadline);
+      engine->step(now);
+      packet_io.take_sent();
+      if (arrived && !engine->failure()) arrive(error(header_of(second.at(0)), ErrorReason::kIncomplete, 1));
+    }
+    const std::string& message = engine->failure()->message;
+    EXPECT_EQ(message.find("codes_per_packet=1024") == std::string::npos, arrived) << message;
+    EXPECT_EQ(message.find("since then") == std::string::npos, arrived) << message;
+  }
+}
+
+TEST_F(EngineTest, DeadlineThinksOfThePacketSizeOfNorms) {
+  SessionConfig large = test_config(4, 2);
+  large.codes_per_packet = 8192;
+  for (const std::size_t norms : {300, 2000}) {  // small rotation blocks
+    join(resolve(large, 8972));
+    const std::vector<float> own(norms, 1);
+    std::vector<float> max_norms(norms);
+    engine->submit(Operation::norms(3, own, max_norms, 2048), now);
+    engine->step(now);
+    pass(config->operation_timeout);
+    ASSERT_TRUE(engine->failure());
+    packet_io.take_sent();
+    const std::string& message = engine->failure()->message;
+    EXPECT_EQ(message.find("codes_per_packet=1024") == std::string::npos, norms == 300) << message;
+  }
+}
+
+/// Deadlines may be shorter than the time for which it is borne, and a stalled thread may hear it when both are over.
+TEST_F(EngineTest, OrderMismatchIsWhyADeadlinePassed) {
+  for (const Duration told_after : {Duration(100), Duration(1'999'999), Duration(60'000'000)}) {
+    SessionConfig config = two_workers();
+    config.operation_timeout = Duration(2'000'000);
+    const auto packets = join_and_push(config, 64);
+    now += told_after;
+    arrive(error(header_of(packets[0]), ErrorReason::kOrderMismatch));
+    if (!push->operation->done()) {
+      pass(Duration(2'000'000) - told_after);
+    }
+    ASSERT_TRUE(push->operation->failure());
+    EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kTransport) << told_after.count();
+    EXPECT_NE(push->operation->failure()->message.find("in the same order"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace thc::testing

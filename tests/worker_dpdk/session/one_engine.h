@@ -1,0 +1,116 @@
+// One worker of two, so that the test plays the server and nothing completes by itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine_fixture.h"
+#include "session/session_engine.h"
+
+namespace thc::testing {
+
+using wire::ErrorReason;
+using wire::MessageType;
+
+inline MessageType type_of(const Datagram& datagram) {
+  return static_cast<MessageType>(std::uint8_t{header_of(datagram).message_type});
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  static SessionConfig two_workers() { return resolve(test_config(4, 2), 65507); }
+
+  void start(const SessionConfig& resolved) {
+    config = std::make_unique<SessionConfig>(resolved);
+    group = std::make_unique<EngineGroup>(resolved.servers.size(), 1);
+    engine = std::make_unique<SessionEngine>(resolved, packet_io, *group, 0, 99, now);
+  }
+  void arrive(const Datagram& datagram, io::Endpoint from = kServer) {
+    packet_io.arriving.push_back({from, datagram});
+    engine->step(now);
+  }
+  void pass(Duration time) {
+    now += time;
+    engine->step(now);
+  }
+  Datagram welcome(std::uint32_t shard, std::uint16_t shards = 1, std::uint32_t slots = 10, std::uint32_t epoch = 5,
+                   std::uint16_t codes_multiple = 1) {
+    wire::Header header = make_header(MessageType::kWelcome, *config);
+    header.slot = shard;
+    header.epoch = epoch;
+    header.round = 99;  // the engine's nonce
+    wire::WelcomePayload payload{};
+    payload.slots = slots;
+    payload.norm_slots = 2;
+    payload.window_bytes = window_bytes;
+    payload.shards = shards;
+    payload.codes_multiple = codes_multiple;
+    return make_datagram(header, payload);
+  }
+  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0) {
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(reason);
+    payload.worker_bitmap = bitmap;
+    return make_datagram(header, payload);
+  }
+  /// Worker 0 is seen, and the other one was not let in.
+  static Datagram notice_of_refused_worker(const Datagram& about, wire::ConfigField field, std::uint32_t value) {
+    wire::Header header = header_of(about);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+    payload.worker_bitmap = std::uint64_t{1};
+    payload.field = static_cast<std::uint16_t>(field);
+    payload.job_value = value;
+    return make_datagram(header, payload);
+  }
+  /// The answer to HELLO of a job with so many codes in a packet, and not this worker's number.
+  Datagram packets_differ(std::uint32_t job_value) {
+    wire::Header header = make_header(MessageType::kError, *config);
+    header.round = 99;  // the engine's nonce
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kConfigMismatch);
+    payload.field = static_cast<std::uint16_t>(wire::ConfigField::kCodesPerPacket);
+    payload.job_value = job_value;
+    return make_datagram(header, payload);
+  }
+  /// The aggregate of a CODES packet with every coordinate `value`.
+  Datagram aggregate_of(const Datagram& codes, std::uint8_t value) const {
+    wire::Header header = header_of(codes);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kAggregate);
+    header.flags = 0;
+    header.contributions = config->num_workers;
+    Datagram datagram(sizeof(header) + header.payload_count, value);
+    std::memcpy(datagram.data(), &header, sizeof(header));
+    return datagram;
+  }
+  void join(const SessionConfig& resolved) {
+    start(resolved);
+    engine->step(now);
+    arrive(welcome(0));
+    ASSERT_TRUE(engine->connected());
+    packet_io.take_sent();
+  }
+  /// Joins and pushes `count` codes; returns the packets.
+  std::vector<Datagram> join_and_push(const SessionConfig& resolved, std::size_t count) {
+    join(resolved);
+    push = std::make_unique<Push>(std::uint16_t{3}, count, *config, 1);
+    engine->submit(push->operation, now);
+    engine->step(now);
+    return packet_io.take_sent();
+  }
+  std::uint64_t count(Count which) const { return engine->counters()[which]; }
+
+  TimePoint now{std::chrono::hours(1)};
+  std::uint32_t window_bytes = 1U << 20;  ///< of the server
+  MemoryIo packet_io;
+  std::unique_ptr<SessionConfig> config;
+  std::unique_ptr<EngineGroup> group;
+  std::unique_ptr<SessionEngine> engine;
+  std::unique_ptr<Push> push;
+};
+
+}  // namespace thc::testing
