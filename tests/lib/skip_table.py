@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--end-at", type=int, help="skip tests that would begin after this time (seconds since 1970)")
 
 
+@pytest.hookimpl(tryfirst=True)  # before fixtures
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that comes too late."""
     end_at = item.config.getoption("end_at")
