@@ -7,7 +7,7 @@ from pathlib import Path
 from ranks import run_ranks
 
 WORDS = {
-    "state": "nodes is 'racks'",
+    "state": "nodes: there is no such setting any more: give levels",
     "reducer": "leave worker and workers out",
     "fsdp": "policy is an int",
     "hsdp": "log_every",
