@@ -7,7 +7,7 @@ from pathlib import Path
 from ranks import run_ranks
 
 WORDS = {
-    "state": "nodes: there is no such setting any more: give levels",
+    "state": "levels is 'racks'",
     "reducer": "leave worker and workers out",
     "fsdp": "policy is an int",
     "hsdp": "log_every",
