@@ -101,7 +101,7 @@ class Opened:
 
 
 def open_engine(
-    where: dist.ProcessGroup | Worker,
+    where: dist.ProcessGroup | Worker | None,
     levels: Levels | None,
     network: NetworkConfig | None,
     config: ThcConfig,
@@ -113,9 +113,10 @@ def open_engine(
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    levels: in which ranks average; None: in one, without looking for another way. network: servers or a switch that
-    sum; None: the ranks do. gradients_on: where gradients will be, if that is known. sharded: for a reduce-scatter
-    among the ranks, in one level. asks: the caller asks with Opened.questions.
+    where: None: the ranks of the mesh in `levels`. levels: in which ranks average; None: in one, without looking for
+    another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients will be, if
+    that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
+    Opened.questions.
 
     All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
     contradict each other or other ranks' settings, and what Session raises if servers cannot be joined.
@@ -130,6 +131,7 @@ def open_engine(
         opened = Opened(engine, found, MeshReplicas(found, policy.deadline_s), found.slow.size(), Questions())
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
+        assert where is not None
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
         engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
@@ -177,7 +179,7 @@ def _no_exact_sum(tensor: Tensor) -> Waitable:
 
 
 def find_levels(
-    process_group: dist.ProcessGroup,
+    process_group: dist.ProcessGroup | None,
     levels: Levels,
     config: ThcConfig,
     policy: CompressionPolicy,
@@ -189,6 +191,7 @@ def find_levels(
     """
     if not isinstance(levels, str):
         return mesh_groups(*levels, process_group)
+    assert process_group is not None
     two_levels = config if network is None else None
 
     def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:

@@ -50,6 +50,11 @@ def test_state_is_the_shards(reports: Reports) -> None:
         assert flat["sent"] > 1.9 * found["sent"]
 
 
+def test_a_mesh_may_have_some_of_the_ranks(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        assert float((report["some_ranks"] - (0.5 if rank < 2 else 2.5)).square().mean()) < 0.1
+
+
 def test_ranks_that_pass_different_tensors_get_an_error_and_go_on(reports: Reports) -> None:
     for report in reports:
         a, b = "'a' (2000 elements, torch.float32)", "'a' (2001 elements, torch.float32)"
