@@ -11,6 +11,7 @@ from torch import Tensor
 
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import instead_of
 from byteps_thc.pipeline.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
@@ -31,9 +32,6 @@ from byteps_thc.transport.nodes import Slowest, WayTimes, find_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 
-#: Arguments of earlier versions that `levels` replaces.
-_LEVELS = ("mesh", "dim", "nodes")
-
 
 def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     """Return `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of $THC_CONFIG.
@@ -41,11 +39,8 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
     for name in settings:
-        if name in _LEVELS:
-            raise ConfigurationError(
-                f'{name}= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average, and '
-                'compress_replicas(model, mesh["replicate"]) over which dimension'
-            )
+        if gone := instead_of(name):
+            raise ConfigurationError(f"{name}: there is no such setting{gone}")
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:

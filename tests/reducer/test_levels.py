@@ -81,7 +81,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
 
 REFUSALS = {
     "other ranks": "the mesh has ranks [0, 1, 2, 3], and the process group [",
-    "former": 'dim= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average',
+    "former": 'dim: there is no such setting any more: give levels="auto", "flat" or (mesh, dim)',
     "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
     "unknown": 'levels is \'racks\': give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "worker": "leave worker and workers out",
