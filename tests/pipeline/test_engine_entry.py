@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from byteps_thc import Compressor, ThcConfig, ThcReducer
+from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline import flat_engine
 from byteps_thc.pipeline.agreement import Questions
@@ -21,7 +21,7 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy import engine as node_engine
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.in_flight import require_not_captured
-from byteps_thc.pipeline.kernels import host_kernels
+from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -41,15 +41,15 @@ class Transport:
 
 
 def engine(*, leave: Callable[[], None] | None = None, stream: SideStream | None = None) -> FlatEngine:
-    compressor = Compressor(ThcConfig(rotation_block=1024), workers=1, worker=0, threads=1)
-    kernels = host_kernels(compressor)
+    recorder, config = StatsRecorder(), ThcConfig(rotation_block=1024)
+    kernels = open_kernels(None, config, workers=1, worker=0, threads=1, recorder=recorder)
     return host_engine(
         replace(kernels, stream=stream or kernels.stream),
         CompressionPolicy(),
         transport=cast(Any, Transport()),
         exact=cast(Any, None),
         questions=Questions(),
-        recorder=StatsRecorder(),
+        recorder=recorder,
         leave=leave,
     )
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import Any, TypeVar
-
-from torch._C._distributed_c10d import Store
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from byteps_thc.errors import DeadlineError, TransportError
+
+if TYPE_CHECKING:  # a session of servers needs no torch
+    from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
 

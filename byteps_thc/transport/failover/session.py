@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-
-from torch._C._distributed_c10d import Store
+from typing import TYPE_CHECKING
 
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.errors import RestartError, ServerRefusedError, ThcError, TransportError
@@ -21,6 +20,9 @@ from byteps_thc.transport.failover.moves import Plan, Statement, named_in, why_n
 from byteps_thc.transport.failover.stages import CodeStage, KeptStages, NormStage, Stage
 from byteps_thc.transport.failover.watch import Presences, Watch, now_s, patience_s
 from byteps_thc.transport.session import Session
+
+if TYPE_CHECKING:  # a session of servers needs no torch
+    from torch._C._distributed_c10d import Store
 
 _logger = logging.getLogger("byteps_thc")
 
