@@ -34,7 +34,6 @@ class Membership {
 
   /// As the configuration has it: the address of shard 0.
   io::Endpoint server() const noexcept { return server_; }
-  bool has_shape() const noexcept { return has_shape_; }
   /// All shards; `slot`: that of a slot.
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined(); }

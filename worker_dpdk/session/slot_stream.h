@@ -102,8 +102,6 @@ class SlotStream {
       }
     }
   }
-  /// Of the next packet to be taken.
-  std::uint64_t next_number() const noexcept { return next_; }
   std::size_t in_flight() const noexcept { return in_flight_; }
   std::size_t capacity() const noexcept { return packets_.size(); }
   /// Packet with the lowest number that has no result; null when none is in flight.
