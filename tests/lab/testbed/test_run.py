@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -120,9 +121,11 @@ def test_a_worker_s_daemon_is_ended_with_the_run() -> None:
 def test_an_agent_that_is_killed_takes_its_processes_along() -> None:
     with start_run(two_hosts("echo parent $PPID $$; exec sleep 600")) as running:
         agent, worker = map(int, await_line(running, "[worker0] parent").split())
+        folder = Path(f"/proc/{worker}/cwd").readlink()
         os.kill(agent, signal.SIGKILL)
         assert running.wait(DEADLINE_S) == 1
     wait_until(lambda: not is_alive(worker))
+    shutil.rmtree(folder)  # nobody else removes it
 
 
 def test_private_values_reach_the_worker_alone() -> None:
