@@ -123,9 +123,7 @@ class Session:
     def close(self) -> None:
         """Say GOODBYE; what is in flight fails."""
 
-    def counters(self) -> dict[str, int]:
-        """Sums over the polling threads; of smoothed_rtt_us the maximum."""
-
+    def counters(self) -> dict[str, int]: ...
     def unanswered(self) -> list[tuple[float, int]]:
         """Of each server: for how many seconds a packet has had no answer at most, 0.0 for none; and its port."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byteps_thc import _core
 from byteps_thc.arrays import U64
 
 #: Coordinates of the smallest tensors with rotation blocks of their own. Smaller ones share theirs with others like
@@ -19,6 +20,10 @@ from byteps_thc.arrays import U64
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
+#: Of a message among ranks.
+HEADER_BYTES = 16
+_WORD_BYTES = 4
+_ALIGNED_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -113,3 +118,53 @@ def _ends_between(stop: int, start: int) -> Iterator[int]:
     else:
         yield stop // END_MULTIPLE * END_MULTIPLE
         yield -(-start // END_MULTIPLE) * END_MULTIPLE
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank owns of a piece: it averages that.
+
+    tensor: the random key. row: of the gradient. columns: of the piece, and exact: of the values of the piece that
+    travel exactly: those that `blocks` and this shard have.
+    """
+
+    tensor: int
+    row: int
+    columns: slice
+    blocks: _core.RotationBlocks
+    exact: slice
+
+
+@dataclass(frozen=True)
+class MessageLayout:
+    """A message to an owner, or of an owner: 16 bytes of header, scales, exact values, codes. All messages of a piece
+    have the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
+    """
+
+    scales: int
+    exact: int
+    code_bytes: int
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
+        """Return the messages of these shards with codes of `bits` bits."""
+        return cls(
+            max(len(shard.blocks) for shard in shards),
+            max(shard.exact.stop - shard.exact.start for shard in shards),
+            max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards),
+        )
+
+    @property
+    def exact_at(self) -> int:
+        """Offset of the exact values, bytes."""
+        return HEADER_BYTES + _WORD_BYTES * self.scales
+
+    @property
+    def codes_at(self) -> int:
+        """Offset of the codes, bytes."""
+        return self.exact_at + _WORD_BYTES * self.exact
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a message."""
+        return -(-(self.codes_at + self.code_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES

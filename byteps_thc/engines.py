@@ -11,6 +11,7 @@ from torch import Tensor
 
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gone import instead_of
 from byteps_thc.pipeline.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
@@ -31,9 +32,6 @@ from byteps_thc.transport.nodes import Slowest, WayTimes, find_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 
-#: Arguments of earlier versions that `levels` replaces.
-_LEVELS = ("mesh", "dim", "nodes")
-
 
 def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     """Return `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of $THC_CONFIG.
@@ -41,11 +39,8 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
     for name in settings:
-        if name in _LEVELS:
-            raise ConfigurationError(
-                f'{name}= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average, and '
-                'compress_replicas(model, mesh["replicate"]) over which dimension'
-            )
+        if gone := instead_of(name):
+            raise ConfigurationError(f"{name}: there is no such setting{gone}")
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
@@ -106,7 +101,7 @@ class Opened:
 
 
 def open_engine(
-    where: dist.ProcessGroup | Worker,
+    where: dist.ProcessGroup | Worker | None,
     levels: Levels | None,
     network: NetworkConfig | None,
     config: ThcConfig,
@@ -118,9 +113,10 @@ def open_engine(
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    levels: in which ranks average; None: in one, without looking for another way. network: servers or a switch that
-    sum; None: the ranks do. gradients_on: where gradients will be, if that is known. sharded: for a reduce-scatter
-    among the ranks, in one level. asks: the caller asks with Opened.questions.
+    where: None: the ranks of the mesh in `levels`. levels: in which ranks average; None: in one, without looking for
+    another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients will be, if
+    that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
+    Opened.questions.
 
     All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
     contradict each other or other ranks' settings, and what Session raises if servers cannot be joined.
@@ -135,6 +131,7 @@ def open_engine(
         opened = Opened(engine, found, MeshReplicas(found, policy.deadline_s), found.slow.size(), Questions())
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
+        assert where is not None
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
         engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
@@ -182,7 +179,7 @@ def _no_exact_sum(tensor: Tensor) -> Waitable:
 
 
 def find_levels(
-    process_group: dist.ProcessGroup,
+    process_group: dist.ProcessGroup | None,
     levels: Levels,
     config: ThcConfig,
     policy: CompressionPolicy,
@@ -194,6 +191,7 @@ def find_levels(
     """
     if not isinstance(levels, str):
         return mesh_groups(*levels, process_group)
+    assert process_group is not None
     two_levels = config if network is None else None
 
     def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 from byteps_thc.errors import ConfigurationError
 
 _RANKS = "omit it: ranks without servers decode each other's codes"
+_LEVELS = 'give levels="auto", "flat" or (mesh, dim); compress_replicas() takes mesh["replicate"]'
 _WAY = "omit it: workers find what the way carries"
 #: Settings, by name.
 SETTINGS = {
     "adaptive_clamp": _RANKS,
     "collective": _RANKS,
     "cuda_graphs": "omit it: a bucket takes few launches",
+    "dim": _LEVELS,
     "isolate": "omit it: DPDK receives all packets of its device",
+    "mesh": _LEVELS,
+    "nodes": _LEVELS,
     "polling_threads": "omit it: a session has one thread",
     "queues": "omit it: a session has one thread",
     "rto_initial_s": _WAY,

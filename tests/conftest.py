@@ -33,6 +33,7 @@ LONGEST = (
     "docs/test_site.py",
     "security/test_trainings.py",
     "lab/demo/test_demo.py",
+    "lab/testbed/test_run.py",
     "ddp/test_failures.py",
     "p4/thc_switch/test_emitters.py",
     "p4/thc_switch/test_grpc.py",

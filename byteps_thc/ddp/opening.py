@@ -54,7 +54,9 @@ class Plan:
 
         Raises what ThcState raises, and ConfigurationError while there is no process group.
         """
-        group = choose_process_group(self.where, "ThcState")
+        # Without a process group, the ranks of a mesh: they may be some of all.
+        of_mesh = self.where is None and not isinstance(self.levels, str)
+        group = None if of_mesh else choose_process_group(self.where, "ThcState")
         first = None if self.model is None else next(self.model.parameters(), None)
         device = gradients_on if first is None else first.device
         opened = open_engine(group, self.levels, self.network, self.config, self.policy, gradients_on=device)

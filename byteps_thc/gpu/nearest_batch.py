@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from byteps_thc.arrays import require_tensor
+from byteps_thc.block_plan import MessageLayout, Shard
 from byteps_thc.errors import InputError
 from byteps_thc.gpu.kernels import check_rotation_block, register_limit
 from byteps_thc.gpu.launch import Launcher
@@ -18,7 +20,7 @@ from byteps_thc.gpu.nearest_blocks import DOWN, UP
 from byteps_thc.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
 from byteps_thc.gpu.nearest_encode import HEAD, encode_nearest_kernel
 from byteps_thc.gpu.nearest_points import PointTable, points_of
-from byteps_thc.gpu.nearest_tiles import BlockTiles, Shard
+from byteps_thc.gpu.nearest_tiles import BlockTiles
 from byteps_thc.keys import signed_word
 from byteps_thc.rounding import DOWN_SIGN_DOMAIN
 from byteps_thc.tables.points import Points
@@ -29,22 +31,6 @@ _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, **register_limit()}
 _encode = Launcher(encode_nearest_kernel, **_OPTIONS)
 _recode = Launcher(recode_nearest_kernel, **_OPTIONS)
 _decode = Launcher(decode_nearest_kernel, **_OPTIONS)
-
-
-class Layout(Protocol):
-    """A message: 16 bytes of header, scales, exact values, codes."""
-
-    @property
-    def exact_at(self) -> int:
-        """Offset of the exact values, bytes."""
-
-    @property
-    def codes_at(self) -> int:
-        """Offset of the codes, bytes."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of a message, a multiple of 16."""
 
 
 class NearestBatch:
@@ -69,7 +55,7 @@ class NearestBatch:
         seed: int,
         up: Sequence[Points],
         down: Points | None,
-        layouts: tuple[Layout, Layout],
+        layouts: tuple[MessageLayout, MessageLayout],
         state: Tensor,
         differ: Tensor,
         exact: Sequence[tuple[int, int]] = (),
@@ -95,7 +81,7 @@ class NearestBatch:
 
         everyone = [*enumerate(shards)]
         self._sent = tiles(everyone, holes)
-        mine = (rank, _Alone(shards[rank]))
+        mine = (rank, replace(shards[rank], row=0))
         if down is None:
             self._decoded = tiles([mine], exact)
         else:
@@ -112,7 +98,7 @@ class NearestBatch:
         index = (torch.arange(rows, device="cpu").unsqueeze(1) * self._columns + columns).view(-1)
         counts = [shard.exact.stop - shard.exact.start for shard in shards]
 
-        def places(layout: Layout) -> Tensor:
+        def places(layout: MessageLayout) -> Tensor:
             each = [
                 torch.arange(count, device="cpu") + (owner * layout.size_bytes + layout.exact_at) // 4
                 for owner, count in enumerate(counts)
@@ -203,7 +189,7 @@ class NearestBatch:
         self._average(received, out, self._up, 0, self._ranks, self._all_points, (bits, self._ranks > 1, UP))
 
     def _average(
-        self, messages: Tensor, out: Tensor, layout: Layout, owner_words: int, ranks: int, points: Tensor,
+        self, messages: Tensor, out: Tensor, layout: MessageLayout, owner_words: int, ranks: int, points: Tensor,
         constants: tuple[Any, ...],
     ) -> None:  # fmt: skip
         require_tensor("out", out, _GRADIENTS, self._columns)
@@ -221,15 +207,6 @@ class NearestBatch:
         require_tensor(name, messages, (torch.uint8,), size)
         if messages.data_ptr() % 4:
             raise InputError(f"{name} must begin at a multiple of 16 bytes")
-
-
-class _Alone:
-    """A shard of an average that has no other rows."""
-
-    row = 0
-
-    def __init__(self, shard: Shard) -> None:
-        self.tensor, self.blocks, self.exact = shard.tensor, shard.blocks, shard.exact
 
 
 def _keys(seed: int, shards: Sequence[Shard], device: torch.device) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
+from byteps_thc.block_plan import Shard
 from byteps_thc.gpu.frontend import L, arange, constexpr, jit
 from byteps_thc.gpu.layouts import REGISTER_BITS, ROW, of_columns, of_rows, rows
 from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES, tile_of
@@ -41,26 +41,6 @@ _FIRST, _BLOCK, _COUNT, _LOG = constexpr(FIRST), constexpr(BLOCK), constexpr(COU
 _OWNER, _ORIGIN, _HOLES, _FORM = constexpr(OWNER), constexpr(ORIGIN), constexpr(HOLES), constexpr(FORM)
 _FULL, _HALVED, _ROW_LOG = constexpr(FULL), constexpr(HALVED), constexpr(REGISTER_BITS)
 _DISTANCE, _USED, _INDEX, _NUMBER = constexpr(DISTANCE), constexpr(USED), constexpr(INDEX), constexpr(NUMBER)
-
-
-class Shard(Protocol):
-    """The part of a piece that one rank averages."""
-
-    @property
-    def tensor(self) -> int:
-        """Number of the tensor in the random key: zlib.crc32 of its name."""
-
-    @property
-    def row(self) -> int:
-        """Row of the gradient."""
-
-    @property
-    def blocks(self) -> _core.RotationBlocks:
-        """Its rotation blocks; their coordinates are columns of the row."""
-
-    @property
-    def exact(self) -> slice:
-        """Its part of the values of all rows that travel exactly, row by row."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.saved_state import State, StateDict
 from byteps_thc.pipeline.statistics import CompressionStats
 
 
@@ -56,14 +56,14 @@ class Engine(Protocol):
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what this rank's checkpoint needs, copied; call it between steps.
 
         {"version", "worker", "workers", "config", "round", "step"}, and "residuals": {parameter name: 1-D tensor}
         with servers.
         """
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state_dict() of the same rank and settings.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed. Whether residuals fit

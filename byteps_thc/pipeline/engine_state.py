@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, require_as_saved, require_sound, sealed
+from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, State, StateDict, require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
 #: Settings of earlier states that changed nothing with these values.
-_WITHOUT_EFFECT: dict[str, Any] = {"down_bits": None, "subtract_rounding": False, "uniform_table": False}
+_WITHOUT_EFFECT: dict[str, object] = {"down_bits": None, "subtract_rounding": False, "uniform_table": False}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -28,14 +27,14 @@ class EngineState:
         self,
         worker: int,
         workers: int,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         residuals: Residuals | None = None,
         recorder: StatsRecorder | None = None,
         rollback: Rollback | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
-        self._identity: dict[str, Any] = {
+        self._identity: dict[str, object] = {
             "version": VERSION,
             "worker": worker,
             "workers": workers,
@@ -78,7 +77,7 @@ class EngineState:
             self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
         return self.recorder.snapshot()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what this worker's checkpoint needs, copied; see engine.Engine."""
         self.rollback.apply()
         state = self._identity | {"round": self.round, "step": self.steps}
@@ -86,7 +85,7 @@ class EngineState:
             state["residuals"] = self.residuals.state()
         return sealed(state)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state_dict() of the same worker and settings.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
@@ -99,7 +98,7 @@ class EngineState:
         self.round, self.steps = state["round"], state["step"]
         self._measured_step = -1  # the same number may be another step now
 
-    def _require_fitting(self, state: Mapping[str, Any]) -> None:
+    def _require_fitting(self, state: State) -> None:
         if not isinstance(state, Mapping):
             raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
         if self.residuals is None and state.get("residuals", {}) != {}:

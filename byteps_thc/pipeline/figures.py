@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any
 
 from torch import Tensor
 
 from byteps_thc.arrays import energy_of as norms_energy
+from byteps_thc.compressor import Partition
+from byteps_thc.pipeline.device.staged_compressor import StagedPartition
 from byteps_thc.pipeline.residuals import energy_of
 from byteps_thc.pipeline.statistics import StatsRecorder
 
@@ -37,7 +38,7 @@ class PartitionFigures:
         self._warned = False
         self._outgrown = False  # at the last look
 
-    def encoded(self, partition: Any, residual: Tensor | None) -> None:
+    def encoded(self, partition: Partition | StagedPartition, residual: Tensor | None) -> None:
         """Note a partition that was encoded."""
         self._encoded[partition.name] += 1
         if residual is not None and self._encoded[partition.name] % _GRADIENTS_PER_LOOK == 0:
@@ -50,7 +51,7 @@ class PartitionFigures:
             lost_energy=0.0 if partition.residual_kept else None,
         )
 
-    def look(self, partition: Any, residual: Tensor) -> None:
+    def look(self, partition: Partition | StagedPartition, residual: Tensor) -> None:
         """Check the residual of a partition that was just encoded."""
         if self._warned or not partition.residual_kept:
             return

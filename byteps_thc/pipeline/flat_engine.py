@@ -6,11 +6,10 @@ Here is who comes and goes, and what is kept from step to step. factory.py makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +28,7 @@ from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_no
 from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import State, StateDict
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.stages import Reduction, Stages
 from byteps_thc.pipeline.staging import Staging
@@ -208,14 +208,14 @@ class FlatEngine(Engine):
             self._state.scale(factor)
 
     @override
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """See Engine; waits for a device. InputError, once, when ranks have averaged different gradients there."""
         with self._between_steps("state_dict"):
             self._require_agreement()
             return self._state.state_dict()
 
     @override
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         with self._between_steps("load_state_dict"):
             self._state.load_state_dict(state)
         self._compressing = self._compresses()

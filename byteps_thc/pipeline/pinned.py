@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from byteps_thc.arrays import HostZeros
+from byteps_thc.arrays import U8, HostZeros
 
 
 def pinned_zeros(device: torch.device) -> HostZeros:
@@ -16,10 +14,8 @@ def pinned_zeros(device: torch.device) -> HostZeros:
     return _pinned_zeros if device.type == "cuda" else np.zeros
 
 
-def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
     dtype = np.dtype(dtype)
     # The array keeps the tensor, which has the memory.
-    memory: npt.NDArray[Any] = torch.zeros(
-        size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu"
-    ).numpy()
+    memory: U8 = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu").numpy()
     return memory.view(dtype)

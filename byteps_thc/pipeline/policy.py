@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -78,7 +78,7 @@ class CompressionPolicy(Settings):
             raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
         return self
 
-    def shared_settings(self) -> dict[str, Any]:
+    def shared_settings(self) -> dict[str, object]:
         """Return what must be the same on all ranks."""
         return self.model_dump(exclude={"threads", "kernels"})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from byteps_thc.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.saved_state import require_size, residual_array
+from byteps_thc.pipeline.saved_state import State, require_size, residual_array
 
 _CPU = torch.device("cpu")
 
@@ -83,7 +82,7 @@ class Residuals:
         """Return copies by parameter name, 1-D, in host memory."""
         return {name: torch.cat(parts).cpu() for name, parts in self._parts.items()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: State) -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
         Those of another type are converted. Raises ConfigurationError
@@ -95,7 +94,7 @@ class Residuals:
         self._home_of.clear()
         self._parts = parts
 
-    def require_sizes(self, state: Mapping[str, Any]) -> None:
+    def require_sizes(self, state: State) -> None:
         """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
         for name, value in state.items():
             if name in self._home_of:

@@ -18,6 +18,10 @@ import numpy as np
 from byteps_thc.arrays import Residual, residual_of_tensor, widened
 from byteps_thc.errors import ConfigurationError
 
+#: What state_dict() returns, and load_state_dict() takes: counters, settings, and mappings such as "residuals".
+StateDict = dict[str, Any]
+State = Mapping[str, Any]
+
 #: of states that are saved now; 1: without checksums
 VERSION = 2
 VERSIONS = (1, VERSION)
@@ -32,18 +36,18 @@ _CHECKSUMS = "checksums"
 _AGAIN = "load the checkpoint again, or an earlier one"
 
 
-def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(state: State) -> StateDict:
     """Return the state with its checksums; those that it has already are replaced."""
     return {**state, _CHECKSUMS: _checksums(state)}
 
 
-def with_values(state: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+def with_values(state: State, **values: object) -> StateDict:
     """Return a sealed state with these plain values, too: its arrays, which may be large, are not summed again."""
     changed = {**state, **values}
     return {**changed, _CHECKSUMS: {**state[_CHECKSUMS], **_checksum_of_values(changed)}}
 
 
-def unsealed(state: Mapping[str, Any]) -> dict[str, Any]:
+def unsealed(state: State) -> StateDict:
     """Return the state without checksums."""
     return {key: value for key, value in state.items() if key != _CHECKSUMS}
 
@@ -91,7 +95,7 @@ def require_scope(state: object, scope: str | None) -> None:
     raise ConfigurationError(f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: {hint}")
 
 
-def require_as_saved(state: Mapping[str, Any]) -> None:
+def require_as_saved(state: State) -> None:
     """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
     if _CHECKSUMS not in state and state.get("version", 1) == 1:
         return
@@ -115,9 +119,9 @@ def require_size(name: str, saved: int, size: int) -> None:
         )
 
 
-def residual_array(name: object, value: Any) -> Residual:
+def residual_array(name: object, value: object) -> Residual:
     """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
-    array: Residual | None = _array(value)
+    array = _array(value)
     what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
     known = isinstance(array, np.ndarray) and array.dtype in (np.float32, np.uint16)
     if not isinstance(name, str) or array is None or not known or array.ndim != 1:
@@ -128,8 +132,8 @@ def residual_array(name: object, value: Any) -> Residual:
     return array
 
 
-def _residuals(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    residuals = state.get("residuals", {})
+def _residuals(state: State) -> State:
+    residuals: State = state.get("residuals", {})
     if not isinstance(residuals, Mapping):
         raise ConfigurationError(
             f"state is damaged: its residuals are not a mapping from parameter names to tensors; {_AGAIN}"
@@ -137,7 +141,7 @@ def _residuals(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return residuals
 
 
-def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
+def _checksums(state: State) -> dict[str, int]:
     sums = _checksum_of_values(state)
     for name, value in _residuals(state).items():
         # Not residual_array(): that a state cannot be loaded is no reason not to save it.
@@ -145,13 +149,13 @@ def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
     return sums
 
 
-def _checksum_of_values(state: Mapping[str, Any]) -> dict[str, int]:
+def _checksum_of_values(state: State) -> dict[str, int]:
     values = {key: value for key, value in state.items() if key not in ("residuals", _CHECKSUMS)}
     # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
     return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any) -> Residual | None:
     try:
         return value if isinstance(value, np.ndarray) or not hasattr(value, "detach") else residual_of_tensor(value)
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements

@@ -7,6 +7,7 @@ A piece is a partition of a gradient. A Transfer moves what is in brackets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import Fingerprints, NormMessage
 from byteps_thc.pipeline.partitioning import even_spans
-from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, identity_of
+from byteps_thc.pipeline.piece import Extent, Piece, PlacedPiece, Round, identity_of
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
@@ -157,3 +158,8 @@ def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -
         PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
         for span in spans
     ]
+
+
+def of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
+    """Return the pieces of a gradient in a round: none when it travels uncompressed."""
+    return pieces if round.compress else ()

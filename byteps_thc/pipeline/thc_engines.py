@@ -15,7 +15,7 @@ from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.server_piece import ServerTools, server_pieces
+from byteps_thc.pipeline.server_piece import ServerTools, of_round, server_pieces
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
@@ -51,8 +51,7 @@ def host_engine(
             return
         if compressor.resolved.error_feedback:
             layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
-        pieces = server_pieces(tools, layout.extent, layout.residual)
-        layout.pieces = lambda round: pieces if round.compress else ()
+        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual))
 
     return FlatEngine(
         policy,

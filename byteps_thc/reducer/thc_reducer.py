@@ -74,16 +74,18 @@ class ThcReducer:
         **settings: Unpack[ThcSettings],
     ) -> None:
         network = where if isinstance(where, NetworkConfig) else None
-        group = None
-        if network is None or dist.group.WORLD is not None:
-            group = choose_process_group(None if network is not None else where, "ThcReducer")
+        group, given = None, None if network is not None else where
+        of_mesh = given is None and isinstance(levels, tuple)  # whose ranks may be some of all
+        if not of_mesh and (network is None or dist.group.WORLD is not None):
+            group = choose_process_group(given, "ThcReducer")
         with refusals_told(group):
             require_levels(levels)
             if dist.group.WORLD is not None and (worker is not None or workers is not None):
                 raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             config = choose_config(config, settings)
-        opened = open_engine(group or _worker(worker, workers), levels, network, config, policy, asks=True)
+        ranks = group if group is not None or of_mesh else _worker(worker, workers)
+        opened = open_engine(ranks, levels, network, config, policy, asks=True)
         self._engine, self._levels = opened.engine, opened.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = opened.replicas

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from byteps_thc.errors import DeadlineError, ThcError, TransportError
 
-#: A back end of a process group, of which torch's stubs lack the collectives.
+#: A back end of a process group, or its work: torch's stubs lack their methods.
 Backend = Any
 OptionsT = TypeVar("OptionsT")
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,7 +44,7 @@ class DeviceCommunicator(Communicator):
             on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
         )
         self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
-        self._last: Any = None
+        self._last: Backend = None
         close_at_exit(self.close)
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ class _InOrder(Waitable):
         return self._stream is None or self._stream.query()
 
 
-def end_group(group: Backend, last: Any, wait_s: float) -> None:
+def end_group(group: Backend, last: Backend, wait_s: float) -> None:
     """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails.
 
     last: the work of its last collective; None: there is none.
@@ -126,7 +125,7 @@ def end_group(group: Backend, last: Any, wait_s: float) -> None:
         group.abort()
 
 
-def _over(work: Any, wait_s: float) -> bool:
+def _over(work: Backend, wait_s: float) -> bool:
     deadline_s = time.monotonic() + wait_s
     while work is not None and not work.is_completed():
         if time.monotonic() > deadline_s:

@@ -61,7 +61,7 @@ class NetworkConfig(NetworkSettings):
         settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
         return cls(job=job, **settings)
 
-    def shared_settings(self, workers: int) -> dict[str, Any]:
+    def shared_settings(self, workers: int) -> dict[str, object]:
         """Return what must be the same on all `workers` workers: not addresses of their own."""
         return {
             "servers": list(self.servers),

@@ -99,7 +99,7 @@ class Session(NetworkSettings):
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         operation_s = (self.timeouts or Timeouts()).operation_s
         object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
-        # Say GOODBYE, and end the polling threads before static destructors take the devices away from them.
+        # Say GOODBYE, and end the polling thread before static destructors take the devices away from them.
         close_at_exit(self.close)
 
     @cached_property

@@ -23,12 +23,13 @@ import torch_baseline
 import triton
 from torch import Tensor
 
+from byteps_thc.block_plan import MessageLayout
 from byteps_thc.gpu import kernels, nearest_batch
 from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.nearest_batch import NearestBatch
 from byteps_thc.keys import device_key
-from byteps_thc.pipeline.ranks.shards import MessageLayout, blocks_of, row_shards, share_out
+from byteps_thc.pipeline.ranks.shards import blocks_of, row_shards, share_out
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.tables.points import lloyd_max, staggered

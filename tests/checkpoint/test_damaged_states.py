@@ -50,7 +50,7 @@ WORDS = {
     "loss scale infinite": "loss_scale is inf, not a positive number",
     "loss scale text": "loss_scale is '1.0', not a positive number",
     "earlier version": "it has residuals, and this compression keeps none. An earlier version",
-    "earlier version without residuals": "granularity 'auto', here missing; p 'auto', here missing; uniform_table",
+    "earlier version without residuals": "granularity 'auto', here missing; p 'auto', here missing; value_bits 'auto'",
     "earlier settings": "Settings missing here are an earlier version's: byteps_thc.checkpoint.load() reads steps",
     "other bits": "its config has bits 3, here 5: use the same settings",
 }

@@ -203,7 +203,7 @@ REFUSALS = {
     "3-D": "and this one has 3",
     "no dim": 'levels is a DeviceMesh: give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "wrong dim": "the mesh has no dimension 'rack', only ('between', 'within')",
-    "former": 'dim= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average',
+    "former": 'dim: there is no such setting any more: give levels="auto", "flat" or (mesh, dim)',
     "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
     "device": 'CompressionPolicy(kernels="device"): gradients are on cpu',
 }

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from typing import Self
 
 from byteps_thc.tools.launch import ParameterServer
-
-
-def free_udp_port() -> int:
-    """A UDP port of loopback that nobody has at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def port_of(address: str) -> int:

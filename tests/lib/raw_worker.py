@@ -7,8 +7,6 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import pytest
-
 from byteps_thc.wire.layout import (
     ChallengePayload,
     ErrorPayload,
@@ -108,10 +106,6 @@ class Worker:
         header = Header.unpack(data)
         assert (ip, port) == (self.server[0], self.server[1] + self.shard_of(header.slot))
         return Reply(header, data[Header.SIZE_BYTES :])
-
-    def expect_silence(self) -> None:
-        with pytest.raises(TimeoutError):
-            self.receive(SILENCE_S)
 
     @property
     def hello_bytes(self) -> int:

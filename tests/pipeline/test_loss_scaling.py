@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import Mock, call
 
-import numpy as np
 import pytest
+import torch
 
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine import Engine
@@ -30,7 +30,7 @@ def test_engines_scale_their_residuals_as_the_loss(after: float) -> None:
 def test_a_state_scales_the_residuals_of_all_layouts() -> None:
     residuals = Residuals()
     first, second = (residuals.of(key, 4, (ParameterSlice(key, 0, 4),)) for key in ("a", "b"))
-    first[:], second[:] = np.arange(4), 2
+    first[:], second[:] = torch.arange(4), 2
     EngineState(0, 2, {}, residuals=residuals).scale(0.5)
     assert first.tolist() == [0, 0.5, 1, 1.5]
     assert second.tolist() == [1, 1, 1, 1]

@@ -72,6 +72,15 @@ def mesh(rank: Rank) -> dict[str, Any]:
     return averages(rank, levels=(of_two, "between"))
 
 
+def some_ranks(rank: Rank) -> Tensor:
+    """Ranks 0 and 1 average over a mesh of theirs, and so do 2 and 3."""
+    mesh = init_device_mesh("cpu", (2, 2, 1), mesh_dim_names=("stage", "between", "within"))
+    tensor = torch.full((2000,), float(rank.rank))
+    with ThcReducer(None, CONFIG, levels=(mesh["between", "within"], "between")) as reducer:
+        reducer.all_reduce({"a": tensor})
+    return tensor
+
+
 def mismatch(rank: Rank) -> dict[str, Any]:
     """Rank 3 passes something else: an error on all, and the next call is fine."""
     with ThcReducer(None, CONFIG) as reducer:
@@ -131,7 +140,7 @@ def refusals(rank: Rank) -> dict[str, str]:
     return {name: error_of(call) for name, call in calls.items()}
 
 
-SCENARIOS = [found, flat, mesh, mismatch, warm_up, resumed, refusals]
+SCENARIOS = [found, flat, mesh, some_ranks, mismatch, warm_up, resumed, refusals]
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ def test_state_is_the_shards(reports: Reports) -> None:
         assert flat["sent"] > 1.9 * found["sent"]
 
 
+def test_a_mesh_may_have_some_of_the_ranks(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        assert float((report["some_ranks"] - (0.5 if rank < 2 else 2.5)).square().mean()) < 0.1
+
+
 def test_ranks_that_pass_different_tensors_get_an_error_and_go_on(reports: Reports) -> None:
     for report in reports:
         a, b = "'a' (2000 elements, torch.float32)", "'a' (2001 elements, torch.float32)"
@@ -76,7 +81,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
 
 REFUSALS = {
     "other ranks": "the mesh has ranks [0, 1, 2, 3], and the process group [",
-    "former": 'dim= is gone: levels="auto", "flat" or (mesh, dim) says in which levels ranks average',
+    "former": 'dim: there is no such setting any more: give levels="auto", "flat" or (mesh, dim)',
     "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
     "unknown": 'levels is \'racks\': give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "worker": "leave worker and workers out",

@@ -100,8 +100,8 @@ Picoseconds Server::turn() {
 Worker::Worker(Network& network, io::Endpoint local, std::size_t receive_buffer_bytes, const ProcessCosts& costs,
                const SessionConfig& config, std::uint8_t number, std::function<void()> changed)
     : Process(network, local, receive_buffer_bytes, costs),
-      group_(config.servers.size(), 1),
-      engine_(own_config(config, number), socket(), group_, 0, number + 1U, now()),
+      state_(config.servers.size()),
+      engine_(own_config(config, number), socket(), state_, number + 1U, now()),
       changed_(std::move(changed)) {
   wake();
 }
@@ -111,7 +111,7 @@ Picoseconds Worker::turn() {
     changed_();
   }
   for (std::size_t server = 0; server < engine_.config().servers.size(); ++server) {
-    unanswered_ms_ = std::max(unanswered_ms_, group_.unanswered(server).for_ms);
+    unanswered_ms_ = std::max(unanswered_ms_, state_.unanswered(server).for_ms);
   }
   const TimePoint next = engine_.next_timer();
   if (next == TimePoint::max()) {

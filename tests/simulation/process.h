@@ -120,7 +120,7 @@ class Worker final : public Process {
  private:
   Picoseconds turn() override;
 
-  EngineGroup group_;
+  SessionState state_;
   SessionEngine engine_;
   std::function<void()> changed_;
   std::uint32_t unanswered_ms_ = 0;

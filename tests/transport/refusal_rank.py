@@ -38,7 +38,7 @@ def main() -> None:
         mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
         hybrid = fully_shard(nn.Linear(40, 40), mesh=mesh["shard"])
         calls: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-            "state": (lambda **wrong: ThcState(None, ThcConfig(), **wrong), {"nodes": "racks"}),
+            "state": (lambda **wrong: ThcState(None, ThcConfig(), **wrong), {"levels": "racks"}),
             "reducer": (reduced, {"workers": 2}),
             "fsdp": (lambda **wrong: compress_reduce_scatter(sharded, **wrong), {"policy": 5}),
             "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh["replicate"], **wrong), {"log_every": -1}),

@@ -7,7 +7,7 @@ from pathlib import Path
 from ranks import run_ranks
 
 WORDS = {
-    "state": "nodes is 'racks'",
+    "state": "levels is 'racks'",
     "reducer": "leave worker and workers out",
     "fsdp": "policy is an int",
     "hsdp": "log_every",

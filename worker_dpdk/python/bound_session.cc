@@ -53,8 +53,8 @@ py::dict named_counts(CountOf count_of) {
 
 }  // namespace
 
-BoundSession::BoundSession(const SessionConfig& config, Session::PacketIos packet_ios)
-    : session_(std::make_unique<Session>(config, std::move(packet_ios))) {
+BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
+    : session_(std::make_unique<Session>(config, std::move(packet_io))) {
   wait_in_slices(std::nullopt, [this](Duration slice) { return session_->wait_connected(slice); });
 }
 

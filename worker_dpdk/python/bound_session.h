@@ -21,12 +21,12 @@ struct BoundOperation {
   bool done() const noexcept { return operation->done(); }
 };
 
-/// All methods are called with the GIL held and release it while they block. A forked child has no polling threads: in
+/// All methods are called with the GIL held and release it while they block. A forked child has no polling thread: in
 /// it, methods that need one throw TransportError, and close() leaves the parent's session alone.
 class BoundSession {
  public:
   /// Blocks until connected. Throws what Session does.
-  BoundSession(const SessionConfig& config, Session::PacketIos packet_ios);
+  BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
   ~BoundSession();
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;

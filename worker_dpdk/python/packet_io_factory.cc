@@ -54,31 +54,22 @@ void add_faults(IoConfig& config, double drop, double duplicate, double reorder,
   config.faults = io::FaultConfig{.send = rates, .receive = rates, .seed = seed};
 }
 
-using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
-
-PacketIos make_back_ends(const IoConfig& config) {
+std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
   if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
-    return io::make_dpdk_ios(*dpdk);
+    return io::make_dpdk_io(*dpdk);
   }
-  return io::make_udp_ios(std::get<io::UdpConfig>(config.back_end), 1);
+  return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
 }
 
 }  // namespace
 
-PacketIos make_packet_ios(const IoConfig& config) {
-  PacketIos packet_ios = make_back_ends(config);
-  for (std::size_t i = 0; i < packet_ios.size(); ++i) {
-    std::unique_ptr<io::PacketIo>& packet_io = packet_ios[i];
-    if (config.faults) {
-      io::FaultConfig faults = *config.faults;
-      faults.seed += i;
-      packet_io = std::make_unique<io::FaultyIo>(std::move(packet_io), faults);
-    }
-    if (config.keys) {
-      packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
-    }
+std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config) {
+  std::unique_ptr<io::PacketIo> packet_io = make_back_end(config);
+  if (config.faults) packet_io = std::make_unique<io::FaultyIo>(std::move(packet_io), *config.faults);
+  if (config.keys) {
+    packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
   }
-  return packet_ios;
+  return packet_io;
 }
 
 void register_io_config(py::module_& module) {

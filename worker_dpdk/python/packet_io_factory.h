@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <variant>
-#include <vector>
 
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
@@ -20,8 +19,8 @@ struct IoConfig {
   std::optional<io::JobKeys> keys;
 };
 
-/// One: a socket of kernel UDP, or the queue of a DPDK device. Throws ConfigurationError, TransportError or
+/// A socket of kernel UDP, or the queue of a DPDK device. Throws ConfigurationError, TransportError or
 /// DpdkUnavailableError.
-std::vector<std::unique_ptr<io::PacketIo>> make_packet_ios(const IoConfig& config);
+std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config);
 
 }  // namespace thc::python

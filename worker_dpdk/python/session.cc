@@ -17,9 +17,9 @@ namespace thc::python {
 namespace {
 
 /// EAL and devices may take seconds, in which other Python threads go on.
-Session::PacketIos open_packet_ios(const IoConfig& config) {
+std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
   const py::gil_scoped_release release;
-  return make_packet_ios(config);
+  return make_packet_io(config);
 }
 
 /// A file with keys of single jobs may have none for this one, which no server would answer.
@@ -38,7 +38,7 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
   const bool is_auto = config.codes_per_packet == 0;
   for (;;) {
     try {
-      return std::make_unique<BoundSession>(config, open_packet_ios(io_config));
+      return std::make_unique<BoundSession>(config, open_packet_io(io_config));
     } catch (const ServerRefusedError& error) {
       if (!is_auto || error.codes_per_packet() == 0) {
         throw;
@@ -65,11 +65,11 @@ const char* name_of(Presence presence) noexcept {
 
 /// With a socket of its own, beside a session's.
 std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s) {
-  const Session::PacketIos packet_ios = open_packet_ios(io_config);
+  const auto packet_io = open_packet_io(io_config);
   const py::gil_scoped_release release;
   const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
   std::vector<std::string> names;
-  for (const Presence presence : ask_servers(config, *packet_ios.front(), random_uint64(), timeout)) {
+  for (const Presence presence : ask_servers(config, *packet_io, random_uint64(), timeout)) {
     names.emplace_back(name_of(presence));
   }
   return names;

@@ -122,11 +122,11 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   timeouts_ = 0;
   round_.delivered_bytes += bytes;
   ++round_.answers;
-  counted_bytes_ += bytes;
-  recent_bytes_ += bytes;
-  if (recent_bytes_ > kRecentPackets * packet_bytes_) {
-    recent_bytes_ /= 2;
-    recent_lost_bytes_ /= 2;
+  counted_.bytes += bytes;
+  recent_.bytes += bytes;
+  if (recent_.bytes > kRecentPackets * packet_bytes_) {
+    recent_.bytes /= 2;
+    recent_.lost_bytes /= 2;
   }
   answered_bytes_ = std::max(answered_bytes_, mark);
   if (mark >= round_.end_mark) {
@@ -168,23 +168,23 @@ bool CongestionControl::finds_queue() noexcept {
 }
 
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
-  recent_lost_bytes_ += bytes;
+  recent_.lost_bytes += bytes;
   if (mark <= shrunk_mark_) {
     return;  // the window has shrunk for that already
   }
   round_lost_bytes_ += bytes;
-  counted_lost_bytes_ += bytes;
-  ++counted_losses_;
+  counted_.lost_bytes += bytes;
+  ++counted_.count;
 }
 
 bool CongestionControl::is_paced() const noexcept {
-  const bool hardly_loses = static_cast<double>(recent_lost_bytes_) <= kHardlyLost * static_cast<double>(recent_bytes_);
+  const bool hardly_loses = static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
   return !way_.is_free() && (doubles_ || rate_.get() < kUnpacedRate || !hardly_loses);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {
-  const auto counted = static_cast<double>(counted_bytes_ + counted_lost_bytes_);
-  return counted_losses_ >= kFewestLosses && static_cast<double>(counted_lost_bytes_) > kMuchLoss * counted;
+  const auto all = static_cast<double>(counted_.bytes + counted_.lost_bytes);
+  return counted_.count >= kFewestLosses && static_cast<double>(counted_.lost_bytes) > kMuchLoss * all;
 }
 
 void CongestionControl::timed_out() noexcept {
@@ -201,8 +201,7 @@ void CongestionControl::shrink(double factor) noexcept {
   const auto window = static_cast<double>(window_bytes_);
   set_window(std::min(window, std::max(window * factor, needed)));
   shrunk_mark_ = sent_bytes_;
-  counted_bytes_ = counted_lost_bytes_ = 0;
-  counted_losses_ = 0;
+  counted_ = {};
 }
 
 void CongestionControl::end_round(TimePoint now) noexcept {
@@ -230,10 +229,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   } else if (round_.window_used && has_sample && helps && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);
   }
-  if (counted_bytes_ > kCountedPackets * packet_bytes_) {
-    counted_bytes_ = counted_lost_bytes_ = 0;
-    counted_losses_ = 0;
-  }
+  if (counted_.bytes > kCountedPackets * packet_bytes_) counted_ = {};
   round_lost_bytes_ = 0;
   begin_round(now);
 }

@@ -65,6 +65,13 @@ class CongestionControl {
     Duration least_of_network = Duration::max();  ///< of those in which nobody was waited for
   };
 
+  /// Among packets that are answered or lost.
+  struct Losses {
+    std::uint64_t bytes = 0;  ///< answered
+    std::uint64_t lost_bytes = 0;
+    std::uint32_t count = 0;
+  };
+
   void begin_round(TimePoint now) noexcept;
   bool is_queue(Duration round_trip) const noexcept;
   /// How long a queue may be for the window to grow.
@@ -90,12 +97,8 @@ class CongestionControl {
   Round round_;
   std::uint64_t shrunk_mark_ = 0;  ///< what was sent before the window shrank last
   std::size_t round_lost_bytes_ = 0;
-  // Of the last hundred packets or more: what is lost at random comes in clusters.
-  std::uint64_t counted_bytes_ = 0;
-  std::uint64_t counted_lost_bytes_ = 0;
-  std::uint32_t counted_losses_ = 0;
-  std::uint64_t recent_bytes_ = 0;
-  std::uint64_t recent_lost_bytes_ = 0;
+  Losses counted_;  ///< since the window shrank, of the last hundred packets or more: random loss comes in clusters
+  Losses recent_;   ///< of the last thousands
 
   bool doubles_ = true;
   double best_rate_ = 0;  ///< bytes a microsecond

@@ -1,4 +1,4 @@
-// Which packets of a stage are lost: those that later ones have overtaken. A thread has a detector for each stage and
+// Which packets of a stage are lost: those that later ones have overtaken. There is a detector for each stage and
 // server. docs/protocol.md, "Loss", says why these rules; they follow RFC 9002 (section 6.1) and RACK (RFC 8985).
 #pragma once
 
@@ -9,7 +9,6 @@
 
 #include "session/recent_max.h"
 #include "session/rtt_estimator.h"
-#include "session/slot_share.h"
 #include "session/slot_stream.h"
 
 namespace thc {
@@ -18,11 +17,8 @@ class LossDetector {
  public:
   explicit LossDetector(const RttEstimator& rtt) noexcept : rtt_(rtt) {}
 
-  /// Once, when it is known which shards the thread has.
-  void open(const SlotShare& share) {
-    share_ = share;
-    shards_.resize(share.own_shards());
-  }
+  /// Once, when it is known how many shards there are.
+  void open(std::size_t shards) { shards_.resize(shards); }
 
   /// Call when a packet was sent, for the first time or again.
   void sent(InFlight& packet, TimePoint now) noexcept;
@@ -44,13 +40,11 @@ class LossDetector {
   /// All packets that may be lost have lower numbers.
   std::uint64_t overtaken_below() const noexcept { return overtaken_below_; }
 
-  /// When to ask for a result, because nothing has come; never where nothing is in flight. By number of own shard.
+  /// When to ask for a result, because nothing has come; never where nothing is in flight. By number of shard.
   TimePoint probe_time(std::size_t shard) const noexcept;
   void probed(std::size_t shard) noexcept { ++shards_[shard].probes; }
   std::size_t shards() const noexcept { return shards_.size(); }
-  std::size_t shard_number(const InFlight& packet) const noexcept {
-    return packet.slot % share_.shards / share_.threads;
-  }
+  std::size_t shard_number(const InFlight& packet) const noexcept { return packet.slot % shards_.size(); }
 
  private:
   struct Shard {
@@ -69,7 +63,6 @@ class LossDetector {
   bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
 
   const RttEstimator& rtt_;
-  SlotShare share_;
   std::vector<Shard> shards_;
   std::uint64_t overtaken_below_ = 0;
 };

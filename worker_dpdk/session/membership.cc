@@ -27,7 +27,7 @@ std::span<const std::uint8_t> bytes_of(const wire::Header& header) noexcept {
 }  // namespace
 
 Membership::Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
-                       const SlotShare& share, std::uint64_t nonce, TimePoint now)
+                       std::uint64_t nonce, TimePoint now)
     : server_(server),
       io_(packet_io),
       counters_(counters),
@@ -37,10 +37,8 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
              .cookie = 0,
              .run = config.run,
              .config = job_config(config)},
-      question_(hello_, 0, kPace, now),
-      share_(share),
-      waiting_(share.own_shards()) {
-  add_shards(share.own_shards(), now);
+      question_(hello_, 0, kPace, now) {
+  add_shards(1, now);
 }
 
 void Membership::add_shards(std::uint32_t shards, TimePoint now) {
@@ -65,27 +63,22 @@ Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimeP
   if (has_shape_) {
     return Welcome::kShard;
   }
-  take_shape(shape, now);
+  shape_ = shape;
+  has_shape_ = true;
+  waiting_ += shards() - shards_.size();
+  add_shards(shards(), now);
   return Welcome::kShape;
 }
 
-void Membership::take_shape(const ServerShape& shape, TimePoint now) {
-  shape_ = shape;
-  has_shape_ = true;
-  share_.shards = shape.welcome.shards;
-  waiting_ += share_.own_shards() - shards_.size();  // shard 0 has answered, or is not there yet
-  add_shards(shape.welcome.shards, now);
-}
-
 Join* Membership::waiting_shard(std::uint32_t index) noexcept {
-  const bool is_waiting = index < shards_.size() && share_.has_shard(index) && !shards_[index].joined();
+  const bool is_waiting = index < shards_.size() && !shards_[index].joined();
   return is_waiting ? &shards_[index] : nullptr;
 }
 
 io::Endpoint Membership::absent() const noexcept {
-  std::uint32_t shard = share_.thread;
-  while (shard + share_.threads < shards_.size() && shards_[shard].joined()) {
-    shard += share_.threads;
+  std::uint32_t shard = 0;
+  while (shard + 1 < shards_.size() && shards_[shard].joined()) {
+    ++shard;
   }
   return address_of(shard);
 }
@@ -104,9 +97,9 @@ void Membership::run_timers(TimePoint now) noexcept {
   if (waiting_ == 0) {
     return;
   }
-  for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
-    if (shards_[i].is_hello_due(now)) {
-      send_hello(shards_[i].say_hello(now));
+  for (Join& shard : shards_) {
+    if (shard.is_hello_due(now)) {
+      send_hello(shard.say_hello(now));
     }
   }
 }
@@ -114,8 +107,8 @@ void Membership::run_timers(TimePoint now) noexcept {
 TimePoint Membership::next_timer() const noexcept {
   TimePoint next = TimePoint::max();
   if (waiting_ != 0) {
-    for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
-      next = std::min(next, shards_[i].next_hello());
+    for (const Join& shard : shards_) {
+      next = std::min(next, shard.next_hello());
     }
   }
   return next;

@@ -9,7 +9,6 @@
 #include "session/counters.h"
 #include "session/messages.h"
 #include "session/session_config.h"
-#include "session/slot_share.h"
 #include "thc/join.h"
 
 namespace thc {
@@ -29,15 +28,13 @@ class Membership {
     kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
   };
 
-  /// `share` has the polling thread; how many shards there are is to be found out. Thread 0 asks shard 0, the others
-  /// wait for take_shape().
+  /// Asks shard 0, which says how many there are.
   Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
-             const SlotShare& share, std::uint64_t nonce, TimePoint now);
+             std::uint64_t nonce, TimePoint now);
 
   /// As the configuration has it: the address of shard 0.
   io::Endpoint server() const noexcept { return server_; }
-  bool has_shape() const noexcept { return has_shape_; }
-  /// All shards that this thread has; `slot`: that of a slot, never one of another thread.
+  /// All shards; `slot`: that of a slot.
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined(); }
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch(); }
@@ -51,15 +48,13 @@ class Membership {
   /// Power of two that payload_count of CODES must be a multiple of.
   std::uint16_t codes_multiple() const noexcept { return shape_.welcome.codes_multiple; }
   bool tells_last() const noexcept { return shape_.tells_last; }
-  const ServerShape& shape() const noexcept { return shape_; }
-  /// The slots of this thread, once there is a shape.
-  const SlotShare& share() const noexcept { return share_; }
+  std::uint16_t shards() const noexcept { return shape_.welcome.shards; }
 
   /// Shard s has the server's port + s.
   io::Endpoint address_of(std::uint32_t slot) const noexcept {
     return {server_.ip, static_cast<std::uint16_t>(server_.port + slot % shards_.size())};
   }
-  /// Where the first of this thread's shards is that has not answered HELLO; only while one has not.
+  /// Where the first shard is that has not answered HELLO; only while one has not.
   io::Endpoint absent() const noexcept;
   bool is_shard(io::Endpoint address) const noexcept {
     return address.ip == server_.ip && address.port >= server_.port && address.port < server_.port + shards_.size();
@@ -68,8 +63,6 @@ class Membership {
   /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
   bool answers_hello(const wire::Header& header) const noexcept { return repeats_nonce(header, hello_.nonce); }
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
-  /// What another thread was told by shard 0: says HELLO to own shards.
-  void take_shape(const ServerShape& shape, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
   /// The shard of `slot` goes on in another epoch, with its slots as they are.
@@ -93,7 +86,7 @@ class Membership {
  private:
   const Join& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
   Join& shard_of(std::uint32_t slot) noexcept { return shards_[slot % shards_.size()]; }
-  /// An own shard that has not answered HELLO; null for others.
+  /// A shard that has not answered HELLO; null for others.
   Join* waiting_shard(std::uint32_t index) noexcept;
   /// Shards up to that many, of which HELLO is due.
   void add_shards(std::uint32_t shards, TimePoint now);
@@ -107,9 +100,8 @@ class Membership {
   const Join question_;
   ServerShape shape_{};
   bool has_shape_ = false;
-  SlotShare share_;
-  std::vector<Join> shards_;  ///< all; those of other threads are left alone
-  std::size_t waiting_;       ///< own shards that have not answered HELLO
+  std::vector<Join> shards_;
+  std::size_t waiting_ = 1;  ///< shards that have not answered HELLO
 };
 
 }  // namespace thc

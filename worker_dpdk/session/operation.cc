@@ -109,16 +109,11 @@ void Operation::store_nothing(std::size_t chunk) noexcept {
   }
 }
 
-bool Operation::leave(const Failure* failure) {
-  if (failure != nullptr && !failed_.exchange(true, std::memory_order_relaxed)) {
+void Operation::finish(const Failure* failure) {
+  if (failure != nullptr) {
     failure_ = *failure;
   }
-  // What each engine has written is there for the last one, and by done_ for the caller.
-  if (engines_.fetch_sub(1, std::memory_order_acq_rel) != 1) {
-    return false;
-  }
   done_.store(true, std::memory_order_release);
-  return true;
 }
 
 }  // namespace thc

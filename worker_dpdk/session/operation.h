@@ -1,5 +1,4 @@
-// One stage of one partition: buffers of the caller, cut into packets. The engines of a session, each in its polling
-// thread, have packets of their own of it.
+// One stage of one partition: buffers of the caller, cut into packets.
 #pragma once
 
 #include <atomic>
@@ -59,20 +58,17 @@ class Operation {
   /// Valid when done: why there is no result.
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
-  /// Before it is submitted: so many engines have a part of it, one unless told.
-  void divide(std::uint32_t engines) noexcept { engines_.store(engines, std::memory_order_relaxed); }
-
   /// Before it is submitted, of codes: they are answered, but not added.
   void abstain() noexcept { abstains_ = true; }
   bool abstains() const noexcept { return abstains_; }
 
-  // Polling threads.
-  /// The engine that has the last packet, before it sends it: that packet grows to a multiple of `multiple` elements,
+  // Polling thread.
+  /// Before the last packet is sent: it grows to a multiple of `multiple` elements,
   /// which divides a full packet, by codes or norms 0.
   void pad(std::size_t multiple);
-  /// Every engine once: its packets have results, or `failure` says why not (null: they have), and none that it queued
-  /// still points into the buffers. True for the last engine, with which the operation is done.
-  bool leave(const Failure* failure);
+  /// Once: all packets have results, or `failure` says why not (null: they have), and none that is queued still points
+  /// into the buffers. The operation is done then.
+  void finish(const Failure* failure);
 
  private:
   Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet);
@@ -95,9 +91,7 @@ class Operation {
   bool abstains_ = false;
   std::vector<std::uint8_t> padded_;  ///< payload of the last packet; empty when nothing was added to it
 
-  std::atomic<std::uint32_t> engines_{1};  ///< that have not left
-  std::atomic<bool> failed_{false};
-  std::optional<Failure> failure_;  ///< by the engine that sets failed_
+  std::optional<Failure> failure_;
   std::atomic<bool> done_{false};
   std::atomic<bool> differs_{false};
 };

@@ -9,12 +9,11 @@
 namespace thc {
 namespace {
 
-/// Own shards' part of what the server allows in flight, and what this end can take when all results come at once.
+/// What the server allows in flight, and what this end can take when all results come at once.
 std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
   const SessionConfig& config = context.config;
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
-  const SlotShare& share = membership.share();
-  return std::min<std::size_t>(std::uint64_t{membership.window_bytes()} * share.own_shards() / share.shards,
+  return std::min<std::size_t>(membership.window_bytes(),
                                results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
 }
 
@@ -23,34 +22,23 @@ std::size_t own_window_bytes(const LinkContext& context, const Membership& membe
 ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now)
     : context_(context),
       index_(server),
-      membership_(context.config.servers[server], context.config, context.packet_io, context.counters,
-                  {.thread = context.thread, .threads = context.group.engines()}, nonce, now),
+      membership_(context.config.servers[server], context.config, context.packet_io, context.counters, nonce, now),
       norm_header_(make_header(wire::MessageType::kNorm, context.config)),
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 
 void ServerLink::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
   Lane& lane = operation->stage() == Stage::kNorm ? norms_ : codes_;
-  finish(lane.stream.enqueue(std::move(operation), deadline));
-}
-
-void ServerLink::finish(std::shared_ptr<Operation> operation) {
-  if (operation != nullptr) {
-    context_.finished.push_back(std::move(operation));
-  }
+  lane.stream.enqueue(std::move(operation), deadline);
 }
 
 void ServerLink::open_streams() {
   const std::size_t codes = membership_.codes_multiple();
   const std::size_t norms = std::max<std::size_t>(codes * context_.config.value_bits / 32, 1);
   const std::uint32_t norm_slots = membership_.norm_slots();
-  for (auto& idle : norms_.stream.open(0, norm_slots, membership_.share(), norms)) {
-    finish(std::move(idle));
-  }
-  for (auto& idle : codes_.stream.open(norm_slots, membership_.slots() - norm_slots, membership_.share(), codes)) {
-    finish(std::move(idle));
-  }
-  norms_.losses.open(membership_.share());
-  codes_.losses.open(membership_.share());
+  norms_.stream.open(0, norm_slots, norms);
+  codes_.stream.open(norm_slots, membership_.slots() - norm_slots, codes);
+  norms_.losses.open(membership_.shards());
+  codes_.losses.open(membership_.shards());
   most_in_flight_bytes_ = own_window_bytes(context_, membership_);
   const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
   congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
@@ -61,7 +49,7 @@ void ServerLink::open_streams() {
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
   heard_at_ = now;
-  context_.group.tell_heard(index_, now);
+  context_.state.tell_heard(index_, now);
   switch (message.type) {
     case wire::MessageType::kWelcome:
       return take_welcome(message, now);
@@ -93,8 +81,6 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
                              "was restarted: it has another number of slots or shards, or packets of another "
                              "size, now"));
     case Membership::Welcome::kShape:
-      context_.group.tell_shape(index_, membership_.shape());
-      context_.told = true;
       return open_streams();
     case Membership::Welcome::kShard:
       return resend_shard(message.header.slot, now);
@@ -202,7 +188,7 @@ Failure ServerLink::why_not_joined() const {
   }
   const io::Endpoint absent = membership_.absent();
   return absent == server() ? no_welcome(absent, context_.config)
-                            : no_welcome_of_shard(absent, server(), membership_.share().shards, context_.config);
+                            : no_welcome_of_shard(absent, server(), membership_.shards(), context_.config);
 }
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
@@ -246,7 +232,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   packet->operation().store(packet->chunk, message.payload.data(), header.payload_count, header.contributions);
   context_.differs |= packet->operation().differs();
   if (stream.stage() == Stage::kCodes) {
-    context_.group.tell_codes_answered(index_, now);
+    context_.state.tell_codes_answered(index_, now);
   }
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
@@ -277,7 +263,7 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   }
   packet->operation().store_nothing(packet->chunk);
   if (lane.stream.stage() == Stage::kNorm) {
-    context_.group.tell_left_behind(packet->operation().partition());
+    context_.state.tell_left_behind(packet->operation().partition());
   }
   note_answer(lane, *packet, false, now);
   release(lane, *packet);
@@ -307,7 +293,9 @@ void ServerLink::release(Lane& lane, InFlight& packet) {
   in_flight_bytes_ -= packet.bytes;
   forget_unanswered();
   lane.losses.released(packet);
-  finish(lane.stream.release(packet));
+  if (std::shared_ptr<Operation> operation = lane.stream.release(packet); operation != nullptr) {
+    context_.finished.push_back(std::move(operation));
+  }
 }
 
 void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {

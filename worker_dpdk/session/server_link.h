@@ -1,4 +1,4 @@
-// Everything between a polling thread of a worker and its shards of one server: membership, the streams of both stages,
+// Everything between a worker and one server: membership, the streams of both stages,
 // window (server_link_sending.cc, congestion.h) and retransmission (server_link_timers.cc).
 #pragma once
 
@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "session/congestion.h"
-#include "session/engine_group.h"
 #include "session/loss_detector.h"
 #include "session/membership.h"
 #include "session/operation.h"
 #include "session/refusal.h"
 #include "session/rtt_estimator.h"
+#include "session/session_state.h"
 #include "session/slot_stream.h"
 
 namespace thc {
@@ -24,19 +24,14 @@ namespace thc {
 struct LinkContext {
   const SessionConfig& config;
   io::PacketIo& packet_io;
-  EngineGroup& group;
-  const std::uint32_t thread;  ///< number of the engine in its group
+  SessionState& state;
   Counters counters;
-  std::vector<std::shared_ptr<Operation>> finished;   ///< their own packets have results
+  std::vector<std::shared_ptr<Operation>> finished;   ///< their packets have results
   std::vector<std::shared_ptr<Operation>> abandoned;  ///< they will not have them
-  std::optional<Failure> failure;                     ///< the group's
-  bool told = false;                                  ///< there is news for the rest of the group
+  std::optional<Failure> failure;                     ///< the session's
   bool differs = false;                               ///< an operation has found out that it does (Operation)
 
-  void fail(Failure cause) {
-    failure = group.fail(std::move(cause));
-    told = true;
-  }
+  void fail(Failure cause) { failure = state.fail(std::move(cause)); }
 };
 
 class ServerLink {
@@ -46,8 +41,6 @@ class ServerLink {
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
-  /// Whether HELLO is being said: not while another thread is still to find out how many shards there are.
-  bool asks() const noexcept { return !joined() && (context_.thread == 0 || membership_.has_shape()); }
   /// The failure when the connect timeout is over.
   Failure why_not_joined() const;
   /// Where the shard of a slot is.
@@ -107,7 +100,7 @@ class ServerLink {
   void run_packet_timers(Lane& lane, TimePoint now);
   void give_up_late(Lane& lane, TimePoint now);
   void send_unsent(Lane& lane, TimePoint now) noexcept;
-  /// Asks for results of that own shard; false where it is being joined again.
+  /// Asks for results of that shard; false where it is being joined again.
   bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
   /// How long a server that is there and reached leaves no packet unanswered.
@@ -116,13 +109,12 @@ class ServerLink {
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
   /// Earlier packets without one may be lost.
   void note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept;
-  /// Tells the group for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether the
-  /// shard is there.
+  /// Tells the session for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether
+  /// the shard is there.
   void note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept;
   /// The server has answered a packet: what is still unanswered is told again by timers.
   void forget_unanswered() noexcept;
   void release(Lane& lane, InFlight& packet);
-  void finish(std::shared_ptr<Operation> operation);
   void rejoin(std::uint32_t slot, TimePoint now);
   void resend_shard(std::uint32_t slot, TimePoint now) noexcept;
   void fail(Failure failure);

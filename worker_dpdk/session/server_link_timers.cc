@@ -27,12 +27,6 @@ bool ServerLink::gives_up(const Lane& lane) const noexcept {
 }
 
 void ServerLink::run_timers(TimePoint now) {
-  if (!membership_.has_shape()) {
-    if (const ServerShape* shape = context_.group.shape(index_); shape != nullptr) {
-      membership_.take_shape(*shape, now);
-      open_streams();
-    }
-  }
   membership_.run_timers(now);
   if (forbearance_.is_over(now)) {
     return fail(*refusal_);
@@ -139,7 +133,7 @@ void ServerLink::note_unanswered(const Lane& lane, const InFlight& oldest, TimeP
   const auto for_ms = static_cast<std::uint32_t>(unanswered.count() / 1'000);
   if (for_ms > unanswered_.for_ms) {
     unanswered_ = {.for_ms = for_ms, .port = address_of(oldest.slot).port};
-    context_.group.tell_unanswered(index_, context_.thread, unanswered_);
+    context_.state.tell_unanswered(index_, unanswered_);
   }
   const bool is_switch = membership_.codes_multiple() > 1;  // its control plane has other work
   if (unanswered >= silence() && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
@@ -151,7 +145,7 @@ void ServerLink::note_unanswered(const Lane& lane, const InFlight& oldest, TimeP
 void ServerLink::forget_unanswered() noexcept {
   if (unanswered_.for_ms != 0) {
     unanswered_ = {};
-    context_.group.tell_unanswered(index_, context_.thread, unanswered_);
+    context_.state.tell_unanswered(index_, unanswered_);
   }
 }
 
@@ -176,7 +170,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
                   .undelivered_for = answered && undelivered && !silent ? unanswered_for : Duration::zero(),
                   .ports = {address_of(0).port, oldest != nullptr ? address_of(oldest->slot).port : std::uint16_t{0},
-                            static_cast<std::uint16_t>(address_of(0).port + membership_.share().shards - 1)},
+                            static_cast<std::uint16_t>(address_of(0).port + membership_.shards() - 1)},
                   .large_packets = judge_size(stream, oldest, silent || undelivered),
                   .outsider = outsider_,
                   .rejoined = rejoined_at_ >= started_at,
@@ -188,7 +182,7 @@ LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* pa
   // Norms are many where rotation blocks are small. A packet of codes is not as large as its result.
   const bool is_small =
       stream.stage() == Stage::kNorm && (packet == nullptr || !is_larger_than_ethernet(packet->bytes));
-  const TimePoint answered_at = context_.group.codes_answered_at(index_);
+  const TimePoint answered_at = context_.state.codes_answered_at(index_);
   if (has_arrived || is_small || (packet != nullptr && answered_at >= packet->first_sent_at)) {
     return LargePackets::kFit;
   }

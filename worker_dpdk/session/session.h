@@ -1,7 +1,6 @@
-// A worker's connection to its servers: asynchronous stages of push_pull, one polling thread or several.
+// A worker's connection to its servers: asynchronous stages of push_pull, and a polling thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -22,12 +21,8 @@ class Session {
  public:
   using OperationPtr = std::shared_ptr<const Operation>;
 
-  using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
-
-  /// Starts joining; see wait_connected(). One polling thread for each of `packet_ios`, 1 to wire::kMaxShards: thread t
-  /// of T has the shards s of every server with s mod T == t, and the packets in their slots. Threads that no server
-  /// has a shard for are idle. Throws ConfigurationError.
-  Session(const SessionConfig& config, PacketIos packet_ios);
+  /// Starts joining; see wait_connected(). Throws ConfigurationError.
+  Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
   /// close().
   ~Session();
   Session(const Session&) = delete;
@@ -55,11 +50,11 @@ class Session {
   bool wait(const OperationPtr& operation, Duration timeout);
 
   /// What that server, of those in the configuration, has not answered for longest.
-  Unanswered unanswered(std::size_t server) const noexcept { return group_.unanswered(server); }
-  /// See EngineGroup.
-  TimePoint heard_at(std::size_t server) const noexcept { return group_.heard_at(server); }
+  Unanswered unanswered(std::size_t server) const noexcept { return state_.unanswered(server); }
+  /// See SessionState.
+  TimePoint heard_at(std::size_t server) const noexcept { return state_.heard_at(server); }
 
-  /// Says GOODBYE, ends the polling threads and closes their sockets or devices; operations in flight fail with
+  /// Says GOODBYE, ends the polling thread and closes its socket or device; operations in flight fail with
   /// TransportError. May be called again.
   void close();
 
@@ -67,48 +62,33 @@ class Session {
   std::size_t chunks(std::size_t count) const noexcept {
     return (count + config_.codes_per_packet - 1) / config_.codes_per_packet;
   }
-  std::size_t polling_threads() const noexcept { return pollers_.size(); }
-  /// Of one polling thread.
-  std::uint64_t count(Count which, std::size_t thread) const noexcept {
-    return pollers_[thread]->engine.counters()[which];
-  }
-  /// The sum over them; of kSmoothedRttUs the maximum.
-  std::uint64_t count(Count which) const noexcept;
+  std::uint64_t count(Count which) const noexcept { return engine_.counters()[which]; }
 
  private:
   using Operations = std::vector<std::shared_ptr<Operation>>;
 
-  /// One polling thread.
-  struct Poller {
-    Poller(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, EngineGroup& group,
-           std::uint32_t number, std::uint64_t nonce, TimePoint now)
-        : io(std::move(packet_io)), engine(config, *io, group, number, nonce, now) {}
-
-    std::unique_ptr<io::PacketIo> io;  ///< nullptr once closed, under mutex_
-    SessionEngine engine;              ///< polling thread only, but its counters
-    Operations taking;                 ///< polling thread only
-    Operations submitted;              ///< under mutex_
-    bool connected = false;            ///< under mutex_
-    std::atomic<bool> has_submitted{false};
-    std::thread thread;
-  };
-
   OperationPtr submit(std::shared_ptr<Operation> operation);
-  void run(Poller& poller);
-  static void sleep(Poller& poller);
-  void take_submitted(Poller& poller);
-  void publish(Poller& poller);
-  void wake_all() noexcept;
+  // Polling thread.
+  void run();
+  void sleep();
+  void take_submitted();
+  void publish();
+  void wake() noexcept;
 
+  std::unique_ptr<io::PacketIo> io_;  ///< nullptr once closed, under mutex_
   const SessionConfig config_;
-  EngineGroup group_;
-  std::vector<std::unique_ptr<Poller>> pollers_;
+  SessionState state_;
+  SessionEngine engine_;  ///< polling thread only, but its counters
+  Operations taking_;     ///< polling thread only
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t connected_ = 0;  ///< pollers; under mutex_
+  Operations submitted_;    ///< under mutex_
+  bool connected_ = false;  ///< under mutex_
+  std::atomic<bool> has_submitted_{false};
   std::atomic<bool> closing_{false};
   std::mutex close_mutex_;
+  std::thread thread_;
 };
 
 }  // namespace thc

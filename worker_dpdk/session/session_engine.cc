@@ -6,13 +6,12 @@
 #include "session/refusal.h"
 
 namespace thc {
-SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, EngineGroup& group, std::uint32_t thread,
-                             std::uint64_t nonce, TimePoint now)
+SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, SessionState& state, std::uint64_t nonce,
+                             TimePoint now)
     : config_(std::move(config)),
       context_{.config = config_,
                .packet_io = packet_io,
-               .group = group,
-               .thread = thread,
+               .state = state,
                .counters = {},
                .finished = {},
                .abandoned = {},
@@ -35,9 +34,6 @@ void SessionEngine::submit(std::shared_ptr<Operation> operation, TimePoint now) 
 }
 
 SessionEngine::Step SessionEngine::step(TimePoint now) {
-  if (const Failure* failure = context_.group.failure(); failure != nullptr && !context_.failure) {
-    context_.failure = *failure;
-  }
   const bool received = receive(now);
   const bool was_connected = connected_;
   if (!context_.failure) {
@@ -45,7 +41,7 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
       link.run_timers(now);
     }
   }
-  check_connected(now);  // after the timers: a link without shards of its own has joined when it is told the shape
+  check_connected(now);
   if (connected_ && !context_.failure) {
     for (ServerLink& link : links_) {
       link.send_new(now);
@@ -55,9 +51,9 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
   if (context_.failure) {
     abandon();
   }
-  bool changed = leave_operations() || connected_ != was_connected;
+  bool changed = end_operations() || connected_ != was_connected;
   changed |= std::exchange(context_.differs, false);
-  return {.received = received, .changed = changed, .told = std::exchange(context_.told, false)};
+  return {.received = received, .changed = changed};
 }
 
 bool SessionEngine::receive(TimePoint now) {
@@ -93,13 +89,11 @@ void SessionEngine::check_connected(TimePoint now) {
   if (connected_ || context_.failure) {
     return;
   }
-  if (std::ranges::all_of(links_, &ServerLink::joined)) {
+  const auto absent = std::ranges::find_if_not(links_, &ServerLink::joined);
+  if (absent == links_.end()) {
     connected_ = true;
   } else if (now >= connect_deadline_) {
-    // Where this engine does not know the shards yet, engine 0 tells that there is no answer.
-    if (const auto absent = std::ranges::find_if(links_, &ServerLink::asks); absent != links_.end()) {
-      context_.fail(absent->why_not_joined());
-    }
+    context_.fail(absent->why_not_joined());
   }
 }
 
@@ -109,15 +103,15 @@ void SessionEngine::abandon() {
   }
 }
 
-bool SessionEngine::leave_operations() {
-  bool ended = false;
+bool SessionEngine::end_operations() {
+  const bool ended = !context_.finished.empty() || !context_.abandoned.empty();
   for (const std::shared_ptr<Operation>& operation : context_.finished) {
-    ended |= operation->leave(nullptr);
+    operation->finish(nullptr);
   }
   context_.finished.clear();
   // Operations that have all their chunks are complete even if the session fails in the same step.
   for (const std::shared_ptr<Operation>& operation : context_.abandoned) {
-    ended |= operation->leave(&*context_.failure);
+    operation->finish(&*context_.failure);
   }
   context_.abandoned.clear();
   const bool failed_now = context_.failure && !std::exchange(failure_published_, true);
@@ -128,8 +122,7 @@ TimePoint SessionEngine::next_timer() const noexcept {
   if (context_.failure) {
     return TimePoint::max();
   }
-  const bool asks = !connected_ && std::ranges::any_of(links_, &ServerLink::asks);
-  TimePoint next = asks ? connect_deadline_ : TimePoint::max();
+  TimePoint next = connected_ ? TimePoint::max() : connect_deadline_;
   for (const ServerLink& link : links_) {
     next = std::min(next, link.next_timer());
   }
@@ -143,7 +136,7 @@ void SessionEngine::end(Failure failure) {
   context_.packet_io.flush();
   context_.fail(std::move(failure));
   abandon();
-  leave_operations();
+  end_operations();
 }
 
 }  // namespace thc

@@ -1,5 +1,5 @@
 // The worker's side of the protocol over a PacketIo: single-threaded, told the time, so that tests drive it step by
-// step. A session has one engine, or several with shards and packets of their own (EngineGroup).
+// step.
 #pragma once
 
 #include <array>
@@ -16,26 +16,23 @@ namespace thc {
 
 class SessionEngine {
  public:
-  /// `config` must be resolved. `thread`: number of the engine in its group; it has the shards s of every server with
-  /// s mod group.engines() == thread. `nonce` is random per process. The connect timeout counts from `now`.
-  SessionEngine(SessionConfig config, io::PacketIo& packet_io, EngineGroup& group, std::uint32_t thread,
-                std::uint64_t nonce, TimePoint now);
+  /// `config` must be resolved. `nonce` is random per process. The connect timeout counts from `now`.
+  SessionEngine(SessionConfig config, io::PacketIo& packet_io, SessionState& state, std::uint64_t nonce, TimePoint now);
 
-  /// Whether all its shards of every server have answered HELLO at least once.
+  /// Whether all shards of every server have answered HELLO at least once.
   bool connected() const noexcept { return connected_; }
-  /// The group's. Set once; nothing is sent any more and every operation ends with it.
+  /// Set once; nothing is sent any more and every operation ends with it.
   const std::optional<Failure>& failure() const noexcept { return context_.failure; }
   const Counters& counters() const noexcept { return context_.counters; }
   const SessionConfig& config() const noexcept { return config_; }
 
-  /// Starts the operation's deadline. All engines of a group get the same operations in the same order. One without
+  /// Starts the operation's deadline. One without
   /// chunks ends in the next step.
   void submit(std::shared_ptr<Operation> operation, TimePoint now);
 
   struct Step {
     bool received;  ///< datagrams were there, so there may be more
     bool changed;   ///< operations ended or differ, the engine connected or failed
-    bool told;      ///< the other engines have something to do
   };
   /// Takes what has arrived, runs timers, sends what the windows allow.
   Step step(TimePoint now);
@@ -51,7 +48,7 @@ class SessionEngine {
   void check_connected(TimePoint now);
   void abandon();
   /// True when an operation is done by it, or the engine has failed.
-  bool leave_operations();
+  bool end_operations();
 
   const SessionConfig config_;
   LinkContext context_;

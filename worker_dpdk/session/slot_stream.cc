@@ -7,54 +7,31 @@
 
 namespace thc {
 
-SlotStream::Operations SlotStream::open(std::uint32_t first_slot, std::uint32_t slots, const SlotShare& share,
-                                        std::size_t count_multiple) {
+void SlotStream::open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple) {
   first_slot_ = first_slot;
-  slots_ = slots;
-  share_ = share;
   count_multiple_ = count_multiple;
-  packets_.reserve(share.count_below(first_slot + slots) - share.count_below(first_slot));
+  packets_.reserve(slots);
   for (std::uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
-    if (share.has(slot)) {
-      packets_.push_back(InFlight{.slot = slot});
-    }
+    packets_.push_back(InFlight{.slot = slot});
   }
-  Operations without_packets;
-  for (std::unique_ptr<OperationPart>& part : std::exchange(parts_, {})) {
-    if (std::shared_ptr<Operation> operation = add(std::move(part)); operation != nullptr) {
-      without_packets.push_back(std::move(operation));
-    }
+  for (const std::unique_ptr<OperationPart>& part : parts_) {
+    add(*part);
   }
-  return without_packets;
 }
 
-std::shared_ptr<Operation> SlotStream::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
-  auto part = std::make_unique<OperationPart>(OperationPart{.operation = std::move(operation), .deadline = deadline});
-  if (slots_ == 0) {
-    parts_.push_back(std::move(part));
-    return nullptr;
+void SlotStream::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
+  parts_.push_back(
+      std::make_unique<OperationPart>(OperationPart{.operation = std::move(operation), .deadline = deadline}));
+  if (!packets_.empty()) {
+    add(*parts_.back());
   }
-  return add(std::move(part));
 }
 
-std::shared_ptr<Operation> SlotStream::add(std::unique_ptr<OperationPart> part) {
-  part->first_number = numbered_;
-  numbered_ += part->operation->chunks();
-  part->own_end = own_packets(numbered_);
-  part->remaining = part->own_end - own_packets(part->first_number);
-  if (part->own_end != own_packets(numbered_ - 1)) {  // the last packet is this thread's
-    part->operation->pad(count_multiple_);
-  }
-  if (part->remaining == 0) {
-    return std::move(part->operation);
-  }
-  parts_.push_back(std::move(part));
-  return nullptr;
-}
-
-std::uint64_t SlotStream::own_packets(std::uint64_t count) const noexcept {
-  const auto rest = static_cast<std::uint32_t>(count % slots_);
-  return count / slots_ * packets_.size() + share_.count_below(first_slot_ + rest) - share_.count_below(first_slot_);
+void SlotStream::add(OperationPart& part) {
+  part.first_number = numbered_;
+  part.remaining = part.operation->chunks();
+  part.end = numbered_ += part.remaining;
+  part.operation->pad(count_multiple_);
 }
 
 std::optional<SlotStream::Next> SlotStream::next() const noexcept {
@@ -91,7 +68,7 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
     next_index_ = 0;
     ++lap_;
   }
-  if (next_ == part.own_end) {
+  if (next_ == part.end) {
     ++sending_;
   }
   return &packet;
@@ -99,10 +76,7 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
 
 InFlight* SlotStream::find(std::uint32_t slot) noexcept {
   const std::uint32_t offset = slot - first_slot_;  // wraps to a large number below first_slot_
-  if (offset >= slots_ || !share_.has(slot)) {
-    return nullptr;
-  }
-  return &packets_[share_.count_below(slot) - share_.count_below(first_slot_)];
+  return offset < packets_.size() ? &packets_[offset] : nullptr;
 }
 
 std::shared_ptr<Operation> SlotStream::release(InFlight& packet) noexcept {

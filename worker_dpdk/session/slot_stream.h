@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "session/operation.h"
-#include "session/slot_share.h"
 
 namespace thc {
 
-/// What one polling thread has of an operation: the packets in its own slots.
+/// An operation on its way.
 struct OperationPart {
   std::shared_ptr<Operation> operation;
   TimePoint deadline;
-  std::uint64_t first_number = 0;  ///< of all packets of the operation, whoever has them
-  std::uint64_t own_end = 0;       ///< how many own packets the stream has had up to the end of the operation
-  std::uint64_t remaining = 0;     ///< own packets without a result
+  std::uint64_t first_number = 0;  ///< of its packets
+  std::uint64_t end = 0;           ///< behind the last one's
+  std::uint64_t remaining = 0;     ///< packets without a result
 };
 
 /// A packet without a result. Packet number k of S slots is in slot first + k mod S, round k div S + 1.
@@ -53,7 +52,6 @@ struct InFlight {
   Operation& operation() const noexcept { return *part->operation; }
 };
 
-/// Every polling thread has its own. All number the packets of all threads alike, and send those in their slots.
 class SlotStream {
  public:
   using Operations = std::deque<std::shared_ptr<Operation>>;
@@ -62,13 +60,11 @@ class SlotStream {
 
   Stage stage() const noexcept { return stage_; }
 
-  /// Called once, when it is known how many slots the server has, which of them are this thread's, and what
-  /// payload_count must be a multiple of. Returns the operations that have no packet in them.
-  Operations open(std::uint32_t first_slot, std::uint32_t slots, const SlotShare& share,
-                  std::size_t count_multiple = 1);
+  /// Called once, when it is known how many slots the server has, and what payload_count must be a multiple of.
+  void open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple = 1);
 
-  /// Returns the operation if the stream is open and it has no packet in this thread's slots, else null.
-  std::shared_ptr<Operation> enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
+  /// `operation` has packets.
+  void enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
 
   /// Takes the next packet into its slot; null when no packet waits or an earlier one is in that slot.
   InFlight* take_next(TimePoint now) noexcept;
@@ -79,10 +75,10 @@ class SlotStream {
   /// What take_next would take; nothing likewise.
   std::optional<Next> next() const noexcept;
 
-  /// The state of that slot, which `share` has; null when it is not one of this stream.
+  /// The state of that slot; null when it is not one of this stream.
   InFlight* find(std::uint32_t slot) noexcept;
 
-  /// Frees the slot, whose chunk has been stored. Returns the operation when that was the last one of this thread.
+  /// Frees the slot, whose chunk has been stored. Returns the operation when that was its last one.
   std::shared_ptr<Operation> release(InFlight& packet) noexcept;
   /// Frees all slots and returns all operations.
   Operations abandon();
@@ -106,37 +102,28 @@ class SlotStream {
       }
     }
   }
-  /// Of the next packet to be taken.
-  std::uint64_t next_number() const noexcept { return next_; }
   std::size_t in_flight() const noexcept { return in_flight_; }
-  /// Own slots.
   std::size_t capacity() const noexcept { return packets_.size(); }
   /// Packet with the lowest number that has no result; null when none is in flight.
   const InFlight* oldest() const noexcept { return oldest_ == next_ ? nullptr : &packets_[oldest_index()]; }
 
  private:
   std::size_t oldest_index() const noexcept { return oldest_ == next_ ? 0 : oldest_ % packets_.size(); }
-  /// Numbers `part`; returns its operation when it has no packet in this thread's slots.
-  std::shared_ptr<Operation> add(std::unique_ptr<OperationPart> part);
-  /// Own packets among the first `count` packets of all threads.
-  std::uint64_t own_packets(std::uint64_t count) const noexcept;
+  /// Numbers the packets of `part`.
+  void add(OperationPart& part);
   /// Which chunk of `part` the next packet is.
-  std::size_t next_chunk(const OperationPart& part) const noexcept {
-    return lap_ * slots_ + packets_[next_index_].slot - first_slot_ - part.first_number;
-  }
+  std::size_t next_chunk(const OperationPart& part) const noexcept { return next_ - part.first_number; }
 
   Stage stage_;
   std::uint32_t first_slot_ = 0;
-  std::uint32_t slots_ = 0;  ///< of all threads; 0: not open
-  SlotShare share_;
   std::size_t count_multiple_ = 1;
-  std::uint64_t numbered_ = 0;  ///< packets of all threads
-  std::uint64_t next_ = 0;      ///< own packets taken
+  std::uint64_t numbered_ = 0;  ///< packets
+  std::uint64_t next_ = 0;      ///< packets taken
   std::uint64_t lap_ = 0;       ///< next_ div packets_.size()
   std::size_t next_index_ = 0;  ///< next_ mod packets_.size()
-  std::uint64_t oldest_ = 0;    ///< own packets before the first in flight; next_ when none is
+  std::uint64_t oldest_ = 0;    ///< packets before the first in flight; next_ when none is
   std::size_t in_flight_ = 0;
-  std::vector<InFlight> packets_;                     ///< own slots, lowest first
+  std::vector<InFlight> packets_;                     ///< by slot; empty: not open
   std::deque<std::unique_ptr<OperationPart>> parts_;  ///< in submission order; the first `sending_` are sent
   std::size_t sending_ = 0;
 };

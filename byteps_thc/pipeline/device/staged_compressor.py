@@ -12,7 +12,7 @@ for what the network needs, norms and codes, and meanwhile packets of other piec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -140,6 +140,6 @@ class StagedCompressor:
             codes_per_chunk=codes_per_chunk or max(len(aggregate), MIN_CODES_PER_PACKET),
         )
 
-    def _upload(self, array: np.ndarray[Any, np.dtype[Any]]) -> Tensor:
+    def _upload(self, array: U8 | U16) -> Tensor:
         self._recorder.add_copies(to_device_bytes=array.nbytes)
         return torch.from_numpy(array).to(self._device, non_blocking=True)

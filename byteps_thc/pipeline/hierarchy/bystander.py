@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from typing_extensions import override
@@ -12,6 +11,7 @@ from typing_extensions import override
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import State, StateDict
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import ExactSum, Waitable
 
@@ -56,11 +56,11 @@ class Bystander:
     def scale_residuals(self, factor: float) -> None:
         """Do nothing: the local root has the residuals."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the step, and no residuals."""
         return {"local_root": False, "round": 0, "step": self._steps, "residuals": {}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state_dict() of such a process; ConfigurationError for any other."""
         if not isinstance(state, Mapping) or state.get("local_root", True):
             raise ConfigurationError("this state is of the worker's local root, the process with local_rank() 0")

@@ -7,10 +7,10 @@ What compression keeps and counts is the inner engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import check_buffer
+from byteps_thc.pipeline.saved_state import State, StateDict
 from byteps_thc.pipeline.staging import CopyStaging, Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
@@ -176,13 +177,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._inner.scale_residuals(factor)
 
     @override
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """See Engine; the inner engine's: on a mesh, of this rank's shard in the slow dimension."""
         self._require_idle("state_dict")
         return self._inner.state_dict()
 
     @override
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._require_idle("load_state_dict")
         self._inner.load_state_dict(state)
         self._round = state["round"]

@@ -62,7 +62,7 @@ def hierarchical_engine(
     fast, slow = communicators or level_communicators(groups, policy)
     waits_for_all = network is None or not network.may_drift(groups.slow.size())
     gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
-    settings = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
+    settings: dict[str, object] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
     settings |= {"network": network is not None} | config.model_dump(exclude={*LOCAL_SETTINGS})
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, Gradient
+from byteps_thc.block_plan import HEADER_BYTES, MessageLayout, Shard
 from byteps_thc.built import check_arithmetic
-from byteps_thc.pipeline.ranks.shards import HEADER_BYTES, MessageLayout, Shard
 from byteps_thc.rank_settings import RankSettings
 
 check_arithmetic(_core)

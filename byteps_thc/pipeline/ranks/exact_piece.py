@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc.block_plan import HEADER_BYTES
 from byteps_thc.pipeline.agreement import Questions, how_it_travels
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece
-from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.rank_messages import RankMessages
 from byteps_thc.transport.transport import FINGERPRINT_WORDS

@@ -19,6 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.arrays import F32, gradient_view
+from byteps_thc.block_plan import HEADER_BYTES
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.fingerprint import Fingerprints
 from byteps_thc.pipeline.layout import Layout
@@ -26,7 +27,6 @@ from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
 from byteps_thc.pipeline.ranks.codec import Messages, RankCodec
 from byteps_thc.pipeline.ranks.exact_piece import ExactPiece, ExactPlan
 from byteps_thc.pipeline.ranks.plan import PiecePlan, Spans, piece_plans
-from byteps_thc.pipeline.ranks.shards import HEADER_BYTES
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from byteps_thc import _core
+from byteps_thc.block_plan import MessageLayout, Shard
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Extent, identity_of
-from byteps_thc.pipeline.ranks.shards import MessageLayout, Shard, blocks_of, cut_blocks, row_shards, share_out
+from byteps_thc.pipeline.ranks.shards import blocks_of, cut_blocks, row_shards, share_out
 from byteps_thc.rank_settings import RankSettings
 
 #: Columns or elements (start, stop), ascending and disjoint.

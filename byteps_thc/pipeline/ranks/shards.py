@@ -1,4 +1,4 @@
-"""Who averages what of a piece, and the messages that it travels in.
+"""Who averages what of a piece.
 
 A gradient has rotation blocks, which end where tensors do, and rows of embeddings. A piece is some of them in a row.
 Each rank owns a shard of a piece: in an all-reduce a share of the blocks, about as many codes for every rank; in a
@@ -9,70 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.arrays import U64
-from byteps_thc.block_plan import RowSpan
+from byteps_thc.block_plan import RowSpan, Shard
 
-HEADER_BYTES = 16
-_WORD_BYTES = 4
-_ALIGNED_BYTES = 16
 #: Rotation blocks of a shard, at least, as far as blocks of _SMALLEST_BLOCK allow it. Shards end at blocks, and all
 #: take as long, and as many bytes, as the largest one.
 _BLOCKS_OF_A_SHARD = 16
 _SMALLEST_BLOCK = 512
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What a rank owns of a piece. tensor: the random key. row: of the gradient. columns: of the piece, and exact: of
-    the values of the piece that travel exactly: those that `blocks` and this shard have.
-    """
-
-    tensor: int
-    row: int
-    columns: slice
-    blocks: _core.RotationBlocks
-    exact: slice
-
-
-@dataclass(frozen=True)
-class MessageLayout:
-    """A message to an owner, or of an owner: 16 bytes of header, scales, exact values, codes. All messages of a piece
-    have the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
-    """
-
-    scales: int
-    exact: int
-    code_bytes: int
-
-    @classmethod
-    def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
-        """Return the messages of these shards with codes of `bits` bits."""
-        return cls(
-            max(len(shard.blocks) for shard in shards),
-            max(shard.exact.stop - shard.exact.start for shard in shards),
-            max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards),
-        )
-
-    @property
-    def exact_at(self) -> int:
-        """Offset of the exact values, bytes."""
-        return HEADER_BYTES + _WORD_BYTES * self.scales
-
-    @property
-    def codes_at(self) -> int:
-        """Offset of the codes, bytes."""
-        return self.exact_at + _WORD_BYTES * self.exact
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of a message."""
-        return -(-(self.codes_at + self.code_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
 def block_ends(columns: int, tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> U64 | None:

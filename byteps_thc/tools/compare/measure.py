@@ -25,7 +25,7 @@ from byteps_thc.tools.compare.model import Way
 from byteps_thc.tools.compare.ranks import ALONE, BITS, POWER_SGD, POWER_SGD_RANK, SERVERS, Job
 from byteps_thc.tools.launch import ParameterServer
 
-#: Ranks that run here, and parameters of all of them: 25 M of each of four take 3 GB with what hooks keep.
+#: Ranks that run here, and parameters of all of them: 25 M of each of four take 4 GB with what hooks keep.
 _RANKS_HERE, _PARAMETERS_HERE = 4, 100_000_000
 _BUCKET_PARAMETERS = 25 * (1 << 18)  # DDP's bucket_cap_mb=25
 #: A rank's hook, kernels and gloo's loop keep no more cores busy.

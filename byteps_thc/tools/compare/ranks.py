@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # DDP imports it, which takes seconds: once for all ranks
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore  # torch.distributed's, which does not list it

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import warnings
-from typing import Any
+from types import ModuleType
 
 from byteps_thc.errors import ConfigurationError
 
 
 @functools.cache
-def byteps_operations() -> Any:
+def byteps_operations() -> ModuleType:
     """Return the module byteps.torch.ops; ConfigurationError when BytePS is not installed."""
     try:
         with warnings.catch_warnings():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -39,7 +39,7 @@ class _Process:
 _process = _Process()
 
 
-def running_operations() -> Any:
+def running_operations() -> ModuleType:
     """Return BytePS's operations; ConfigurationError when it does not run, where BytePS says it has one worker."""
     if not _process.running:
         raise ConfigurationError("BytePS has not been initialized; use bps.init()")

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.errors import DeadlineError, TransportError
+
+T = TypeVar("T")
 
 _POLL_S = 0.02
 #: A store that takes longer for an answer is lost.
@@ -81,28 +83,28 @@ class Agreement:
         values: list[bytes] = self._call(lambda: self._store.multi_get([*keys]))
         return [value.decode() for value in values]
 
-    def _call(self, operation: Callable[[], Any]) -> Any:
+    def _call(self, operation: Callable[[], T]) -> T:
         """Return what an operation of the store returns.
 
         The operation has a thread of its own: if the store's host is unreachable, check() never returns, whatever
         the store's timeout.
         """
-        answers: SimpleQueue[tuple[Any, RuntimeError | None]] = SimpleQueue()
+        answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
 
         def run() -> None:
             try:
-                answers.put((operation(), None))
+                answers.put(operation())
             except RuntimeError as error:
-                answers.put((None, error))
+                answers.put(error)
 
         Thread(target=run, name="thc-store", daemon=True).start()
         try:
-            value, error = answers.get(timeout=STORE_S)
+            answer = answers.get(timeout=STORE_S)
         except Empty:
             raise _store_is_gone(f"it has not answered for {STORE_S:g} s") from None
-        if error is not None:
-            raise _store_is_gone(str(error)) from error
-        return value
+        if isinstance(answer, RuntimeError):
+            raise _store_is_gone(str(answer)) from answer
+        return answer
 
 
 def _store_is_gone(why: str) -> TransportError:

@@ -99,6 +99,7 @@ def test_script(tmp_path: Path, optimizer: str) -> None:
     assert all(time_s > 0 for time_s in times)
 
 
+@pytest.mark.slow
 def test_script_from_the_command_line(tmp_path: Path) -> None:
     """Its step's time counts; so would --compute-ms."""
     script = tmp_path / "train.py"

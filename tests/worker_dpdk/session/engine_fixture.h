@@ -78,29 +78,22 @@ inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push
   return {bytes, bytes + count * sizeof(sums[0])};
 }
 
-/// Engines of all workers of a job, `threads` each: engine t of worker w is number w * threads + t.
+/// Engines of all workers of a job.
 class Workers {
  public:
-  Workers(const SessionConfig& config, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1,
-          std::uint32_t engines_each = 1)
-      : threads(engines_each), network(config.num_workers, server, faults, seed, engines_each) {
+  Workers(const SessionConfig& config, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1)
+      : network(config.num_workers, server, faults, seed) {
     for (std::uint8_t worker = 0; worker < config.num_workers; ++worker) {
       SessionConfig own = config;
       own.worker_id = worker;
-      groups.push_back(std::make_unique<EngineGroup>(config.servers.size(), threads));
-      for (std::uint32_t thread = 0; thread < threads; ++thread) {
-        MemoryIo& packet_io = *network.ios[worker * threads + thread];
-        engines.push_back(
-            std::make_unique<SessionEngine>(resolve(own, 65507), packet_io, *groups.back(), thread, worker + 1U, now));
-      }
+      states.push_back(std::make_unique<SessionState>(config.servers.size()));
+      engines.push_back(
+          std::make_unique<SessionEngine>(resolve(own, 65507), *network.ios[worker], *states.back(), worker + 1U, now));
     }
   }
 
   void submit(std::size_t worker, const std::shared_ptr<Operation>& operation) {
-    operation->divide(threads);
-    for (std::uint32_t thread = 0; thread < threads; ++thread) {
-      engines[worker * threads + thread]->submit(operation, now);
-    }
+    engines[worker]->submit(operation, now);
   }
 
   /// Everybody's turn once, then the clock moves to the next timer if nobody had anything to do.
@@ -109,7 +102,7 @@ class Workers {
     TimePoint next = TimePoint::max();
     for (const auto& engine : engines) {
       const SessionEngine::Step step = engine->step(now);
-      busy |= step.received || step.told;
+      busy |= step.received;
       next = std::min(next, engine->next_timer());
     }
     network.deliver();
@@ -138,9 +131,8 @@ class Workers {
   }
 
   TimePoint now{std::chrono::hours(1)};
-  const std::uint32_t threads;
   MemoryNetwork network;
-  std::vector<std::unique_ptr<EngineGroup>> groups;
+  std::vector<std::unique_ptr<SessionState>> states;
   std::vector<std::unique_ptr<SessionEngine>> engines;
 };
 

@@ -29,6 +29,19 @@ TEST_F(EngineTest, SaysHelloToEveryShard) {
   EXPECT_TRUE(engine->connected());
 }
 
+// As behind a firewall that opens the first port only.
+TEST_F(EngineTest, TheShardThatDoesNotAnswerIsNamed) {
+  start(two_workers());
+  engine->step(now);
+  arrive(welcome(0, 2));
+  pass(config->connect_timeout);
+  ASSERT_TRUE(engine->failure());
+  const std::string& message = engine->failure()->message;
+  EXPECT_NE(message.find("server 10.0.0.1:48866 did not answer HELLO"), std::string::npos) << message;
+  EXPECT_NE(message.find("10.0.0.1:48865 did"), std::string::npos) << message;
+  EXPECT_NE(message.find("ports 48865 to 48866"), std::string::npos) << message;
+}
+
 TEST_F(EngineTest, AShardSpeaksForItsSlotsOnly) {
   start(two_workers());
   engine->step(now);

@@ -88,7 +88,7 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
     const std::vector<float> norms{1, 2};
     std::vector<float> max_norms(2, 7);
     const auto norm_stage = Operation::norms(3, norms, max_norms, 16, 2);
-    group->begin_norms(3);
+    state->begin_norms(3);
     engine->submit(norm_stage, now);
     engine->step(now);
     wire::Header header = header_of(packet_io.take_sent().at(0));
@@ -99,8 +99,8 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
     ASSERT_TRUE(norm_stage->done());
     EXPECT_FALSE(norm_stage->differs());
     EXPECT_EQ(max_norms, std::vector<float>(2, 0));
-    EXPECT_TRUE(group->is_left_behind(3));
-    EXPECT_FALSE(group->is_left_behind(2));
+    EXPECT_TRUE(state->is_left_behind(3));
+    EXPECT_FALSE(state->is_left_behind(2));
     push = std::make_unique<Push>(std::uint16_t{3}, 64, *config, 1);
     push->operation->abstain();  // as Session does
     engine->submit(push->operation, now);
@@ -111,8 +111,8 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
     EXPECT_EQ(count(Count::kAbstained), server_knows ? 1U : 0U);
     arrive(aggregate_of(codes[0], 5));
     EXPECT_EQ(push->aggregate[0], 5U) << "what the others have";
-    group->begin_norms(3);
-    EXPECT_FALSE(group->is_left_behind(3));
+    state->begin_norms(3);
+    EXPECT_FALSE(state->is_left_behind(3));
   }
 }
 

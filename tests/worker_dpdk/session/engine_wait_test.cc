@@ -79,17 +79,17 @@ TEST_F(EngineTest, TellsHowLongAServerHasDeliveredNothing) {
   };
   const auto packets = join_and_push(two_workers(), 64);
   pass(Duration(5'000'000));
-  EXPECT_EQ(group->unanswered(0).for_ms, 0U) << "it was not sent again: this process did not run";
+  EXPECT_EQ(state->unanswered(0).for_ms, 0U) << "it was not sent again: this process did not run";
   pass_in_steps(Duration(3'000'000));
-  EXPECT_GE(group->unanswered(0).for_ms, 7'500U);
-  EXPECT_EQ(group->unanswered(0).port, kServer.port);
+  EXPECT_GE(state->unanswered(0).for_ms, 7'500U);
+  EXPECT_EQ(state->unanswered(0).port, kServer.port);
   arrive(error(header_of(packets[0]), ErrorReason::kIncomplete, 0b01));
-  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+  EXPECT_EQ(state->unanswered(0).for_ms, 0U);
   pass_in_steps(Duration(2'000'000));
-  EXPECT_GE(group->unanswered(0).for_ms, 1'500U);
-  EXPECT_LE(group->unanswered(0).for_ms, 2'000U);
+  EXPECT_GE(state->unanswered(0).for_ms, 1'500U);
+  EXPECT_LE(state->unanswered(0).for_ms, 2'000U);
   arrive(aggregate_of(packets[0], 1));
-  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+  EXPECT_EQ(state->unanswered(0).for_ms, 0U);
 }
 
 // On a way that loses much, a packet may be lost over and over while others have results: the server delivers.
@@ -100,15 +100,15 @@ TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
     for (int step = 0; step < 30; ++step) {
       pass(Duration(50'000));
     }
-    EXPECT_LE(group->unanswered(0).for_ms, 1'500U);
+    EXPECT_LE(state->unanswered(0).for_ms, 1'500U);
     arrive(aggregate_of(packets[i], 1));
-    EXPECT_EQ(group->heard_at(0), now);
+    EXPECT_EQ(state->heard_at(0), now);
   }
   for (int step = 0; step < 100; ++step) {
     pass(Duration(50'000));
   }
-  EXPECT_GE(group->unanswered(0).for_ms, 2'000U) << "the first packet still has none";
-  EXPECT_LT(group->heard_at(0), now - Duration(2'000'000));
+  EXPECT_GE(state->unanswered(0).for_ms, 2'000U) << "the first packet still has none";
+  EXPECT_LT(state->heard_at(0), now - Duration(2'000'000));
 }
 
 TEST_F(EngineTest, DeadlineNamesTheServerThatAnswersHelloAndDeliversNothing) {

@@ -35,9 +35,9 @@ class SlowNetwork {
       SessionConfig own = config;
       own.worker_id = worker;
       ios.push_back(std::make_unique<MemoryIo>());
-      groups_.push_back(std::make_unique<EngineGroup>(1, 1));
+      states_.push_back(std::make_unique<SessionState>(1));
       engines.push_back(
-          std::make_unique<SessionEngine>(resolve(own, 65507), *ios.back(), *groups_.back(), 0, worker + 1U, now));
+          std::make_unique<SessionEngine>(resolve(own, 65507), *ios.back(), *states_.back(), worker + 1U, now));
     }
   }
 
@@ -94,7 +94,7 @@ class SlowNetwork {
   MemoryServer& server_;
   const Path path_;
   std::mt19937_64 random_;
-  std::vector<std::unique_ptr<EngineGroup>> groups_;
+  std::vector<std::unique_ptr<SessionState>> states_;
   Queue up_;
   std::map<std::size_t, Queue> down_;
 };

@@ -205,13 +205,12 @@ struct Faults {
   double reorder = 0;
 };
 
-/// Workers around one MemoryServer, `threads` ios each. An answer goes to the io that has its shard.
+/// Workers around one MemoryServer.
 class MemoryNetwork {
  public:
-  MemoryNetwork(std::size_t workers, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1,
-                std::uint32_t threads = 1)
-      : server_(server), faults_(faults), random_(seed), threads_(threads) {
-    for (std::size_t i = 0; i < workers * threads; ++i) {
+  MemoryNetwork(std::size_t workers, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1)
+      : server_(server), faults_(faults), random_(seed) {
+    for (std::size_t i = 0; i < workers; ++i) {
       ios.push_back(std::make_unique<MemoryIo>());
     }
   }
@@ -231,9 +230,8 @@ class MemoryNetwork {
     }
     for (auto& [worker, datagram] : disturb(down)) {
       const std::uint32_t shard = header_of(datagram).slot % server_.shards();
-      const std::size_t to = worker * threads_ + shard % threads_;
-      if (to < ios.size()) {
-        ios[to]->arriving.push_back({shard_address(shard), std::move(datagram)});
+      if (worker < ios.size()) {
+        ios[worker]->arriving.push_back({shard_address(shard), std::move(datagram)});
       }
     }
   }
@@ -264,7 +262,6 @@ class MemoryNetwork {
   MemoryServer& server_;
   Faults faults_;
   std::mt19937_64 random_;
-  const std::uint32_t threads_;
 };
 
 }  // namespace thc::testing

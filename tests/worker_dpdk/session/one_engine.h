@@ -24,8 +24,8 @@ class EngineTest : public ::testing::Test {
 
   void start(const SessionConfig& resolved) {
     config = std::make_unique<SessionConfig>(resolved);
-    group = std::make_unique<EngineGroup>(resolved.servers.size(), 1);
-    engine = std::make_unique<SessionEngine>(resolved, packet_io, *group, 0, 99, now);
+    state = std::make_unique<SessionState>(resolved.servers.size());
+    engine = std::make_unique<SessionEngine>(resolved, packet_io, *state, 99, now);
   }
   void arrive(const Datagram& datagram, io::Endpoint from = kServer) {
     packet_io.arriving.push_back({from, datagram});
@@ -108,7 +108,7 @@ class EngineTest : public ::testing::Test {
   std::uint32_t window_bytes = 1U << 20;  ///< of the server
   MemoryIo packet_io;
   std::unique_ptr<SessionConfig> config;
-  std::unique_ptr<EngineGroup> group;
+  std::unique_ptr<SessionState> state;
   std::unique_ptr<SessionEngine> engine;
   std::unique_ptr<Push> push;
 };

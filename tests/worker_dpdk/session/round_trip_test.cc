@@ -30,7 +30,7 @@ TEST(LossDetector, APacketThatHasArrivedIsLostAgainAfterAsLongAsItHasWaited) {
   RttEstimator rtt;
   rtt.sample(Duration(1'000));
   LossDetector losses(rtt);
-  losses.open({.shards = 1});
+  losses.open(1);
   std::array<InFlight, 5> packets;
   for (std::size_t i = 0; i < packets.size(); ++i) {
     packets[i] = {.first_sent_at = kStart, .sent_at = kStart, .number = i};

@@ -1,4 +1,4 @@
-// A server and sockets for sessions with their polling threads, over kernel UDP.
+// A server and sockets for sessions, over kernel UDP.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -94,24 +94,18 @@ inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::u
   return config_of(server.address(), worker, workers);
 }
 
-/// Sockets of `threads` polling threads.
-inline Session::PacketIos udp(std::uint16_t threads = 1, double fault_rate = 0) {
+inline std::unique_ptr<io::PacketIo> udp(double fault_rate = 0) {
   const io::FaultRates rates{.drop = fault_rate, .duplicate = fault_rate, .reorder = fault_rate};
-  Session::PacketIos packet_ios = io::make_udp_ios({.local = kLoopback}, threads);
-  for (std::size_t i = 0; i < packet_ios.size(); ++i) {
-    const io::FaultConfig faults{.send = rates, .receive = rates, .seed = i + 1};
-    packet_ios[i] = std::make_unique<io::FaultyIo>(std::move(packet_ios[i]), faults);
-  }
-  return packet_ios;
+  return std::make_unique<io::FaultyIo>(io::make_udp_io({.local = kLoopback}),
+                                        io::FaultConfig{.send = rates, .receive = rates, .seed = 1});
 }
 
-/// All workers push partitions of the code `worker + 1` everywhere and check the sums. polling_threads: of each worker.
-inline void push_and_check(const Server& server, const std::vector<std::uint16_t>& polling_threads, double fault_rate) {
-  const auto workers = static_cast<std::uint8_t>(polling_threads.size());
+/// All workers push partitions of the code `worker + 1` everywhere and check the sums.
+inline void push_and_check(const Server& server, std::uint8_t workers, double fault_rate) {
   std::vector<std::thread> threads;
   for (std::uint8_t worker = 0; worker < workers; ++worker) {
     threads.emplace_back([&, worker] {
-      Session session(config_of(server, worker, workers), udp(polling_threads[worker], fault_rate));
+      Session session(config_of(server, worker, workers), udp(fault_rate));
       ASSERT_TRUE(session.wait_connected(kLongEnough));
       constexpr std::size_t kCount = 100'000;
       const std::vector<std::uint8_t> codes(kCount / 2, static_cast<std::uint8_t>((worker + 1) * 0x11));

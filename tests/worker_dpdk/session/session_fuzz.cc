@@ -38,8 +38,8 @@ void run(std::span<const std::uint8_t> input) {
   MemoryIo packet_io;
   MemoryServer server(pool_config(config), config.table);
   TimePoint now{std::chrono::hours(1)};
-  EngineGroup group(config.servers.size(), 1);
-  SessionEngine engine(config, packet_io, group, 0, 1, now);
+  SessionState state(config.servers.size());
+  SessionEngine engine(config, packet_io, state, 1, now);
   engine.step(now);
   for (const Datagram& hello : packet_io.take_sent()) {
     server.handle(hello,

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "engine_fixture.h"
 
@@ -24,7 +23,7 @@ TEST(SlotStream, VisitsPacketsInOrderOfTheirNumbers) {
   const SessionConfig config = resolve(test_config(4, 2), 65507);
   const Push push(0, 64 * 1000, config, 1);
   SlotStream stream(Stage::kCodes);
-  stream.open(kFirstSlot, kSlots, {});
+  stream.open(kFirstSlot, kSlots);
   stream.enqueue(push.operation, {});
   std::mt19937 random(1);
   std::set<std::uint64_t> in_flight;
@@ -57,7 +56,7 @@ TEST(SlotStream, VisitorsMayReleaseAndAbandonFreesEverything) {
   const Push push(0, 64 * 8, config, 1);
   SlotStream stream(Stage::kCodes);
   stream.for_each_in_flight([](InFlight&) { FAIL() << "not open yet"; });
-  stream.open(kFirstSlot, kSlots, {});
+  stream.open(kFirstSlot, kSlots);
   stream.enqueue(push.operation, {});
   while (stream.take_next(TimePoint{}) != nullptr) {
   }
@@ -76,74 +75,42 @@ TEST(SlotStream, VisitorsMayReleaseAndAbandonFreesEverything) {
   EXPECT_EQ(stream.oldest(), nullptr);
 }
 
-/// Everything that this thread sends when results come at once, by packet number.
-void take_all(SlotStream& stream, std::map<std::uint64_t, const Operation*>& taken, std::uint32_t slots) {
-  while (InFlight* packet = stream.take_next(TimePoint{})) {
-    const std::uint64_t number = std::uint64_t{packet->round - 1} * slots + packet->slot - kFirstSlot;
-    EXPECT_TRUE(taken.emplace(number, &packet->operation()).second) << "packet " << number << " is sent twice";
-    EXPECT_EQ(stream.find(packet->slot), packet);
-    EXPECT_EQ(packet->operation().chunk_payload(packet->chunk).size() + sizeof(wire::Header), packet->bytes);
-    stream.release(*packet);
-  }
-}
-
-class SharedStream : public ::testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>> {};
-
-TEST_P(SharedStream, EachPacketIsSentByTheThreadOfItsShard) {
-  const auto [threads, shards, slots] = GetParam();
+TEST(SlotStream, SendsPacketsOfAllOperationsInOrder) {
   const SessionConfig config = resolve(test_config(4, 2), 65507);
-  std::vector<std::unique_ptr<Push>> pushes;
-  std::map<std::uint64_t, const Operation*> expected;
-  for (const std::size_t chunks : {1U, 7U, 1U, 40U, 2U, 3U}) {
-    pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * chunks, config, 1));
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      expected.emplace(expected.size(), pushes.back()->operation.get());
-    }
-  }
-  for (const bool open_first : {false, true}) {
-    std::map<std::uint64_t, const Operation*> taken;
-    for (std::uint32_t thread = 0; thread < threads; ++thread) {
-      const SlotShare share{.thread = thread, .threads = threads, .shards = shards};
+  for (const std::uint32_t slots : {1U, 2U, 5U, 12U, 64U}) {
+    for (const bool open_first : {false, true}) {
+      std::vector<std::unique_ptr<Push>> pushes;
+      std::vector<std::pair<const Operation*, std::size_t>> expected;  // chunks
       SlotStream stream(Stage::kCodes);
-      std::size_t idle = 0;
-      if (open_first) {
-        stream.open(kFirstSlot, slots, share);
+      if (open_first) stream.open(kFirstSlot, slots);
+      for (const std::size_t chunks : {1U, 7U, 1U, 40U, 2U, 3U}) {
+        pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * chunks, config, 1));
+        stream.enqueue(pushes.back()->operation, {});
+        for (std::size_t chunk = 0; chunk < chunks; ++chunk)
+          expected.emplace_back(pushes.back()->operation.get(), chunk);
       }
-      for (const auto& push : pushes) {
-        idle += stream.enqueue(push->operation, {}) != nullptr ? 1 : 0;
+      if (!open_first) stream.open(kFirstSlot, slots);
+      std::vector<std::pair<const Operation*, std::size_t>> taken;
+      while (InFlight* packet = stream.take_next(TimePoint{})) {
+        EXPECT_EQ(std::size_t{packet->round - 1} * slots + packet->slot - kFirstSlot, taken.size());
+        EXPECT_EQ(stream.find(packet->slot), packet);
+        EXPECT_EQ(packet->operation().chunk_payload(packet->chunk).size() + sizeof(wire::Header), packet->bytes);
+        taken.emplace_back(&packet->operation(), packet->chunk);
+        stream.release(*packet);
       }
-      if (!open_first) {
-        idle = stream.open(kFirstSlot, slots, share).size();
-      }
-      std::map<std::uint64_t, const Operation*> own;
-      take_all(stream, own, slots);
-      EXPECT_EQ(stream.first(), nullptr) << "a part without result";
-      std::set<const Operation*> with_packets;
-      for (const auto& [number, operation] : own) {
-        EXPECT_EQ((kFirstSlot + number % slots) % shards % threads, thread);
-        with_packets.insert(operation);
-      }
-      EXPECT_EQ(with_packets.size() + idle, pushes.size());
-      taken.merge(own);
-      EXPECT_TRUE(own.empty()) << "sent by two threads";
+      EXPECT_EQ(taken, expected);
+      EXPECT_EQ(stream.first(), nullptr) << "an operation without result";
     }
-    EXPECT_EQ(taken, expected);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllShares, SharedStream,
-                         ::testing::Combine(::testing::Values(1U, 2U, 3U, 5U), ::testing::Values(1U, 2U, 3U, 4U, 16U),
-                                            ::testing::Values(1U, 2U, 5U, 12U, 64U)));
-
-TEST(SlotStream, OnlyTheThreadOfTheLastPacketPads) {
-  const SessionConfig config = resolve(test_config(4, 2), 65507);
-  const Push push(0, 64 * 3 + 1, config, 1);
-  for (const std::uint32_t thread : {0U, 1U}) {
-    SlotStream stream(Stage::kCodes);
-    stream.open(kFirstSlot, 4, {.thread = thread, .threads = 2, .shards = 2}, 64);
-    stream.enqueue(push.operation, {});
-    EXPECT_EQ(push.operation->chunk_count(3), thread == 0 ? 1U : 64U);  // packet 3 is in slot 5
-  }
+TEST(SlotStream, FindsItsOwnSlotsOnly) {
+  SlotStream stream(Stage::kCodes);
+  EXPECT_EQ(stream.find(kFirstSlot), nullptr) << "not open yet";
+  stream.open(kFirstSlot, kSlots);
+  EXPECT_EQ(stream.find(kFirstSlot - 1), nullptr);
+  EXPECT_NE(stream.find(kFirstSlot + kSlots - 1), nullptr);
+  EXPECT_EQ(stream.find(kFirstSlot + kSlots), nullptr);
 }
 
 }  // namespace

@@ -61,14 +61,6 @@ def test_exact_sums(sharded_server: ParameterServer, bits: int, workers: int) ->
         check_sums(joined, config, [0, 1, 63, 64, 1023, 1024, 1025, 100_001])
 
 
-@pytest.mark.parametrize("value_bits", [8, 16])
-def test_value_bits(server: ParameterServer, value_bits: int) -> None:
-    config = ThcConfig(value_bits=value_bits)
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2, config)
-        check_sums(joined, config, [1, 70_001, 1 << 20])
-
-
 def test_partitions_are_spread_over_servers(server: ParameterServer, sharded_server: ParameterServer) -> None:
     config = ThcConfig()
     with ExitStack() as stack:

@@ -1,17 +1,14 @@
-// What the engines of one session tell each other. Each has a polling thread of its own, and shards of its own of every
-// server; nothing else is shared between them.
+// What a session's polling thread and its callers' threads tell each other, besides operations.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "session/failure.h"
-#include "session/membership.h"
 #include "session/session_config.h"
 #include "thc/wire_layout.h"
 
@@ -24,19 +21,10 @@ struct alignas(8) Unanswered {
   std::uint16_t port = 0;    ///< of the shard
 };
 
-/// Any thread may call anything. What was told stays.
-class EngineGroup {
+/// Any thread may call anything unless told. What was told stays.
+class SessionState {
  public:
-  EngineGroup(std::size_t servers, std::uint32_t engines)
-      : engines_(engines), servers_(servers), unanswered_(servers * engines) {}
-
-  std::uint32_t engines() const noexcept { return engines_; }
-
-  /// Engine 0 tells what the first WELCOME of a server says; the others say HELLO when they know how many shards it
-  /// has.
-  void tell_shape(std::size_t server, const ServerShape& shape) noexcept;
-  /// Null until it is told.
-  const ServerShape* shape(std::size_t server) const noexcept;
+  explicit SessionState(std::size_t servers) : servers_(servers) {}
 
   /// A packet of codes had a result from that server, so packets of that size get through.
   void tell_codes_answered(std::size_t server, TimePoint now) noexcept;
@@ -48,12 +36,13 @@ class EngineGroup {
   /// When that was, within a millisecond; TimePoint::min(): never.
   TimePoint heard_at(std::size_t server) const noexcept;
 
-  /// What that engine's shards of the server have not answered for longest.
-  void tell_unanswered(std::size_t server, std::uint32_t engine, Unanswered packet) noexcept {
-    unanswered_[server * engines_ + engine].store(packet, std::memory_order_relaxed);
+  /// What the server has not answered for longest.
+  void tell_unanswered(std::size_t server, Unanswered packet) noexcept {
+    servers_[server].unanswered.store(packet, std::memory_order_relaxed);
   }
-  /// The same of all engines.
-  Unanswered unanswered(std::size_t server) const noexcept;
+  Unanswered unanswered(std::size_t server) const noexcept {
+    return servers_[server].unanswered.load(std::memory_order_relaxed);
+  }
 
   /// The maximum of this partition's norms is asked for.
   void begin_norms(std::uint16_t partition) noexcept { norms_of(partition).fetch_and(~bit_of(partition)); }
@@ -63,29 +52,25 @@ class EngineGroup {
     return (norms_of(partition).load() & bit_of(partition)) != 0;
   }
 
-  /// Ends the session. The first cause is the one that all engines tell; returns it.
+  /// Polling thread. The first cause stays; returns it.
   const Failure& fail(Failure failure);
-  /// Null until an engine has failed.
-  const Failure* failure() const noexcept;
+  /// Null until then.
+  const Failure* failure() const noexcept { return failed_.load(std::memory_order_acquire) ? &*failure_ : nullptr; }
 
  private:
   struct Server {
-    std::atomic<bool> has_shape{false};
-    ServerShape shape{};
     std::atomic<TimePoint> codes_answered_at{TimePoint::min()};
     std::atomic<TimePoint> heard_at{TimePoint::min()};
+    std::atomic<Unanswered> unanswered{};
   };
 
   std::atomic<std::uint64_t>& norms_of(std::uint16_t partition) noexcept { return left_behind_[partition / 64]; }
   static std::uint64_t bit_of(std::uint16_t partition) noexcept { return std::uint64_t{1} << partition % 64; }
 
-  const std::uint32_t engines_;
   std::vector<Server> servers_;
-  std::vector<std::atomic<Unanswered>> unanswered_;  ///< of each server, those of all engines
   std::array<std::atomic<std::uint64_t>, wire::kMaxPartitions / 64> left_behind_{};  ///< a bit for each partition
-  std::mutex mutex_;
   std::atomic<bool> failed_{false};
-  std::optional<Failure> failure_;  ///< under mutex_ until failed_
+  std::optional<Failure> failure_;
 };
 
 }  // namespace thc
