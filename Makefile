@@ -95,4 +95,4 @@ docs: ## guide and API reference as a site, with a search, into build/docs; chec
 	@$(BIN)/python scripts/docs/make_site.py $(ARGS)
 
 clean: ## remove build outputs and .venv
-	@rm -rf byteps_thc/*.so build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf byteps_thc/_native/*.so build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

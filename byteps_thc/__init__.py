@@ -8,15 +8,20 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteps_thc.built import check_built, explain
+from byteps_thc._scheme.built import check_built, explain
 
 check_built(Path(__file__).parent)
 
 if TYPE_CHECKING:
-    from byteps_thc.averager import GradientAverager
-    from byteps_thc.compressor import Compressor, Partition
-    from byteps_thc.config import Bits, ResolvedConfig, ThcConfig, ThcSettings
-    from byteps_thc.errors import (
+    from byteps_thc._engine.averager import GradientAverager
+    from byteps_thc._engine.policy import CompressionPolicy
+    from byteps_thc._engine.statistics import CompressionStats, StatsWriter
+    from byteps_thc._net.servers import NetworkConfig
+    from byteps_thc._net.session import DpdkConfig, Session, Timeouts, UdpConfig
+    from byteps_thc._reducer import ThcReducer
+    from byteps_thc._scheme.compressor import Compressor, Partition
+    from byteps_thc._scheme.config import Bits, ResolvedConfig, ThcConfig, ThcSettings
+    from byteps_thc._scheme.errors import (
         CheckpointError,
         ConfigurationError,
         DeadlineError,
@@ -27,31 +32,26 @@ if TYPE_CHECKING:
         ThcError,
         TransportError,
     )
-    from byteps_thc.pipeline.policy import CompressionPolicy
-    from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
-    from byteps_thc.reducer import ThcReducer
-    from byteps_thc.rounding import RoundingMode
-    from byteps_thc.synchronization import ParameterSynchronizer, synchronize_parameters
-    from byteps_thc.tables import LookupTable
-    from byteps_thc.transport.servers import NetworkConfig
-    from byteps_thc.transport.session import DpdkConfig, Session, Timeouts, UdpConfig
+    from byteps_thc._scheme.rounding import RoundingMode
+    from byteps_thc._scheme.tables import LookupTable
+    from byteps_thc._synchronization import ParameterSynchronizer, synchronize_parameters
 
     #: of the installed distribution
     __version__: str
 
 #: Where the names below are, in the order in which they are looked for; only the last two need torch.
 _HOMES = (
-    "errors",
-    "config",
-    "tables",
-    "pipeline.policy",
-    "pipeline.statistics",
-    "transport.session",
-    "transport.servers",
-    "compressor",
-    "averager",
-    "reducer",
-    "synchronization",
+    "_scheme.errors",
+    "_scheme.config",
+    "_scheme.tables",
+    "_engine.policy",
+    "_engine.statistics",
+    "_net.session",
+    "_net.servers",
+    "_scheme.compressor",
+    "_engine.averager",
+    "_reducer",
+    "_synchronization",
 )
 
 

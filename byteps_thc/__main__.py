@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line, which the extra `cli` brings; exit with what to install without it."""
     try:
-        from byteps_thc.tools.cli import app
+        from byteps_thc._cli.cli import app
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("rich", "typer"):

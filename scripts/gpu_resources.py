@@ -2,7 +2,7 @@
 
 Registers and stack are a thread's, shared memory a program's; instructions are those of the machine code over the
 coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_120, or gfx942 (which takes
-BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/gpu/frontend.py).
+BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/_scheme/gpu/frontend.py).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from byteps_thc.gpu.decode import decode_kernel
-from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
-from byteps_thc.gpu.frontend import PLAIN
-from byteps_thc.gpu.kernels import register_limit
-from byteps_thc.gpu.nearest_blocks import DOWN, UP
-from byteps_thc.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
-from byteps_thc.gpu.nearest_encode import encode_nearest_kernel
-from byteps_thc.gpu.norms import norms_kernel
-from byteps_thc.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
+from byteps_thc._scheme.gpu.decode import decode_kernel
+from byteps_thc._scheme.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc._scheme.gpu.frontend import PLAIN
+from byteps_thc._scheme.gpu.kernels import register_limit
+from byteps_thc._scheme.gpu.nearest_blocks import DOWN, UP
+from byteps_thc._scheme.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
+from byteps_thc._scheme.gpu.nearest_encode import encode_nearest_kernel
+from byteps_thc._scheme.gpu.norms import norms_kernel
+from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
 _TILE = {"LOG": 13, "T": 8192, "KIND": FULL_TILES, "LISTED": True}
 _ALL, _ODD = {"KIND": ALL_TILES}, {"KIND": ODD_TILES}

@@ -19,8 +19,8 @@ from pathlib import Path
 import typer
 from pydantic import BaseModel
 
-from byteps_thc.environment import NAMES
-from byteps_thc.tools.cli import app
+from byteps_thc._cli.cli import app
+from byteps_thc._scheme.environment import NAMES
 
 _OPTIONS = Path(__file__).parents[1] / "ps_software/options.cc"
 _PUBLIC = ("", ".checkpoint", ".ddp", ".fsdp", ".torch")

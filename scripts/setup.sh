@@ -133,10 +133,10 @@ install_distribution() { # FOLDER WHAT
 # Links, so that they are those of the last installation; .gitignore, and so sdist and wheel, leave them out.
 link_modules() {
   local module
-  for module in "$venv"/lib/python3*/site-packages/byteps_thc/*.so; do
-    ln -sfn "../$module" byteps_thc/
+  for module in "$venv"/lib/python3*/site-packages/byteps_thc/_native/*.so; do
+    ln -sfn "../../$module" byteps_thc/_native/
   done
-  find byteps_thc -maxdepth 1 -name '*.so' -xtype l -delete # of a Python that .venv had before
+  find byteps_thc/_native -maxdepth 1 -name '*.so' -xtype l -delete # of a Python that .venv had before
 }
 
 log=$(mktemp)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from markdown_snippets import python_snippets
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 README = Path(__file__).parents[1] / "README.md"
 DEFAULT_ADDRESS = "127.0.0.1:48865"

@@ -10,7 +10,7 @@ residuals when the number of ranks changes. Frameworks that save on one rank get
 all of them.
 """
 
-import byteps_thc.needs_torch  # noqa: F401
+import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc.checkpoint.entries import CompressionState
 from byteps_thc.checkpoint.gathering import gathered
 from byteps_thc.checkpoint.loading import load

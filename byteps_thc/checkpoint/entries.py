@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.arrays import ResidualDtype, residual_tensor
-from byteps_thc.errors import CheckpointError, ConfigurationError
-from byteps_thc.pipeline.saved_state import shards_of, unsealed
+from byteps_thc._engine.saved_state import shards_of, unsealed
+from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 
 _FORMAT = 1
 

@@ -10,15 +10,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.arrays import residual_torch_dtype
+from byteps_thc._net.communicator import Communicator
+from byteps_thc._net.groups import choose_process_group, open_communicator
+from byteps_thc._net.handshake import gather_over
+from byteps_thc._net.replicas import bytes_of
+from byteps_thc._scheme.arrays import residual_torch_dtype
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, scoped_state, to_entries
 from byteps_thc.checkpoint.loading import take_over
 from byteps_thc.checkpoint.saved_states import SavedInMemory
-from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.groups import choose_process_group, open_communicator
-from byteps_thc.transport.handshake import gather_over
-from byteps_thc.transport.replicas import bytes_of
 
 _SLICE_BYTES = 16 << 20
 _HEADER = "header"

@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.storage import StorageReader
 
+from byteps_thc._engine.saved_state import sealed, shards_of
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
-from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.pipeline.saved_state import sealed, shards_of
 
 _logger = logging.getLogger("byteps_thc")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 from typing_extensions import override
 
-from byteps_thc.arrays import residual_torch_dtype
+from byteps_thc._engine.saved_state import shards_of
+from byteps_thc._scheme.arrays import residual_torch_dtype
+from byteps_thc._scheme.errors import CheckpointError
 from byteps_thc.checkpoint.entries import Header, checksum, rank_prefix
-from byteps_thc.errors import CheckpointError
-from byteps_thc.pipeline.saved_state import shards_of
 
 
 class SavedStates:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from byteps_thc.arrays import residual_torch_dtype
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.arrays import residual_torch_dtype
+from byteps_thc._scheme.errors import CheckpointError
 from byteps_thc.checkpoint.entries import (
     CompressionState,
     Header,
@@ -15,8 +17,6 @@ from byteps_thc.checkpoint.entries import (
     scoped_state,
     to_entries,
 )
-from byteps_thc.errors import CheckpointError
-from byteps_thc.pipeline.saved_state import sealed
 
 
 class Checkpointable:

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.dtypes import require_dtypes
-from byteps_thc.pipeline.embeddings import embedding_weights, weights_of_all_embeddings
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.dtypes import require_dtypes
+from byteps_thc._engine.embeddings import embedding_weights, weights_of_all_embeddings
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Unpack
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.groups import refusals_told
+from byteps_thc._net.mesh import Levels
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp.state import ThcState, thc_hook
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.loss_scaling import LossScale
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.mesh import Levels
-from byteps_thc.transport.servers import NetworkConfig
 
 
 def compress(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 
-from byteps_thc.settings import warn_once
+from byteps_thc._scheme.settings import warn_once
 
 
 class UncompressedState:

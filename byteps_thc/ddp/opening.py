@@ -8,17 +8,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.engines import open_engine
-from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.loss_scaling import LossScale
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.steps import Steps
-from byteps_thc.transport.groups import choose_process_group
-from byteps_thc.transport.mesh import Levels, MeshGroups
-from byteps_thc.transport.replicas import Replicas
-from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc._engine.door import open_engine
+from byteps_thc._engine.drift_warning import DriftWarning, may_drift
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import Steps
+from byteps_thc._net.groups import choose_process_group
+from byteps_thc._net.mesh import Levels, MeshGroups
+from byteps_thc._net.replicas import Replicas
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import ThcConfig
 
 
 @dataclass

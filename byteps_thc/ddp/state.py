@@ -13,26 +13,26 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 
-from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.door import choose_config, choose_policy
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.excluded import apart
+from byteps_thc._engine.hierarchy.bucket_shards import shard_elements
+from byteps_thc._engine.loss_scaling import LossScale, saved_scale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import require_scope, require_sound, with_values
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import Steps
+from byteps_thc._net.groups import choose_process_group, refusals_told
+from byteps_thc._net.mesh import Levels, counted, require_levels
+from byteps_thc._net.replicas import Replicas
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import describe, warn_once
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
-from byteps_thc.engines import choose_config, choose_policy
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.excluded import apart
-from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
-from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
-from byteps_thc.pipeline.statistics import CompressionStats
-from byteps_thc.pipeline.steps import Steps
-from byteps_thc.settings import describe, warn_once
-from byteps_thc.transport.groups import choose_process_group, refusals_told
-from byteps_thc.transport.mesh import Levels, counted, require_levels
-from byteps_thc.transport.replicas import Replicas
-from byteps_thc.transport.servers import NetworkConfig
 
 
 class ThcState:
@@ -216,7 +216,7 @@ class ThcState:
 _states: weakref.WeakValueDictionary[int, ThcState] = weakref.WeakValueDictionary()
 
 # torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
-# record it, which engines refuse (pipeline/in_flight.py).
+# record it, which engines refuse (_engine/in_flight.py).
 _TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
 
 

@@ -1,11 +1,11 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): compressed reduce-scatter, and compressed replicas (HSDP)."""
 
-import byteps_thc.needs_torch  # noqa: F401
+import byteps_thc._scheme.needs_torch  # noqa: F401
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.servers import NetworkConfig
 from byteps_thc.fsdp.compressed_reduce_scatter import CompressedReduceScatter, compress_reduce_scatter
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.replicas import compress_replicas
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.servers import NetworkConfig
 
 __all__ = [
     "CompressedReduceScatter",

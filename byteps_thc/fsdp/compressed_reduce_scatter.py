@@ -9,9 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_config, choose_policy, open_engine
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._engine.door import choose_config, choose_policy, open_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._net.groups import refusals_told
+from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import warn_once
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
@@ -25,12 +31,6 @@ from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.loss_scaling import LossScale
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.settings import warn_once
-from byteps_thc.transport.groups import refusals_told
 
 
 def compress_reduce_scatter(

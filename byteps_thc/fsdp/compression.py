@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.loss_scaling import saved_scale
+from byteps_thc._engine.saved_state import require_sound, with_values
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._net.replicas import Replicas
 from byteps_thc.fsdp.steps import BackwardSteps
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.loss_scaling import saved_scale
-from byteps_thc.pipeline.saved_state import require_sound, with_values
-from byteps_thc.pipeline.statistics import CompressionStats
-from byteps_thc.transport.replicas import Replicas
 
 
 class FsdpCompression:

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.dtypes import require_dtypes, saturated
-from byteps_thc.pipeline.embeddings import is_embedding_weight
-from byteps_thc.pipeline.names import without_wrappers
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.settings import describe
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.dtypes import require_dtypes, saturated
+from byteps_thc._engine.embeddings import is_embedding_weight
+from byteps_thc._engine.names import without_wrappers
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import describe
 
 #: torch's number of the backward pass, outside of any.
 NO_BACKWARD = -1

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import Variable
 
-from byteps_thc.errors import InputError
+from byteps_thc._engine.stages import Reduction
+from byteps_thc._scheme.errors import InputError
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, placed
-from byteps_thc.pipeline.stages import Reduction
 
 #: x + NOTHING is x, bit for bit, and so is NOTHING + x: with 0.0, -0.0 would become 0.0.
 NOTHING = -0.0

@@ -8,9 +8,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_config, choose_policy, open_engine
-from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc._engine.door import choose_config, choose_policy, open_engine
+from byteps_thc._engine.drift_warning import DriftWarning, may_drift
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.excluded import apart
+from byteps_thc._engine.hierarchy.factory import network_of_shard
+from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.groups import refusals_told
+from byteps_thc._net.replicas import require_same_lines
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.errors import ConfigurationError, ThcError
+from byteps_thc._scheme.settings import describe
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
@@ -23,16 +33,6 @@ from byteps_thc.fsdp.parameters import (
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
-from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.excluded import apart
-from byteps_thc.pipeline.hierarchy.factory import network_of_shard
-from byteps_thc.pipeline.loss_scaling import LossScale
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import describe
-from byteps_thc.transport.groups import refusals_told
-from byteps_thc.transport.replicas import require_same_lines
-from byteps_thc.transport.servers import NetworkConfig
 
 
 def compress_replicas(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 
+from byteps_thc._engine.drift_warning import DriftWarning
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.steps import Steps
 from byteps_thc.fsdp.parameters import NO_BACKWARD
-from byteps_thc.pipeline.drift_warning import DriftWarning
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.loss_scaling import LossScale
-from byteps_thc.pipeline.steps import Steps
 
 
 class BackwardSteps:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.errors import InputError
-from byteps_thc.synchronization.optimizer_state import broadcast_optimizer
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
+from byteps_thc._net.replicas import Replicas, put_bytes
+from byteps_thc._scheme.errors import InputError
+from byteps_thc._synchronization.optimizer_state import broadcast_optimizer
 from byteps_thc.torch.operations import push_pull_inplace
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
-from byteps_thc.transport.replicas import Replicas, put_bytes
 
 _TENSORS_IN_FLIGHT = 16
 _CHUNK_BYTES = 4 << 20

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
+from byteps_thc._net.byteps_servers.environment import prepare_environment
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.torch.compression import Compression, GradientCompression
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
-from byteps_thc.transport.byteps_servers.environment import prepare_environment
 
 
 def init(lazy: bool = True) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.environment import variable
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import Settings
-from byteps_thc.transport.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
-from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
-from byteps_thc.transport.quorum import Quorum, resolve_quorum
-from byteps_thc.transport.run import run_of_scheduler
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
+from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
+from byteps_thc._net.quorum import Quorum, resolve_quorum
+from byteps_thc._net.run import run_of_scheduler
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import Settings
+from byteps_thc._scheme.wire.layout import MAX_JOB_ID, MAX_WORKERS
 
 _DEFAULT_LANES = 2
 

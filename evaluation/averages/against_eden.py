@@ -13,7 +13,7 @@ from reference import F32, Key
 from trainings import models
 from trainings.windows import Window, windows_of
 
-from byteps_thc import _core
+from byteps_thc._native import _core
 
 KINDS = ("normal", "lognormal", "cosine .9", "copies")
 #: Gradients that are kept, as all bits and ranks need them.

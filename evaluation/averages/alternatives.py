@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from averages.quantizers import F64, Integers, Microscaling, Nvfp4, Quantizer
-from byteps_thc.rounding import Rounding
+from byteps_thc._scheme.rounding import Rounding
 
 COORDINATES = 1 << 16
 #: Kinds of gradients; what they are: gradients().

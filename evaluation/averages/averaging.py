@@ -17,9 +17,9 @@ import torch
 from reference import block_sizes
 from torch import Tensor
 
-from byteps_thc.pipeline.partitioning import even_spans
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
+from byteps_thc._engine.partitioning import even_spans
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
 PARTITION_COORDINATES = 1 << 20  # ThcConfig's default
 CACHED_COORDINATES = 1 << 15

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import value_dtype
+from byteps_thc._scheme.arrays import value_dtype
 
 CODES_PER_PACKET = 1024
 

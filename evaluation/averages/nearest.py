@@ -10,8 +10,8 @@ import torch
 from reference import Key
 from torch import Tensor
 
-from byteps_thc import _core
-from byteps_thc.rank_settings import DEFAULT_BITS
+from byteps_thc._native import _core
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from averages.averagers import BF16, Scheme, make
 from averages.nearest import Nearest
 from averages.quantizers import F64, Integers, Smoothed
 from byteps_thc import ThcConfig
-from byteps_thc.settings import Settings
-from byteps_thc.tables import CODE_BITS
+from byteps_thc._scheme.settings import Settings
+from byteps_thc._scheme.tables import CODE_BITS
 
 #: float64[workers, coordinates] -> the average, and bits of a coordinate, up and down.
 Run = Callable[[F64, np.random.Generator], tuple[F64, float]]

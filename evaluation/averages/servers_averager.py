@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor, _core
-from byteps_thc.arrays import value_dtype
-from byteps_thc.compressor import Partition
-from byteps_thc.config import ResolvedConfig
+from byteps_thc._scheme.arrays import value_dtype
+from byteps_thc._scheme.compressor import Partition
+from byteps_thc._scheme.config import ResolvedConfig
 
 
 class ServersAverager:

@@ -20,7 +20,7 @@ from averages.averagers import make
 from averages.averaging import Scheme
 from averages.nearest import Nearest
 from byteps_thc import ThcConfig
-from byteps_thc.tables import LookupTable
+from byteps_thc._scheme.tables import LookupTable
 
 WORKERS = 4
 #: So small that nothing is clamped: 4.9 times the norm.

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from baselines.codec import Codec
 from baselines.memory import Memory
-from byteps_thc.settings import Settings
+from byteps_thc._scheme.settings import Settings
 
 
 class CodecConfig(Settings):

@@ -34,7 +34,7 @@ SLOW_GBIT = 0.1
 
 def predict(gbits: list[float]) -> dict[str, dict[str, float]]:
     """Return milliseconds, by the name of the way and by the rate as JSON has it."""
-    command = [sys.executable, "-c", "from byteps_thc.tools.cli import app; app()", "compare", "--json"]
+    command = [sys.executable, "-c", "from byteps_thc._cli.cli import app; app()", "compare", "--json"]
     command += ["--parameters", str(PARAMETERS), "--workers", str(RANKS), "--servers", str(RANKS)]
     command += ["--cores", str(len(os.sched_getaffinity(0)) / RANKS)]
     command += ["--bandwidth", ",".join(f"{gbit * 1000:g}M" for gbit in gbits)]

@@ -27,7 +27,7 @@ from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
 from section import publish, table
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 SCHEMES = {"thc_ps": "THC, thc-ps", "thc": "THC, ranks", "bf16": "bf16, gloo"}
 COLUMNS = (

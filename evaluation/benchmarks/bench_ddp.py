@@ -20,8 +20,8 @@ from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.errors import ConfigurationError
 
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4

@@ -19,7 +19,7 @@ from ratio import Row, report
 from shaped_ddp.ranks import run_ranks
 from shaped_network import ShapedNetwork
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
 RANKS = 2

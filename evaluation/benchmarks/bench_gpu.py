@@ -23,16 +23,16 @@ import torch_baseline
 import triton
 from torch import Tensor
 
-from byteps_thc.block_plan import MessageLayout
-from byteps_thc.gpu import kernels, nearest_batch
-from byteps_thc.gpu.frontend import INTERPRETED
-from byteps_thc.gpu.launch import Launcher
-from byteps_thc.gpu.nearest_batch import NearestBatch
-from byteps_thc.keys import device_key
-from byteps_thc.pipeline.ranks.shards import blocks_of, row_shards, share_out
-from byteps_thc.tables import LookupTable
-from byteps_thc.tables.device import DeviceTable
-from byteps_thc.tables.points import lloyd_max, staggered
+from byteps_thc._engine.ranks.shards import blocks_of, row_shards, share_out
+from byteps_thc._scheme.block_plan import MessageLayout
+from byteps_thc._scheme.gpu import kernels, nearest_batch
+from byteps_thc._scheme.gpu.frontend import INTERPRETED
+from byteps_thc._scheme.gpu.launch import Launcher
+from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.keys import device_key
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.device import DeviceTable
+from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
 BLOCK = 8192
 LOG_COORDINATES = 13 if INTERPRETED else 27

@@ -21,8 +21,8 @@ from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, tcp_rate
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
 
 RANK_PROGRAM = Path(__file__).with_name("bench_hierarchy_rank.py")
 NODES, RANKS = 2, 4

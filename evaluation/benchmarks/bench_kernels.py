@@ -26,7 +26,7 @@ import torch_baseline
 from ratio import Row, at_least, at_most, compared, medians_us, report
 
 from byteps_thc import LookupTable, _core
-from byteps_thc.tables.points import Points, lloyd_max, staggered
+from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 COORDINATES = 1 << 20
 BLOCK = 8192

@@ -20,8 +20,8 @@ from rack_servers import RackServers
 from ratio import Row, medians_us, report
 
 from byteps_thc import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session, UdpConfig
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session, UdpConfig
 
 CODES = 1 << 20
 CODES_PER_PACKET = 1024

@@ -24,10 +24,10 @@ import torch.multiprocessing as mp
 from ratio import at_least, report
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.averager import GradientAverager
-from byteps_thc.threads import default_threads
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._engine.averager import GradientAverager
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.threads import default_threads
 
 
 def free_port() -> int:

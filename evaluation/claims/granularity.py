@@ -14,7 +14,7 @@ from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import mean_and_spread, spread
 
 from byteps_thc import ThcConfig
-from byteps_thc.tables import LookupTable
+from byteps_thc._scheme.tables import LookupTable
 
 WORKERS, P = 10, 1 / 1024
 BITS: tuple[Literal[2, 3, 4], ...] = (2, 3, 4)

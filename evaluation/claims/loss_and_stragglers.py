@@ -19,7 +19,7 @@ from trainings.replicas import Replicas
 from trainings.train import MODELS, mean_and_spread, spread
 
 from byteps_thc import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 #: The paper's 2,000 steps and five seeds would take this more than forty minutes of a core.
 SEEDS = (1, 2, 3)

@@ -14,8 +14,8 @@ from baselines import TernGrad
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import spread
 
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.rank_settings import DEFAULT_BITS
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
 
 RANKS = 4
 #: One core, so that other work can go on beside it.

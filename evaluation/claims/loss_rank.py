@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from trainings.replicas import replica_of
 
 from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ThcConfig, Timeouts
+from byteps_thc._net.session import FaultConfig
 from byteps_thc.ddp import compress
-from byteps_thc.transport.session import FaultConfig
 
 
 def train(rank: Rank, seed: int, job: int, lost: float, quorum: int | None) -> dict[str, Any]:

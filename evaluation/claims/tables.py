@@ -13,8 +13,8 @@ import generate_tables
 from pages.claim import Check, Claim, Result, Table
 from tofino_compiler import COMPILER, TOFINO, Resources, compile_program, documented, resources_of
 
-from byteps_thc.tables import CODE_BITS, LookupTable, points, solve_grid
-from byteps_thc.tables.selection import SOLVED_GRANULARITIES, SOLVED_P
+from byteps_thc._scheme.tables import CODE_BITS, LookupTable, points, solve_grid
+from byteps_thc._scheme.tables.selection import SOLVED_GRANULARITIES, SOLVED_P
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Where the resources that were counted last are written down.

@@ -19,7 +19,7 @@ from step_times.measure import COLOCATED, DEFAULT, ONE_SERVER, PLACEMENTS, RANKS
 from trainings.train import mean_and_spread, spread
 
 from byteps_thc import ThcConfig
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.policy import CompressionPolicy
 
 #: For people.
 TIMED = {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from byteps_thc import _core
-from byteps_thc.config import ThcConfig
-from byteps_thc.transport.session import Session
+from byteps_thc._native import _core
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
 from congestion.control import Words, serve, wait_until
 from thc_lab.namespaces import inside
 

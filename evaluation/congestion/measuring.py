@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 from congestion.rows import CROWD_EACH, CROWD_HOSTS, RANKS, Row
 from congestion.tcp import FRAME_BYTES_PER_BYTE, TcpStream
 from congestion.workers import Host, Steps, Workers

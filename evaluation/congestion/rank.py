@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc import NetworkConfig, ThcReducer
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import DeadlineError
-from byteps_thc.transport.session import Session
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import DeadlineError
 from congestion.control import Words, serve, wait_until
 from thc_lab.namespaces import inside
 

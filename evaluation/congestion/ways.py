@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET, Header
 
 #: Ethernet, IP and UDP, as a token bucket counts them.
 FRAME_HEADER_BYTES = 14 + 20 + 8

@@ -14,7 +14,7 @@ from typing import Any, Self, TextIO
 from fork_server import ForkedProcess, start_program
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 from rounds.process import SOCKET
 from rounds.schemes import PLACEMENTS, THC, WORKERS
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from byteps_thc.transport.session import Session
+from byteps_thc._net.session import Session
 from rounds import parts
 from rounds.decoding_server import TIMEOUT_S, DecodingServer, tune
 from rounds.schemes import SCHEMES, THC, THC_CONFIG, WORKERS, gradient_of

@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import Compressor
-from byteps_thc.transport.session import Session
+from byteps_thc._net.session import Session
 from rounds.decoding_server import TIMEOUT_S
 from rounds.schemes import COORDINATES, THC_CONFIG, WORKERS, Scheme
 

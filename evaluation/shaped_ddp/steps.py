@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.config import ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig, compress
 from shaped_ddp.ranks import ALONE
 

@@ -20,7 +20,7 @@ from baselines import TernGrad, TopK
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
 from shaped_network import ShapedNetwork, inside
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 RANK_PROGRAM = Path(__file__).with_name("rank.py")
 RANKS = 4

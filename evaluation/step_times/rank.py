@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainings.models import CHARACTERS, PIXELS, Batch, Training, cnn, gpt
 
-from byteps_thc.config import ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig
 from step_times.measure import PLACEMENTS, SCHEMES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.policy import CompressionPolicy
 from trainings.models import Training
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from byteps_thc.errors import ConfigurationError, ThcError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportError
 
 FOLDER = Path("/run/netns")
 _TIMEOUT_S = 20.0

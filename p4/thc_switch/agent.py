@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from byteps_thc.wire.layout import (
+from byteps_thc._scheme.wire.layout import (
     UDP_PORT,
     VERSION,
     ConfigField,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from byteps_thc.wire.layout import Header, MessageType
+from byteps_thc._scheme.wire.layout import Header, MessageType
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.frames import Datagram

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls import JobCheck, SlotCheck

@@ -16,11 +16,11 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import MAX_WORKERS
-from byteps_thc.worker_limits import MAX_RANKS
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import MAX_WORKERS
+from byteps_thc._scheme.worker_limits import MAX_RANKS
 from thc_switch import limits
 from thc_switch.description_types import (
     ControlAddress,

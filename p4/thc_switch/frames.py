@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_switch.description import SwitchDescription, WorkerDescription
 from thc_switch.upstream_description import UpstreamDescription
 

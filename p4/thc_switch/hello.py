@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.hello import unpack
-from byteps_thc.wire.layout import (
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.hello import unpack
+from byteps_thc._scheme.wire.layout import (
     CODE_BITS,
     MAX_CODES_PER_PACKET,
     MAX_WORKERS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteps_thc.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._scheme.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
 
 CODE_BITS = 4
 VALUE_BITS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from byteps_thc.wire.layout import Flag, Header, MessageType
+from byteps_thc._scheme.wire.layout import Flag, Header, MessageType
 from thc_switch import frames
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig

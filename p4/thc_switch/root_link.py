@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire import hello as wire_hello
-from byteps_thc.wire.fnv1a import fnv1a_64
-from byteps_thc.wire.layout import (
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire import hello as wire_hello
+from byteps_thc._scheme.wire.fnv1a import fnv1a_64
+from byteps_thc._scheme.wire.layout import (
     ChallengePayload,
     ConfigField,
     ErrorPayload,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_switch.agent import SwitchAgent
 from thc_switch.description import Deployment
 from thc_switch.planner import plan

@@ -136,7 +136,7 @@ def racks() -> Drawing:
 
 def header() -> Drawing:
     """The 32 bytes before every payload, four in a row."""
-    fields = tomllib.loads((ROOT / "byteps_thc/wire/wire.toml").read_text(encoding="utf-8"))["header"]
+    fields = tomllib.loads((ROOT / "byteps_thc/_scheme/wire/wire.toml").read_text(encoding="utf-8"))["header"]
     bit, row_height, left, top = 15, 38, 34, 44
     drawing = Drawing(
         "Header of every packet, four bytes in a row", top + row_height * sum(f["bits"] for f in fields) // 32 + 14

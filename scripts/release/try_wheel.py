@@ -68,7 +68,7 @@ def _averages_through_thc_ps() -> None:
     import numpy as np
 
     from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-    from byteps_thc.tools.launch import ParameterServer
+    from byteps_thc._cli.launch import ParameterServer
 
     config = ThcConfig()
     gradients = [np.random.default_rng(worker).normal(size=100_000).astype(np.float32) for worker in range(2)]
@@ -93,7 +93,7 @@ def _averages_through_thc_ps() -> None:
 def _dpdk_says_how_to_build_it() -> None:
     """Released wheels are without DPDK: they would depend on libraries of one version of one distribution."""
     from byteps_thc import DpdkConfig, Session, ThcConfig
-    from byteps_thc.errors import DpdkUnavailableError
+    from byteps_thc._scheme.errors import DpdkUnavailableError
 
     said = None
     try:

@@ -14,9 +14,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._engine.saved_state import sealed
 from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
-from byteps_thc.pipeline.saved_state import sealed
 
 #: a rank that waits as long gets another error
 DEADLINE_S = 60.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 
 class Team:

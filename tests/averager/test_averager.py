@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
 
 SIZES = {"embedding": 70_001, "bias": 1, "empty": 0, "head": 30_000}
 # 16 KiB partitions: `embedding` travels as 18, so the pipeline has something to overlap.

@@ -9,10 +9,10 @@ import pytest
 import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
-from byteps_thc.arrays import widened
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.arrays import widened
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.saved_state import sealed
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byteps_thc.errors import DeadlineError, RestartError
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.errors import DeadlineError, RestartError
 
 # A program of its own, since a child of multiprocessing could not import this file.
 PROGRAM = Path(__file__).with_name("worker_process.py")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, GradientAverager, InputError, Session, ThcConfig, TransportError
-from byteps_thc.pipeline.saved_state import sealed
+from byteps_thc._engine.saved_state import sealed
 
 SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
 SIZE = 3000

@@ -15,9 +15,9 @@ import pytest
 from rack_servers import RackServers
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcError
-from byteps_thc.errors import DeadlineError, RestartError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Timeouts
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Timeouts
+from byteps_thc._scheme.errors import DeadlineError, RestartError
 
 # 16 KiB partitions: many slots
 SMALL: dict[str, Any] = {"partition_bytes": 1 << 14, "rotation_block": 1024, "codes_per_packet": 1024}

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcError
-from byteps_thc.transport.session import Timeouts
+from byteps_thc._net.session import Timeouts
 
 WORKERS = 3
 CONFIG = ThcConfig(partition_bytes=1 << 16, codes_per_packet=1024)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.transport.byteps import leftover_memory
+from byteps_thc._net.byteps import leftover_memory
 
 #: Opens and locks a file as BytePS's shared_memory.cc does, and says when it has.
 HOLDER = (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from byteps_lab import BytepsLab
 
-from byteps_thc.tools.doctor.finding import State
-from byteps_thc.tools.doctor.leftovers import check_shared_memory
-from byteps_thc.transport.byteps import leftover_memory
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.leftovers import check_shared_memory
+from byteps_thc._net.byteps import leftover_memory
 
 pytestmark = pytest.mark.byteps
 ENDLESS = Path(__file__).with_name("programs") / "endless.py"
@@ -43,7 +43,7 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
             time.sleep(0.05)
         [finding] = check_shared_memory()
         assert finding.state is State.PROBLEM
-        assert finding.command == "python -m byteps_thc.transport.byteps.leftover_memory"
+        assert finding.command == "python -m byteps_thc._net.byteps.leftover_memory"
 
         with BytepsLab(folders[1], environment=route) as living:
             living.start(ENDLESS, DEADLINE_S)

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
 
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_plan import BlockPlan, RowSpan
-from byteps_thc.pipeline.embeddings import weights_of_all_embeddings
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.embeddings import weights_of_all_embeddings
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc.torch.lanes.plan import make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 LAUNCHED = {"BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1", "DMLC_WORKER_ID": "0", "DMLC_NUM_WORKER": "1"}
 

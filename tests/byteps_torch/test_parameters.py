@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.parameters import name_parameters
 
 

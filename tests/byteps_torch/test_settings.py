@@ -3,12 +3,12 @@
 import pytest
 
 from byteps_thc import ThcConfig
-from byteps_thc.engines import choose_policy
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.door import choose_policy
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.environment import nth_socket
+from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch import Compression
-from byteps_thc.transport.environment import nth_socket
-from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
 
 
 def test_defaults():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from byteps_lab import BytepsLab
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 pytestmark = pytest.mark.byteps
 PROGRAM = Path(__file__).with_name("programs") / "several_optimizers.py"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from byteps_lab import BytepsLab
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 pytestmark = pytest.mark.byteps
 PROGRAM = Path(__file__).with_name("programs") / "synchronize.py"

@@ -7,7 +7,7 @@ import torch
 from byteps_lab import BytepsLab
 from byteps_training import CONFIG, SHAPES, Oracle, gradient_of
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 pytestmark = [
     pytest.mark.byteps,

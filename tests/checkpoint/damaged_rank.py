@@ -20,10 +20,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import NetworkConfig, ThcConfig, ThcReducer
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
 from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
 
 POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
 CONFIG = ThcConfig(rotation_block=256)

@@ -19,8 +19,8 @@ from error_of import error_of
 from log_lines import log_lines
 from ranks import Rank, joined_rank
 
+from byteps_thc._engine.saved_state import sealed
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.pipeline.saved_state import sealed
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -15,8 +15,8 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import CompressionPolicy, NetworkConfig, ThcConfig, ThcReducer
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc.checkpoint import gathered
-from byteps_thc.errors import CheckpointError, ConfigurationError
 
 POLICY = CompressionPolicy(bypass_elements=16)
 

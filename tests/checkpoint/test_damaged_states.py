@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 NO_TENSOR = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16; load"
 NO_NUMBERS = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16, of numbers up to 2^96"

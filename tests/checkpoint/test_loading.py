@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.engine_state import EngineState
+from byteps_thc._engine.residuals import Residuals
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.errors import CheckpointError, ConfigurationError
-from byteps_thc.pipeline.engine_state import EngineState
-from byteps_thc.pipeline.residuals import Residuals
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

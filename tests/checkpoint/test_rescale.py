@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint.rescale import Share, shares
-from byteps_thc.errors import ConfigurationError
 
 counts = st.integers(1, 40)
 

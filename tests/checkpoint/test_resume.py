@@ -12,7 +12,7 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 # Ranks are launched twice for the first test, and both launches may take as long as they are given.
 pytestmark = pytest.mark.timeout(540)

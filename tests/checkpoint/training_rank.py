@@ -28,11 +28,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import NetworkConfig, ThcConfig
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
 KINDS = ("server", "fsdp", "ddp")

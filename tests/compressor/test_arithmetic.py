@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, ConfigurationError, ThcConfig, _comm, _core
-from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
-from byteps_thc.arrays import everybody
-from byteps_thc.block_plan import BlockPlan, RowSpan
-from byteps_thc.built import check_arithmetic
-from byteps_thc.config import ResolvedConfig
-from byteps_thc.pipeline.fingerprint import Fingerprints
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.tables import LookupTable
-from byteps_thc.tables.points import POINT_BITS, lloyd_max
-from byteps_thc.transport.byteps.comparison import require_same_arithmetic
-from byteps_thc.transport.handshake import require_equal, with_arithmetic
-from byteps_thc.wire.layout import ARITHMETIC
+from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._net.byteps.comparison import require_same_arithmetic
+from byteps_thc._net.handshake import require_equal, with_arithmetic
+from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
+from byteps_thc._scheme.arrays import everybody
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
+from byteps_thc._scheme.built import check_arithmetic
+from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.points import POINT_BITS, lloyd_max
+from byteps_thc._scheme.wire.layout import ARITHMETIC
 
 #: The number of the arithmetic, and digests of codes and averages. Whoever changes a digest bumps the number, too.
 GOLDEN = {
@@ -108,7 +108,7 @@ def test_all_parts_have_the_number() -> None:
 
 @pytest.mark.parametrize("attributes", [{}, {"ARITHMETIC": ARITHMETIC + 1}])
 def test_a_module_of_another_version_is_refused(attributes: Mapping[str, int]) -> None:
-    module = types.ModuleType("byteps_thc._core")
+    module = types.ModuleType("byteps_thc._native._core")
     vars(module).update(attributes, __file__="/old/_core.so")
     with pytest.raises(
         ImportError, match=r"/old/_core\.so is left over from another version.* Install byteps_thc again"
@@ -151,5 +151,5 @@ def test_processes_of_byteps_are_named() -> None:
 def test_fingerprints_of_another_version_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = RankSettings.of(ThcConfig(), 2).identity
     known = Fingerprints(identity, 0).of(["weight"], 1000, "weight")
-    monkeypatch.setattr("byteps_thc.pipeline.fingerprint.arithmetic_version", lambda: 3 << DIGEST_BITS)
+    monkeypatch.setattr("byteps_thc._engine.fingerprint.arithmetic_version", lambda: 3 << DIGEST_BITS)
     assert Fingerprints(identity, 0).of(["weight"], 1000, "weight").hash != known.hash

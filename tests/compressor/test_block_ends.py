@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES, BlockPlan, block_ends, ends_array, ends_within
+from byteps_thc._scheme.block_plan import (
+    END_MULTIPLE,
+    OWN_BLOCKS_COORDINATES,
+    BlockPlan,
+    block_ends,
+    ends_array,
+    ends_within,
+)
 
 WORKERS = 4
 #: Tensors of a bucket, and the scale of their gradients.

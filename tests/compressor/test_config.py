@@ -4,9 +4,9 @@ import traceback
 import pytest
 
 from byteps_thc import CompressionPolicy, Compressor, LookupTable, Session, ThcConfig
-from byteps_thc.engines import choose_config
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables.selection import best_table
+from byteps_thc._engine.door import choose_config
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables.selection import best_table
 from byteps_thc.torch.settings import ThcCompression
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.arrays import residual_array_dtype
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._scheme.arrays import residual_array_dtype
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 CONFIGS = [
     ThcConfig(error_feedback=True),

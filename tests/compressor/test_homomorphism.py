@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
 from byteps_thc import ThcConfig
-from byteps_thc.config import ResolvedConfig
-from byteps_thc.tables import CODE_BITS
+from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.tables import CODE_BITS
 
 SETTINGS = settings(max_examples=30, deadline=None)
 THC = [ThcConfig(), ThcConfig.paper(), ThcConfig(bits=2), ThcConfig(bits=3), ThcConfig.paper(value_bits=16)]
@@ -89,7 +89,7 @@ def test_a_partial_aggregate_averages_who_contributed():
 
 @pytest.mark.parametrize("config", [ThcConfig.paper(error_feedback=False), ThcConfig.uniform(2, error_feedback=False)])
 def test_error_is_what_the_table_promises(config):
-    """One worker, full blocks: cost + clamp_cost, after what clamping takes is divided out (tables/selection.py)."""
+    """One worker, full blocks: cost + clamp_cost, after what clamping takes is divided out (selection.py)."""
     gradient = gradients(1, 1 << 18, 3)[0]
     workers = ServerOracle(config, 1)
     table = workers.compressors[0].table

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 

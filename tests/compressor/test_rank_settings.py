@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from byteps_thc.config import LOCAL_SETTINGS, ThcConfig
-from byteps_thc.rank_settings import _OF_SERVERS, RankSettings
+from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.rank_settings import _OF_SERVERS, RankSettings
 
 OTHERS = {"bits": 4, "down_bits": 6, "seed": 1, "rotation_block": 4096, "partition_bytes": 1 << 16}
 

@@ -6,8 +6,8 @@ import torch
 from server_oracle import ServerOracle
 
 from byteps_thc import ThcConfig
-from byteps_thc.arrays import residual_of_tensor, widened
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._scheme.arrays import residual_of_tensor, widened
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 KINDS = ("float32", "bfloat16")
 SIZE = 5000

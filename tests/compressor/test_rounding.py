@@ -9,8 +9,8 @@ from reference import Key
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.rounding import Rounding
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.rounding import Rounding
 
 WORKERS = [*range(1, 65), 255, 256, 1000, 1024]
 TURN = 1 << 16
@@ -98,7 +98,7 @@ def averages_error(rounding: str, gradients: list[np.ndarray]) -> float:
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 17])
 def test_the_average_of_independent_gradients_errs_less(workers):
-    """(n + 1) / (2 n) as much, for equal gaps and almost no clamping (byteps_thc/rounding.py)."""
+    """(n + 1) / (2 n) as much, for equal gaps and almost no clamping (byteps_thc/_scheme/rounding.py)."""
     random = np.random.default_rng(workers)
     gradients = [random.standard_normal(1 << 17).astype(np.float32) for _ in range(workers)]
     ratio = averages_error("stratified", gradients) / averages_error("independent", gradients)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.block_plan import BlockPlan, RowSpan, ends_array
-from byteps_thc.row_scales import ScaledRows
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan, ends_array
+from byteps_thc._scheme.row_scales import ScaledRows
 
 WORKERS, ROWS = 4, 400
 rng = np.random.default_rng(3)

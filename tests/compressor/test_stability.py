@@ -8,11 +8,11 @@ import torch
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, LookupTable, ThcConfig
-from byteps_thc.config import ResolvedConfig
-from byteps_thc.pipeline.figures import PartitionFigures
-from byteps_thc.pipeline.residuals import energy_of
-from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.tables import CODE_BITS
+from byteps_thc._engine.figures import PartitionFigures
+from byteps_thc._engine.residuals import energy_of
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.tables import CODE_BITS
 
 SIZE, STEPS = 1024, 60
 

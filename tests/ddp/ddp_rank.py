@@ -19,8 +19,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import CompressionPolicy, ThcState, compress, thc_hook
-from byteps_thc.errors import ConfigurationError
 
 FEATURES = 64
 

@@ -11,8 +11,8 @@ from ranks import joined_rank
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.errors import ConfigurationError
 
 
 def gradients(state: ThcState, rank: int) -> tuple[list[Tensor], Any]:

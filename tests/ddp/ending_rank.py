@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 
 
 def train(rank: Rank) -> None:

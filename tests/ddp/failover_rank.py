@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
+from byteps_thc._net.servers import NetworkConfig
 from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_replicas
-from byteps_thc.transport.servers import NetworkConfig
 
 #: Some ten partitions in each step, in several buckets.
 CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 13, codes_per_packet=1024, error_feedback=True)

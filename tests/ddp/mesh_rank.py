@@ -18,13 +18,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.hierarchy.factory import hierarchical_engine
+from byteps_thc._net.mesh import mesh_groups
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
-from byteps_thc.transport.mesh import mesh_groups
 
 #: Sizes that two shards divide and do not divide, one that is too small to compress, and one smaller than the shards.
 SHAPES = {"matrix": (37, 101), "even": (64, 64), "small": (17,), "scalar": (1,), "vector": (2049,)}

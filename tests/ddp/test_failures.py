@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ranks import Ranks, run_ranks
 
-from byteps_thc.wire.layout import ARITHMETIC
+from byteps_thc._scheme.wire.layout import ARITHMETIC
 
 PROGRAM = Path(__file__).with_name("failing_rank.py")
 DEADLINE_S = 6.0

@@ -11,7 +11,7 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 

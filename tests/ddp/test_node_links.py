@@ -9,7 +9,7 @@ from network_or_skip import network_or_skip
 from ranks import run_ranks
 from shaped_network import INTERFACE, ShapedNetwork
 
-from byteps_thc.transport.link_bytes import link_bytes
+from byteps_thc._net.link_bytes import link_bytes
 
 PROGRAM = Path(__file__).with_name("node_links_rank.py")
 PARAMETERS = 1024 * 512

@@ -13,8 +13,8 @@ import torch
 from ranks import run_ranks
 
 from byteps_thc import ThcConfig
-from byteps_thc.transport.link_bytes import link_bytes
-from byteps_thc.transport.nodes import chosen_levels, cost_of_one_level, group_by_node, has_two_levels
+from byteps_thc._net.link_bytes import link_bytes
+from byteps_thc._net.nodes import chosen_levels, cost_of_one_level, group_by_node, has_two_levels
 
 PROGRAM = Path(__file__).with_name("nodes_rank.py")
 SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}

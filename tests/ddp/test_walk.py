@@ -1,4 +1,4 @@
-"""byteps_thc/pipeline/README.md lists the files that a DDP bucket visits, in order, and none is visited twice."""
+"""byteps_thc/_engine/README.md lists the files that a DDP bucket visits, in order, and none is visited twice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 HERE = Path(__file__).parent
-ROAD = (HERE.parents[1] / "byteps_thc/pipeline/README.md").read_text().split("## A bucket's road")[1]
+ROAD = (HERE.parents[1] / "byteps_thc/_engine/README.md").read_text().split("## A bucket's road")[1]
 #: They count, or measure time.
-COUNTING = ("pipeline/statistics/", "pipeline/figures.py", "pipeline/work_clock.py", "transport/recorder.py")
+COUNTING = ("_engine/statistics/", "_engine/figures.py", "_engine/work_clock.py", "_net/recorder.py")
 
 
 def listed(road: str) -> list[str]:
@@ -34,7 +34,7 @@ def test_a_bucket_visits_the_listed_files_and_none_twice(
         # Without their order: the threads are still at an earlier bucket when watching begins.
         assert sorted(visited) == sorted(listed(road))
         # Threads of both engines.
-        runs_both_levels = {"pipeline/drivers.py"} if road == "levels" else set()
+        runs_both_levels = {"_engine/drivers.py"} if road == "levels" else set()
         # A file that is called by one that it calls would be visited on two stretches of the road.
         called_by: dict[str, set[str]] = {name: set() for name in visited}
         for caller, called in report["calls"]:

@@ -9,7 +9,7 @@ import pytest
 from byteps_lab import BytepsLab
 from markdown_snippets import python_snippets
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_byteps.py")

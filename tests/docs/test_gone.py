@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
-from byteps_thc.environment import NAMES, variable
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.gone import SETTINGS, VARIABLES, instead_of
+from byteps_thc._net.session import DpdkConfig
+from byteps_thc._scheme.environment import NAMES, variable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import SETTINGS, VARIABLES, instead_of
 from byteps_thc.torch import Compression
-from byteps_thc.transport.session import DpdkConfig
 
 GIVEN: dict[str, Callable[[str], object]] = {
     "ThcConfig": lambda name: ThcConfig(**{name: 1}),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.tools.launch import find_thc_ps
+from byteps_thc._cli.launch import find_thc_ps
 
 ROOT = Path(__file__).parents[2]
 _TEXT = (ROOT / "ps_software/README.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import pytest
 from markdown_snippets import guide_snippets, python_snippets, text_before
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_rank.py")

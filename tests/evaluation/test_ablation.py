@@ -16,8 +16,8 @@ from averages.servers_averager import ServersAverager
 from averages.thc_parts import WORKERS, in_study
 
 from byteps_thc import ThcConfig
-from byteps_thc.rounding import Rounding
-from byteps_thc.tables import LookupTable
+from byteps_thc._scheme.rounding import Rounding
+from byteps_thc._scheme.tables import LookupTable
 
 Vector = Sequence[float]
 COORDINATES = 64

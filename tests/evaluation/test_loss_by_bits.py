@@ -15,7 +15,7 @@ from pages.style import style_of
 from reference import Key
 from trainings.train import MODELS, Losses
 
-from byteps_thc.tables.points import lloyd_max, staggered
+from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
 RANKS, SIZES = 3, (5000, 70, 9000, 1024)
 TENSORS = [slice(0, 5000), slice(5000, 5070), slice(5070, 14070), slice(14070, 15094)]

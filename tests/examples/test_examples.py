@@ -20,7 +20,7 @@ from byteps_lab import BytepsLab
 from fork_server import start_program
 from torch.distributed import TCPStore
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 OPTIONS = ["--steps", "20", "--batch-size", "4"]

@@ -9,8 +9,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc.fsdp import compress_reduce_scatter
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 def train(rank: int, mesh: DeviceMesh, compiled: str) -> list[Tensor]:

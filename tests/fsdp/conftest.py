@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("sharded_rank.py")
 Reports = list[dict[str, Any]]

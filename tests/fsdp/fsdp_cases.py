@@ -18,9 +18,9 @@ from torch.distributed.tensor import Shard
 from torch.utils.checkpoint import checkpoint
 
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.

@@ -16,12 +16,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
+from byteps_thc._engine import drift_warning
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
-from byteps_thc.pipeline import drift_warning
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
 
 SMALL = CompressionPolicy(bypass_elements=64)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)

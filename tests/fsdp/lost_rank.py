@@ -13,9 +13,9 @@ from ranks import Rank, joined_rank
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ThcError
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ThcError
 from byteps_thc.fsdp import compress_reduce_scatter
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
 _kept: list[object] = []

@@ -15,10 +15,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.communicator import Communicator, Waitable
 
 SMALL = CompressionPolicy(bypass_elements=32)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)

@@ -13,8 +13,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_replicas
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)

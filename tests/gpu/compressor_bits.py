@@ -12,9 +12,9 @@ import reference
 import torch
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.arrays import everybody, residual_of_tensor
-from byteps_thc.block_plan import WHOLE, BlockPlan, RowSpan
-from byteps_thc.gpu import GpuCompressor
+from byteps_thc._scheme.arrays import everybody, residual_of_tensor
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan
+from byteps_thc._scheme.gpu import GpuCompressor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NONE = slice(0, 0)

@@ -27,18 +27,18 @@ from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc.errors import InputError
-from byteps_thc.gpu.nearest_batch import NearestBatch
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import rank_engine
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.transport.communicator import Communicator, Waitable
-from byteps_thc.transport.groups import open_communicator
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.engine import rank_engine
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._net.groups import open_communicator
+from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.rank_settings import RankSettings
 
 ON_GPU = os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = torch.device("cuda", 0) if ON_GPU else torch.device("cpu")

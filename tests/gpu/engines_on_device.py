@@ -30,18 +30,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer, engines
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.device import choice
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.engine import rank_engine
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._net.communicator import Waitable
+from byteps_thc._net.groups import Communicators
+from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc.ddp import compress
-from byteps_thc.errors import InputError
-from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.device import choice
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import rank_engine
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.transport.communicator import Waitable
-from byteps_thc.transport.groups import Communicators
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")

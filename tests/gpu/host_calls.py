@@ -17,12 +17,12 @@ from recorded_calls import count_as_one, counted_calls
 from torch import Tensor
 
 from byteps_thc import CompressionPolicy, ThcConfig
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.ranks.engine import rank_engine
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.ranks.engine import rank_engine
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._scheme.rank_settings import RankSettings
 
 POLICY = CompressionPolicy(bypass_elements=100)
 #: Pieces of an engine in host memory would be several in all cases.

@@ -1,7 +1,7 @@
 """Every GPU kernel against the CPU's bits. On the CPU with TRITON_INTERPRET=1, else on the GPU: python kernel_bits.py
 
 Prints a line for each case and ends with 1 where one differs. --large: sizes for a GPU. The oracle is
-tests/lib/reference.py, which has the bits of byteps_thc._core (tests/reference).
+tests/lib/reference.py, which has the bits of byteps_thc._native._core (tests/reference).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import reference
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import everybody
-from byteps_thc.gpu import kernels
-from byteps_thc.gpu.tiles import TileTable
-from byteps_thc.keys import device_key
-from byteps_thc.rounding import Rounding
-from byteps_thc.tables import LookupTable
-from byteps_thc.tables.device import DeviceTable
+from byteps_thc._scheme.arrays import everybody
+from byteps_thc._scheme.gpu import kernels
+from byteps_thc._scheme.gpu.tiles import TileTable
+from byteps_thc._scheme.keys import device_key
+from byteps_thc._scheme.rounding import Rounding
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.device import DeviceTable
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96

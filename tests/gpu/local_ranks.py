@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc._net.communicator import Communicator, Waitable
 
 _SLEEP_CYCLES = 400_000  # of a GPU, a fifth of a millisecond
 _SLEEP_S = 5e-4

@@ -19,11 +19,11 @@ from kernel_bits import FLOATS, MismatchError, check_cases, same
 from recorded_calls import counted_calls
 from torch import Tensor
 
-from byteps_thc import _core
-from byteps_thc.arrays import gradient_view
-from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.gpu.nearest_batch import NearestBatch
-from byteps_thc.tables.points import Points, lloyd_max, staggered
+from byteps_thc._native import _core
+from byteps_thc._scheme.arrays import gradient_view
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 SEED, ROUND = 0xF23456789ABCDEF0, 2_900_000_000
 LARGEST = (1 << 31) - 1

@@ -27,17 +27,17 @@ from torch.nn.parallel import DistributedDataParallel
 from twin_compressors import add_twins
 
 from byteps_thc import ThcConfig
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._engine import factory
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.piece import Round
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import FaultConfig, Timeouts
 from byteps_thc.ddp import compress
-from byteps_thc.pipeline import factory
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.piece import Round
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import FaultConfig, Timeouts
 
 CPU = torch.device("cpu")
 #: Small blocks where the interpreter does them.

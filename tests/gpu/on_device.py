@@ -12,11 +12,11 @@ import torch
 from kernel_bits import FIRST, KEY, LARGEST_NORM, key_of, same, to_bfloat16
 from torch import Tensor
 
-from byteps_thc.gpu import kernels
-from byteps_thc.gpu.nearest_batch import NearestBatch
-from byteps_thc.keys import ROUND, set_round
-from byteps_thc.tables import LookupTable
-from byteps_thc.tables.device import DeviceTable
+from byteps_thc._scheme.gpu import kernels
+from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.keys import ROUND, set_round
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.device import DeviceTable
 
 BLOCK = 8192
 GPU = torch.device("cuda")

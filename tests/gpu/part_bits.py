@@ -9,11 +9,11 @@ import itertools
 import torch
 from recorded_calls import counted_calls
 
-from byteps_thc.gpu.frontend import INTERPRETED
-from byteps_thc.gpu.part_copies import PartCopies
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
-from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.hierarchy.bucket_shards import BucketShards
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._scheme.gpu.frontend import INTERPRETED
+from byteps_thc._scheme.gpu.part_copies import PartCopies
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 #: Elements of parameters, 0 for a gap of seven: divisible and not, smaller than the ranks, larger than a tile.

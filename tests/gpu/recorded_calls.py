@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from byteps_thc.gpu.launch import Launcher
+from byteps_thc._scheme.gpu.launch import Launcher
 
 
 @contextmanager

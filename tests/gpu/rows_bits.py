@@ -12,8 +12,8 @@ import torch
 from compressor_bits import CONFIG, DEVICE, check
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_plan import BlockPlan, RowSpan
-from byteps_thc.gpu import GpuCompressor
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
+from byteps_thc._scheme.gpu import GpuCompressor
 
 ON_GPU = DEVICE == "cuda"
 ROWS, COLUMNS = (30_522, 96) if ON_GPU else (150, 96)

@@ -77,8 +77,8 @@ def test_odd_sizes_blocks_formats_and_alignments(interpret: Callable[..., str], 
 def test_cpu_tensors_need_the_interpreter(run_python: Callable[..., str]) -> None:
     program = """
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.gpu import GpuCompressor
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gpu import GpuCompressor
 
 for config, device in ((ThcConfig(), "cpu"), (ThcConfig(rotation_block=32768), "cuda")):
     try:
@@ -96,7 +96,7 @@ def test_the_current_gpu_has_the_name_that_its_tensors_give_it(run_python: Calla
     program = """
 import torch
 from byteps_thc import ThcConfig
-from byteps_thc.gpu import GpuCompressor, compressor
+from byteps_thc._scheme.gpu import GpuCompressor, compressor
 
 class Stop(Exception):
     pass

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 _PROGRAM = """
 import torch
-from byteps_thc.gpu.launch import Launcher
+from byteps_thc._scheme.gpu.launch import Launcher
 
 class Kernel:
     def __init__(self, name):

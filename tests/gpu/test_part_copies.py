@@ -10,7 +10,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 _COMPILED = """
 import gpu_resources
-from byteps_thc.gpu.part_copies import TILE, WARPS, copy_parts_kernel
+from byteps_thc._scheme.gpu.part_copies import TILE, WARPS, copy_parts_kernel
 types = {"whole": "*i32", "packed": "*i32", "starts": "*i64", "sources": "*i64", "parts": "i32", "size": "i64"}
 for pack in (True, False):
     constants = {"STEPS": 11, "PACK": pack}

@@ -45,7 +45,7 @@ def test_every_kernel_is_listed(run_python: Callable[..., str]) -> None:
     """Of those that kernels.py and nearest_batch.py launch."""
     program = """
 import gpu_resources
-from byteps_thc.gpu import kernels, nearest_batch
+from byteps_thc._scheme.gpu import kernels, nearest_batch
 launchers = [*vars(kernels).values(), *vars(nearest_batch).values()]
 launched = {launcher._kernel for launcher in launchers if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from changed_package import DPDK_LIBRARY, PACKAGE, ChangedPackage
+from changed_package import DPDK_LIBRARY, NATIVE, ChangedPackage
 from doctor_host import run_doctor
 
-from byteps_thc.tools.launch import find_thc_ps
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc._cli.launch import find_thc_ps
+from byteps_thc._net.session import has_dpdk
 
 #: Of the C and C++ compilers' runtimes, which every Linux with Python has or torch brings; zlib, which dpkg needs.
 ALLOWED = re.compile(r"(libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libz|linux-vdso|ld-linux-[\w-]+)\.so\.\d+")
@@ -22,7 +22,7 @@ OPEN_DPDK = """
 from byteps_thc import DpdkConfig, Session, ThcConfig
 Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), backend=DpdkConfig("10.0.0.2"))
 """
-needs_dpdk = pytest.mark.skipif(not (PACKAGE / DPDK_LIBRARY).exists(), reason="this build has no DPDK")
+needs_dpdk = pytest.mark.skipif(not (NATIVE / DPDK_LIBRARY).exists(), reason="this build has no DPDK")
 
 
 def needed_by(file: Path) -> list[str]:
@@ -43,18 +43,18 @@ def libraries_of(file: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps"])
 def test_needs_no_library_that_is_not_in_the_wheel(name: str) -> None:
-    file = find_thc_ps() if name == "thc-ps" else next(PACKAGE.glob(f"{name}.*.so"))
+    file = find_thc_ps() if name == "thc-ps" else next(NATIVE.glob(f"{name}.*.so"))
     libraries = libraries_of(file)
     assert "libc.so.6" in libraries
     assert "libhwy.so.1" in libraries
     others = {library: path for library, path in libraries.items() if not ALLOWED.fullmatch(library)}
-    assert {library: path for library, path in others.items() if Path(path).resolve().parent != PACKAGE} == {}
+    assert {library: path for library, path in others.items() if Path(path).resolve().parent != NATIVE} == {}
 
 
 @pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps", "libthc_dpdk"])
 def test_compiled_files_are_hardened(name: str) -> None:
     """Stack protector, checked copies, no writable table of functions; thc-ps at an address of chance."""
-    file = find_thc_ps() if name == "thc-ps" else next(PACKAGE.glob(f"{name}.*so"), None)
+    file = find_thc_ps() if name == "thc-ps" else next(NATIVE.glob(f"{name}.*so"), None)
     if file is None:
         pytest.skip("this build has no DPDK")
     headers, dynamic = (run(["readelf", "--wide", option, str(file)]).stdout for option in ("-lh", "-d"))
@@ -72,7 +72,7 @@ def test_compiled_files_are_hardened(name: str) -> None:
 @pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps"])
 def test_a_build_on_debian_12_asks_for_what_manylinux_2_34_has(name: str) -> None:
     """Of glibc, and of the libstdc++ of GCC 11: scripts/release.sh promises it of the wheels."""
-    file = find_thc_ps() if name == "thc-ps" else next(PACKAGE.glob(f"{name}.*.so"))
+    file = find_thc_ps() if name == "thc-ps" else next(NATIVE.glob(f"{name}.*.so"))
     symbols = run(["readelf", "--wide", "--version-info", str(file)]).stdout
     for library, newest in (("GLIBC", (2, 34)), ("GLIBCXX", (3, 4, 29)), ("CXXABI", (1, 3, 13))):
         versions = {tuple(map(int, text.split("."))) for text in re.findall(rf"\b{library}_([0-9.]+)", symbols)}
@@ -84,7 +84,7 @@ def test_a_build_on_a_host_with_dpdk_has_dpdk() -> None:
     if shutil.which("pkg-config") is None or run(["pkg-config", "--atleast-version=22.11", "libdpdk"]).returncode != 0:
         pytest.skip("no DPDK here")
     assert has_dpdk()
-    assert any(library.startswith("librte_ethdev") for library in needed_by(PACKAGE / DPDK_LIBRARY))
+    assert any(library.startswith("librte_ethdev") for library in needed_by(NATIVE / DPDK_LIBRARY))
 
 
 @needs_dpdk

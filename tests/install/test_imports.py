@@ -46,9 +46,7 @@ def imported(file: Path, name: str) -> Iterator[str]:
 
 
 def module_graph(known: Mapping[str, Path]) -> Graph:
-    """Return the modules that each module imports. Compiled modules import none, and are left out."""
-    compiled = {f"byteps_thc.{name}" for name in ("_core", "_comm")}
-
+    """Return the modules that each module imports; compiled ones, which import none, as their package."""
     def home(name: str) -> str:
         while name and name not in known:
             name = name.rpartition(".")[0]
@@ -56,13 +54,12 @@ def module_graph(known: Mapping[str, Path]) -> Graph:
 
     graph = {}
     for name, file in known.items():
-        names = [each for each in imported(file, name) if outermost(each) not in compiled]
-        graph[name] = {home(each) for each in names} - {"", name}
+        graph[name] = {home(each) for each in imported(file, name)} - {"", name}
     return graph
 
 
 def package_graph(graph: Graph) -> Graph:
-    """Return the graph of outermost packages; a module beside them, such as byteps_thc.config, is one of its own."""
+    """Return the graph of outermost packages, and of what is in byteps_thc._scheme."""
     merged: dict[str, set[str]] = {}
     for name, others in graph.items():
         own = outermost(name)
@@ -71,8 +68,10 @@ def package_graph(graph: Graph) -> Graph:
 
 
 def outermost(name: str) -> str:
-    first, *others = name.split(".")
-    return f"{first}.{others[0]}" if others and first in ("byteps_thc", "thc_switch") else first
+    names = name.split(".")
+    if names[0] not in ("byteps_thc", "thc_switch"):
+        return names[0]
+    return ".".join(names[: 3 if names[1:2] == ["_scheme"] else 2])
 
 
 def shortest_circle(graph: Graph) -> list[str]:
@@ -98,7 +97,7 @@ def _way_back(graph: Graph, start: str) -> list[str]:
 @pytest.mark.parametrize("level", [lambda graph: graph, package_graph], ids=["modules", "packages"])
 def test_no_circle(level: Callable[[Graph], Graph]) -> None:
     graph = module_graph(modules())
-    assert "byteps_thc.errors" in graph["byteps_thc.settings"]
+    assert "byteps_thc._scheme.errors" in graph["byteps_thc._scheme.settings"]
     assert shortest_circle(level(graph)) == []
 
 

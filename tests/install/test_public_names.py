@@ -27,8 +27,8 @@ def test_import_loads_nothing_that_is_not_asked_for() -> None:
     code = "import byteps_thc, sys; byteps_thc.ThcError; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     modules = result.stdout.split()
-    assert "byteps_thc.errors" in modules
-    assert not {"byteps_thc._core", "byteps_thc._comm", "numpy", "torch"} & set(modules)
+    assert "byteps_thc._scheme.errors" in modules
+    assert not {"byteps_thc._native._core", "byteps_thc._native._comm", "numpy", "torch"} & set(modules)
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

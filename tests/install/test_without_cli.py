@@ -14,7 +14,7 @@ for name in ("rich", "typer", "thc_lab"):
 import byteps_thc
 for name in byteps_thc.__all__:
     getattr(byteps_thc, name)
-import byteps_thc.checkpoint, byteps_thc.ddp, byteps_thc.fsdp, byteps_thc.synchronization, byteps_thc.torch
+import byteps_thc.checkpoint, byteps_thc.ddp, byteps_thc.fsdp, byteps_thc._synchronization, byteps_thc.torch
 """
 
 

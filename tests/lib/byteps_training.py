@@ -16,7 +16,7 @@ from server_oracle import ServerOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc.torch.lanes.plan import BufferPlan, make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 

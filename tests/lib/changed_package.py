@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import byteps_thc
-from byteps_thc.tools.launch import find_thc_ps
+from byteps_thc._cli.launch import find_thc_ps
 
 PACKAGE = Path(byteps_thc.__file__).parent
+#: Where compiled modules and their libraries are.
+NATIVE = PACKAGE / "_native"
 DPDK_LIBRARY = "libthc_dpdk.so"
 
 
@@ -30,7 +32,7 @@ class ChangedPackage:
 
     def compiled(self, name: str) -> Path:
         """The file of a compiled module, or of the DPDK back end."""
-        (file,) = self.package.glob(f"{name}*.so")
+        (file,) = self.package.glob(f"_native/{name}*.so")
         return file
 
     def rename_dependency(self, name: str, library: bytes, other: bytes) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline import factory
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.groups import Communicators
+from byteps_thc._engine import factory
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.communicator import Communicator
+from byteps_thc._net.groups import Communicators
+from byteps_thc._scheme.config import ThcConfig
 
 #: Variables of the ranks before they import Triton.
 INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}

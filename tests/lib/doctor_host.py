@@ -15,7 +15,7 @@ DEADLINE_S = 110.0
 
 def run_doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Run `thc doctor --json` in a process of its own; return its findings by check."""
-    code = "from byteps_thc.tools.cli import app; app()"
+    code = "from byteps_thc._cli.cli import app; app()"
     result = subprocess.run(
         [sys.executable, "-P", "-c", code, "doctor", "--json", *arguments],
         capture_output=True,

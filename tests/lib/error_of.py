@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from byteps_thc.errors import ThcError
+from byteps_thc._scheme.errors import ThcError
 
 
 def error_of(call: Callable[[], object]) -> str:

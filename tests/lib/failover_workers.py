@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
-from byteps_thc import _core
-from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.transport.failover.opening import open_failover_session
-from byteps_thc.transport.servers import NetworkConfig, ServersTransport
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._native import _core
+from byteps_thc._net.failover.opening import open_failover_session
+from byteps_thc._net.servers import NetworkConfig, ServersTransport
+from byteps_thc._scheme.config import ThcConfig
 
 CONFIG = ThcConfig(codes_per_packet=1024)
 COUNT = 5000  # codes of a piece

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from server_oracle import ServerOracle
 
-from byteps_thc.arrays import F32, U8, U16
-from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ThcConfig
+from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._scheme.compressor import Compressor, Partition
+from byteps_thc._scheme.config import ThcConfig
 
 _DIFFERENT = 16
 

@@ -13,9 +13,9 @@ from server_oracle import ServerOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_plan import BlockPlan, block_ends
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.block_plan import BlockPlan, block_ends
 
 #: Sizes of parameters of two buffers, whose rotation blocks end at them.
 TENSORS = [[1, 5000, 3, 70, 9000, 1, 20_000, 2048, 100], [7] * 1000]

@@ -9,11 +9,11 @@ from torch import Tensor
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, engines
-from byteps_thc.arrays import everybody, residual_of_tensor
-from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.pipeline import factory, kernels
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine import factory, kernels
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.arrays import everybody, residual_of_tensor
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 
 
 class HostDevicePartition:

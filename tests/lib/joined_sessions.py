@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from pushed_codes import push_codes
 
-from byteps_thc import _core
-from byteps_thc.config import ThcConfig
-from byteps_thc.transport.session import Session, UdpConfig
+from byteps_thc._native import _core
+from byteps_thc._net.session import Session, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
 
 LOOPBACK = UdpConfig(local="127.0.0.1:0")
 

@@ -1,6 +1,6 @@
 """Averaging among ranks that decode each other's codes, in plain NumPy: the algorithm to read, and the kernels' oracle.
 
-The same bits as byteps_thc._core. Meant to be read in order:
+The same bits as byteps_thc._native._core. Meant to be read in order:
 
     cut -> encode (rotate, round to the nearest, scale) -> decode (add in order of ranks, rotate back)
     -> recode, what an owner does: decode, then encode with signs of its own for the way down -> decode, on all ranks
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from reference import F32, U8, Key, hadamard, norm, signs
 
-from byteps_thc.tables.points import Points
-from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
+from byteps_thc._scheme.tables.points import Points
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
 DOWN_SIGN_DOMAIN = 0xFFFFFFFE
 _MIN_BLOCK, _DOT_LANES = 16, 16

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from reference import F32, U8, Key
 
-from byteps_thc import _core
-from byteps_thc.tables.points import Points, lloyd_max, staggered
+from byteps_thc._native import _core
+from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 ROTATION_BLOCK = 8192
 

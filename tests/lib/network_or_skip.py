@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 NetworkT = TypeVar("NetworkT", bound=AbstractContextManager[Any])
 

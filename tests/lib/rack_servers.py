@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from itertools import accumulate
 from typing import Self
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 
 def port_of(address: str) -> int:

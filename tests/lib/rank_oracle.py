@@ -18,12 +18,12 @@ from reference import F32, Key
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_plan import RowSpan
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.dtypes import saturated
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.tables.points import lloyd_max, staggered
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.dtypes import saturated
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.block_plan import RowSpan
+from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
 _BLOCKS_OF_A_SHARD, _SMALLEST_BLOCK = 16, 512
 

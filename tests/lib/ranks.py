@@ -134,7 +134,7 @@ def joined_rank(*, timeout_s: float = 60.0) -> Iterator[Rank]:
     """
     import torch
     import torch.distributed as dist
-    import torch.distributed.nn.functional  # before there is a group, which it would hold (transport/communicator.py)
+    import torch.distributed.nn.functional  # before there is a group, which it would hold (_net/communicator.py)
 
     launch = json.loads(os.environ[SETTINGS_VARIABLE])
     faulthandler.dump_traceback_later(max(1.0, launch["timeout_s"] - 5.0))

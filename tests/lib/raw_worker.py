@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from byteps_thc.wire.layout import (
+from byteps_thc._scheme.wire.layout import (
     ChallengePayload,
     ErrorPayload,
     ErrorReason,

@@ -1,6 +1,6 @@
 """THC in plain NumPy, one function per stage: the algorithm to read, and the oracle the kernels are tested against.
 
-Every stage gives the same bits as byteps_thc._core (float32 arithmetic, one rounding per operation). Names and shapes
+Every stage gives the same bits as the compiled _core (float32 arithmetic, one rounding per operation). Names and shapes
 are those of _core.pyi, with results returned instead of written. Meant to be read in order:
 
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc.rounding import Rounding
-from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
+from byteps_thc._scheme.rounding import Rounding
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import ExitStack
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 
 class RestartedServers:

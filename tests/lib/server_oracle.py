@@ -9,10 +9,10 @@ import numpy as np
 import reference
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import F32, U8, U16, everybody, value_dtype
-from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.compressor import Partition
-from byteps_thc.config import ResolvedConfig
+from byteps_thc._scheme.arrays import F32, U8, U16, everybody, value_dtype
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
+from byteps_thc._scheme.compressor import Partition
+from byteps_thc._scheme.config import ResolvedConfig
 
 
 class ServerOracle:

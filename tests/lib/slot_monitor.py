@@ -13,8 +13,8 @@ import _core_test
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, MessageType
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import ErrorPayload, ErrorReason, Flag, Header, MessageType
 
 
 class ProtocolViolationError(AssertionError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.namespaces import Namespaces
 
 #: A switch in software takes seconds for a step, more where the machine is busy.

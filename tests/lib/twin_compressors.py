@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor
-from byteps_thc.arrays import residual_of_tensor
-from byteps_thc.block_plan import WHOLE, BlockPlan
-from byteps_thc.pipeline import kernels
+from byteps_thc._engine import kernels
+from byteps_thc._scheme.arrays import residual_of_tensor
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 
 
 class TwinCompressors:
@@ -43,7 +43,7 @@ class TwinCompressors:
         assert not bfloat16
         norms = self._staged.measure(partition, gradient, round=round)
         twin = self._host.measure(partition.twin, gradient.cpu().clone(), round=round)
-        np.testing.assert_allclose(norms, twin, rtol=1e-6)  # in the last place: gpu/norms.py
+        np.testing.assert_allclose(norms, twin, rtol=1e-6)  # in the last place: _scheme/gpu/norms.py
         return norms
 
     def encode(self, partition: Any, max_norms: Any) -> Any:

@@ -16,10 +16,10 @@ from switch_lab.simulation import Faults, Simulation
 from switch_lab.targets.model import v1model
 from udp_relay import RelayFaults, UdpRelay
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConfig
-from byteps_thc.wire.layout import Flag, Header, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import Flag, Header, MessageType
 
 WORKERS = 3
 FAULTS = RelayFaults(drop=0.05, duplicate=0.05, reorder=0.1)

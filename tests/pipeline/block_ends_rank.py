@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._net.servers import NetworkConfig
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
-from byteps_thc.transport.servers import NetworkConfig
 
 CONFIG = ThcConfig(bits=4)
 #: Elements and scale; what is below 1024 elements travels exactly.

@@ -8,12 +8,12 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport import groups
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net import groups
+from byteps_thc._scheme.errors import ConfigurationError
 
 CONFIG = ThcConfig(rotation_block=1024)
 POLICY = CompressionPolicy(deadline_s=120)

@@ -21,16 +21,16 @@ from torch.nn.parallel import DistributedDataParallel
 from twin_compressors import add_twins
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.door import Worker, open_engine
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import FaultConfig, Timeouts
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import compress
-from byteps_thc.engines import Worker, open_engine
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_replicas
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import FaultConfig, Timeouts
 
 CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 14, error_feedback=True)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=60)

@@ -21,12 +21,12 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.rank_messages import RankMessages
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import FaultConfig
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.rank_messages import RankMessages
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import FaultConfig
 
 
 def network_of(case: dict[str, Any]) -> NetworkConfig | None:

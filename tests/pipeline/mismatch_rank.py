@@ -21,12 +21,12 @@ from host_device_compressor import take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
-from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._net.servers import NetworkConfig
 
 CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
 WITH_SERVERS = CONFIG.model_copy(update={"error_feedback": True})

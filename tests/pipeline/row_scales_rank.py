@@ -20,10 +20,10 @@ from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcReducer
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import CompressionPolicy, ThcState, compress
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
-from byteps_thc.transport.servers import NetworkConfig
 
 #: Rows do not end where blocks, groups of 32 or shards do.
 ROWS, WIDTH = 3001, 50

@@ -11,7 +11,7 @@ from pathlib import Path
 from gradients import bits
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("block_ends_rank.py")
 LAYER_NORM = ("norm.weight", "norm.bias")

@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
-from byteps_thc.errors import InputError
-from byteps_thc.pipeline.agreement import Contents, DeviceAgreement, Questions
-from byteps_thc.pipeline.fingerprint import Fingerprints
-from byteps_thc.transport.gloo import GlooCommunicator
+from byteps_thc._engine.agreement import Contents, DeviceAgreement, Questions
+from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._net.gloo import GlooCommunicator
+from byteps_thc._scheme.errors import InputError
 
 RANKS, SIZE = 2, 300
 ONE, OTHER = (Contents("the buffer of 'a' to 'c'", lines) for lines in (("b first",), ("b last",)))

@@ -13,13 +13,13 @@ from ranks import run_ranks
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import ThcConfig
-from byteps_thc.engines import Worker, open_engine
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.device import choice
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc._engine.device import choice
+from byteps_thc._engine.door import Worker, open_engine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.servers import NetworkConfig
 
 PROGRAM = Path(__file__).with_name("device_engine_rank.py")
 ON_DEVICE = CompressionPolicy(kernels="device")

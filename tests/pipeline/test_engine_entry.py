@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline import flat_engine
-from byteps_thc.pipeline.agreement import Questions
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy import engine as node_engine
-from byteps_thc.pipeline.hierarchy.engine import NodeEngine
-from byteps_thc.pipeline.in_flight import require_not_captured
-from byteps_thc.pipeline.kernels import open_kernels
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.pipeline.thc_engines import host_engine
-from byteps_thc.reducer import thc_reducer
+from byteps_thc._engine import flat_engine
+from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.device.stream import SideStream
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.hierarchy import engine as node_engine
+from byteps_thc._engine.hierarchy.engine import NodeEngine
+from byteps_thc._engine.in_flight import require_not_captured
+from byteps_thc._engine.kernels import open_kernels
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._engine.thc_engines import host_engine
+from byteps_thc._reducer import thc_reducer
+from byteps_thc._scheme.errors import ConfigurationError
 
 CPU = torch.device("cpu")
 

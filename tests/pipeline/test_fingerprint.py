@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
-from byteps_thc.transport.transport import FINGERPRINT_WORDS
+from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
+from byteps_thc._net.transport import FINGERPRINT_WORDS
+from byteps_thc._scheme.config import ThcConfig
 
 
 def of_workers(*scales: float) -> list[Fingerprints]:

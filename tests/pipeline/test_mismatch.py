@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("mismatch_rank.py")
 W, V, X, Y, T = ["w", 5000], ["v", 5000], ["x", 5000], ["y", 5000], ["t", 700]

@@ -13,7 +13,7 @@ import torch
 from gradients import TENSORS, bits, check_case, of_all_ranks
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("engine_rank.py")
 EXACT_NOTHING = {"policy": {"bypass_elements": 0}}

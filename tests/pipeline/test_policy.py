@@ -7,12 +7,12 @@ import logging
 import pytest
 import torch
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.excluded import apart
-from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import warn_once
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.excluded import apart
+from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import warn_once
 
 LARGE = 1 << 20
 

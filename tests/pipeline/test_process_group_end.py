@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 # The optimizer imports much of torch, with functions whose default argument is the default group.
 CODE = """

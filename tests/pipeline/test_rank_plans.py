@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_plan import RowSpan
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.plan import PiecePlan, piece_plans
-from byteps_thc.pipeline.ranks.shards import block_ends, blocks_of, share_out
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.rank_settings import RankSettings
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
+from byteps_thc._engine.ranks.shards import block_ends, blocks_of, share_out
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._scheme.block_plan import RowSpan
+from byteps_thc._scheme.rank_settings import RankSettings
 
 CPU = torch.device("cpu")
 RANKS = 4

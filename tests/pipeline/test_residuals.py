@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.residuals import Residuals
-from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.residuals import Residuals
+from byteps_thc._engine.rollback import Rollback
+from byteps_thc._scheme.errors import ConfigurationError
 
 A_THEN_B = (ParameterSlice("a", 0, 2), ParameterSlice("b", 2, 5))
 B_THEN_A = (ParameterSlice("b", 0, 3), ParameterSlice("a", 4, 6))

@@ -8,10 +8,10 @@ from typing import Any, NoReturn, cast
 import pytest
 import torch
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.way_time import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.way_time import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 class Recorded:

@@ -15,8 +15,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import CompressionPolicy, ThcReducer
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import ThcState, compress
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
 POLICY = CompressionPolicy(deadline_s=60)

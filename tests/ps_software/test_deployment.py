@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from free_ports import free_tcp_port
 
-from byteps_thc.tools.launch import ParameterServer, find_thc_ps
+from byteps_thc._cli.launch import ParameterServer, find_thc_ps
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker

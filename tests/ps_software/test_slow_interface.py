@@ -11,8 +11,8 @@ from network_or_skip import network_or_skip
 from raw_worker import Worker
 from shaped_network import ShapedNetwork
 
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.wire.layout import Flag, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.wire.layout import Flag, MessageType
 from thc_lab.namespaces import inside
 
 CODES_PER_PACKET = 1024

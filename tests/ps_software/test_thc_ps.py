@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.wire.layout import ConfigField, ErrorReason, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker

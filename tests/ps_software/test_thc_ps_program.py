@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from free_ports import free_tcp_port
 
-from byteps_thc.tools.launch import ParameterServer, find_thc_ps
-from byteps_thc.wire.layout import ConfigField, ErrorReason, Header, MessageType
+from byteps_thc._cli.launch import ParameterServer, find_thc_ps
+from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker

@@ -12,7 +12,7 @@ import torch
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
-from byteps_thc.reducer import AverageWork, CompressionPolicy
+from byteps_thc._reducer import AverageWork, CompressionPolicy
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
 

@@ -13,12 +13,12 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-import byteps_thc.engines
-import byteps_thc.transport.nodes
+import byteps_thc._engine.door
+import byteps_thc._net.nodes
 from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._net.nodes import WayTimes
+from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.reducer import CompressionPolicy, NetworkConfig
-from byteps_thc.transport.nodes import WayTimes
 
 CONFIG = ThcConfig(rotation_block=1024)
 
@@ -145,6 +145,6 @@ SCENARIOS = [found, flat, mesh, some_ranks, mismatch, warm_up, resumed, refusals
 
 if __name__ == "__main__":
     with joined_rank() as rank:
-        byteps_thc.transport.nodes.node_identity = lambda: f"node {rank.rank // 2}"  # type: ignore[attr-defined]
-        byteps_thc.engines.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
+        byteps_thc._net.nodes.node_identity = lambda: f"node {rank.rank // 2}"  # type: ignore[attr-defined]
+        byteps_thc._engine.door.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
         rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS})

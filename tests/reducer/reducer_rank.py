@@ -21,12 +21,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.door import Worker, open_engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.engines import Worker, open_engine
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.factory import flat_engine
-from byteps_thc.reducer import CompressionPolicy, NetworkConfig
-from byteps_thc.transport.store import StoreCommunicator
 
 CONFIG = ThcConfig(rotation_block=1024)
 LARGE = (1 << 20) + 5

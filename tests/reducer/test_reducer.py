@@ -11,7 +11,7 @@ import pytest
 import torch
 from ranks import run_ranks
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("reducer_rank.py")
 RANKS = 3

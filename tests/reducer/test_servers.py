@@ -9,8 +9,8 @@ import torch
 from ranks import run_ranks
 
 from byteps_thc import NetworkConfig, ThcReducer
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.errors import ConfigurationError
 
 PROGRAM = Path(__file__).with_name("worker.py")
 SHAPES = {"a": (5,), "b": (40, 100), "c": (1 << 20, 1)}

@@ -13,8 +13,8 @@ from ranks import Rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.pipeline.saved_state import sealed
-from byteps_thc.reducer import CompressionPolicy, NetworkConfig
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 
 CONFIG = ThcConfig(rotation_block=1024)
 SHAPES = {"a": (5,), "b": (40, 100), "c": (1 << 20, 1)}

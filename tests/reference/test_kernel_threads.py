@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byteps_thc import LookupTable, _core
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 SIZES = [0, 1, 63, 8191, 8192, 100_001, 1_000_003]
 #: kernels divide calls of half a million coordinates or more, or of a few millions: block_norms at 2^20
@@ -130,7 +130,7 @@ def test_concurrent_callers_share_a_pool(pools):
 FORK = """
 import os, signal
 import numpy as np
-from byteps_thc import _core
+from byteps_thc._native import _core
 
 def norms(pool):
     out = np.zeros(1 << 15, np.float32)

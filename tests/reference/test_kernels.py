@@ -1,4 +1,4 @@
-"""Every kernel, on every instruction set, gives the oracle's bits. _core_test has the kernels of byteps_thc._core."""
+"""Every kernel, on every instruction set, gives the oracle's bits. _core_test has the package's kernels."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from reference import Key
 
 from byteps_thc import LookupTable
-from byteps_thc.block_plan import END_MULTIPLE, ends_array
-from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.rounding import Rounding
-from byteps_thc.tables import CODE_BITS
+from byteps_thc._scheme.block_plan import END_MULTIPLE, ends_array
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.rounding import Rounding
+from byteps_thc._scheme.tables import CODE_BITS
 
 SETS = core.instruction_sets()
 SIZES = st.one_of(st.integers(0, 300), st.integers(0, 20000), st.sampled_from([64, 1024, 8192, 16384, 8193]))

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Key
 
-from byteps_thc import _core
-from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.tables.points import Points, lloyd_max, staggered
+from byteps_thc._native import _core
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 SETTINGS = settings(max_examples=25, deadline=None)
 KEYS = st.builds(Key, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

@@ -5,7 +5,7 @@ import pytest
 import reference
 from reference import Key
 
-from byteps_thc.rounding import Rounding
+from byteps_thc._scheme.rounding import Rounding
 
 PI_COUNTER = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 PI_KEY = 0x299F31D0_A4093822

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 
 @pytest.fixture

@@ -28,12 +28,12 @@ from free_ports import free_tcp_port
 from on_path import OnPath
 from pushed_codes import push_codes
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, DeadlineError
-from byteps_thc.tools.launch import ParameterServer, find_thc_ps
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import Session, Timeouts, UdpConfig
-from byteps_thc.wire.layout import Header, MessageType
+from byteps_thc._cli.launch import ParameterServer, find_thc_ps
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import Session, Timeouts, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
+from byteps_thc._scheme.wire.layout import Header, MessageType
 
 DEPLOYMENT = Path(__file__).parents[2] / "ps_software/deployment"
 LOOPBACK = UdpConfig("127.0.0.1:0")
@@ -427,7 +427,7 @@ def test_a_key_in_the_place_of_its_file_is_not_repeated(given: str, monkeypatch:
 
 
 def test_thc_key_makes_a_key(write_keys: Callable[[str], str]) -> None:
-    command = [sys.executable, "-P", "-c", "from byteps_thc.tools.cli import app; app()", "key"]
+    command = [sys.executable, "-P", "-c", "from byteps_thc._cli.cli import app; app()", "key"]
     first, second = (
         subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)
     )

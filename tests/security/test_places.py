@@ -19,12 +19,12 @@ import pytest
 from pushed_codes import push_codes
 from raw_worker import Worker
 
-from byteps_thc.arithmetic import arithmetic_version
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import RestartError, ServerRefusedError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConfig
-from byteps_thc.wire.layout import ErrorReason, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc._scheme.arithmetic import arithmetic_version
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import RestartError, ServerRefusedError
+from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker
@@ -102,8 +102,8 @@ def test_a_second_worker_of_the_same_number_is_refused_while_the_first_computes(
 
 WORKER = """
     import sys, time
-    from byteps_thc.config import ThcConfig
-    from byteps_thc.transport.session import Session, UdpConfig
+    from byteps_thc._scheme.config import ThcConfig
+    from byteps_thc._net.session import Session, UdpConfig
     backend = UdpConfig(local="127.0.0.1:0")
     session = Session([sys.argv[1]], job=1, worker=1, workers=2, config=ThcConfig(), backend=backend)
     print("joined", flush=True)

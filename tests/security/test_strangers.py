@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from raw_worker import Worker
 
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.wire.layout import ErrorReason, Header, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker

@@ -10,8 +10,8 @@ import pytest
 from testbed_plans import DESCRIPTIONS
 from typer.testing import CliRunner
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.cli import app
+from byteps_thc._cli.cli import app
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.plan import plan
 from thc_lab.testbed.reading import load, read
 

@@ -19,8 +19,8 @@ from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
 from rack_servers import RackServers
 from ranks import run_ranks
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.config import ThcConfig
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.timeout(240)
 WORKER = """
     import json, sys
     import numpy as np
-    from byteps_thc.config import ThcConfig
-    from byteps_thc.errors import ThcError
-    from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+    from byteps_thc._scheme.config import ThcConfig
+    from byteps_thc._scheme.errors import ThcError
+    from byteps_thc._net.session import Session, Timeouts, UdpConfig
     settings = json.loads(sys.argv[1])
     def say(**words):
         print(json.dumps(words), flush=True)

@@ -19,10 +19,10 @@ from rack_servers import RackServers
 from raw_worker import TIMEOUT_S, Reply, Worker
 from typing_extensions import override
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import FaultConfig, Session
-from byteps_thc.wire.layout import ErrorReason, MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import FaultConfig, Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 
 KEY = bytes(range(32))
 #: as many as one epoch of a job with a key has

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.arrays import F32
-from byteps_thc.transport.session import Timeouts, UdpConfig
+from byteps_thc._net.session import Timeouts, UdpConfig
+from byteps_thc._scheme.arrays import F32
 
 JOB = 2
 COORDINATES = 8 * 1024

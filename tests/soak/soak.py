@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lib"))
 from scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory, on_small_disk
 from udp_relay import RelayFaults, UdpRelay
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ServerRefusedError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session, UdpConfig
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ServerRefusedError
 
 WORKERS = 3
 #: of faults, which share the time

@@ -14,10 +14,10 @@ import time
 import _core_test
 import numpy as np
 
-from byteps_thc.arrays import F32, U8
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ThcError
-from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+from byteps_thc._net.session import Session, Timeouts, UdpConfig
+from byteps_thc._scheme.arrays import F32, U8
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ThcError
 
 COUNT = 8 * 1024
 NORMS = 64

@@ -25,9 +25,9 @@ from byteps_thc import (
     Timeouts,
     synchronize_parameters,
 )
+from byteps_thc._engine import drift_warning
+from byteps_thc._net.session import FaultConfig
 from byteps_thc.ddp import ThcState, compress
-from byteps_thc.pipeline import drift_warning
-from byteps_thc.transport.session import FaultConfig
 
 # Lost packets are counted: there must be many.
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, codes_per_packet=1024)

@@ -9,9 +9,9 @@ import torch
 from ranks import run_ranks
 
 from byteps_thc import ConfigurationError, NetworkConfig, Session, ThcConfig
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.quorum import resolve_quorum
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.quorum import resolve_quorum
 
 PROGRAM = Path(__file__).with_name("quorum_rank.py")
 

@@ -10,7 +10,7 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("synchronization_rank.py")
 Reports = list[dict[str, Any]]

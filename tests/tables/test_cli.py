@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc.tables import LookupTable
-from byteps_thc.tables.points import lloyd_max, staggered
-from byteps_thc.tables.selection import best_table
-from byteps_thc.tables.store import committed
-from byteps_thc.tools.tables.chart import quantization_values, terminal_chart
-from byteps_thc.tools.tables.cli import app
+from byteps_thc._cli.tables.chart import quantization_values, terminal_chart
+from byteps_thc._cli.tables.cli import app
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.points import lloyd_max, staggered
+from byteps_thc._scheme.tables.selection import best_table
+from byteps_thc._scheme.tables.store import committed
 
 
 def run(*arguments: str, columns: int = 120) -> str:

@@ -1,8 +1,8 @@
 import _core_test
 import pytest
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import CODE_BITS, LookupTable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import CODE_BITS, LookupTable
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import points as module
-from byteps_thc.tables.points import POINT_BITS, lloyd_max, quantization_error, staggered
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import points as module
+from byteps_thc._scheme.tables.points import POINT_BITS, lloyd_max, quantization_error, staggered
 
 #: Mean squared errors of Lloyd-Max quantizers of a standard normal (Max, 1960; Jayant and Noll, 1984, table 4.8).
 KNOWN_ERRORS = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497, 5: 0.002499}

@@ -1,10 +1,10 @@
 import pytest
 
 from byteps_thc import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import CODE_BITS, LookupTable, solve_grid
-from byteps_thc.tables.selection import best_table, expected_error
-from byteps_thc.tables.store import GRID_P
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import CODE_BITS, LookupTable, solve_grid
+from byteps_thc._scheme.tables.selection import best_table, expected_error
+from byteps_thc._scheme.tables.store import GRID_P
 
 
 def fractions(error_feedback):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import LookupTable, store
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables import LookupTable, store
 
 SCRIPT = Path(__file__).parents[2] / "scripts/generate_tables.py"
 PAPER = {"bits": 2, "granularity": 4, "p": 0.0625, "cost": 0.3, "values": [0, 1, 2, 4]}

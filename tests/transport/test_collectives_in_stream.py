@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from byteps_thc.transport import nccl
-from byteps_thc.transport.communicator import on_current_stream
+from byteps_thc._net import nccl
+from byteps_thc._net.communicator import on_current_stream
 
 
 class Group:

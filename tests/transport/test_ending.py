@@ -13,9 +13,9 @@ import pytest
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.errors import DeadlineError, TransportError
-from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.transport.ending import Ending, collect_forgotten
+from byteps_thc._engine.in_flight import InFlight
+from byteps_thc._net.ending import Ending, collect_forgotten
+from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 
 class Owner:
@@ -63,7 +63,7 @@ import time
 from datetime import timedelta
 from functools import partial
 from torch.distributed import DistStoreError, HashStore
-from byteps_thc.transport.ending import Ending
+from byteps_thc._net.ending import Ending
 
 class Owner:
     pass

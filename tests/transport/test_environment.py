@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from byteps_thc import NetworkConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:

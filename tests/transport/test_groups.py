@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 import torch.distributed as dist
 
-from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
-from byteps_thc.transport import groups
-from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.store import StoreCommunicator
+from byteps_thc._net import groups
+from byteps_thc._net.groups import Communicators
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
 
 class Group:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.handshake import first_difference, require_equal
+from byteps_thc._net.handshake import first_difference, require_equal
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 def refusal(values: list[int]) -> str:

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from byteps_thc import Session, ThcConfig
-from byteps_thc.settings import warn_once
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.settings import warn_once
 
 
 def test_a_session_says_once_that_servers_send_sums(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from byteps_thc.transport import nccl
-from byteps_thc.transport.nccl import DeviceCommunicator, end_group
+from byteps_thc._net import nccl
+from byteps_thc._net.nccl import DeviceCommunicator, end_group
 
 
 class Group:

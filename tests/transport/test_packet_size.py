@@ -10,9 +10,9 @@ import pytest
 from pushed_codes import push_codes
 
 from byteps_thc import NetworkConfig, ThcConfig
-from byteps_thc.errors import DeadlineError, ServerRefusedError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.errors import DeadlineError, ServerRefusedError
 
 DEADLINE_S = 20.0
 

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
-from byteps_thc.errors import DeadlineError
-from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.rank_messages import RankMessages
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._net.gloo import GlooCommunicator
+from byteps_thc._net.rank_messages import RankMessages
+from byteps_thc._scheme.errors import DeadlineError
 
 RANKS, HEADER_BYTES = 3, 16
 

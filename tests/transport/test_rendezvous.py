@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError
-from byteps_thc.transport.rendezvous import connect_groups
-from byteps_thc.transport.store import StoreCommunicator
+from byteps_thc._net.rendezvous import connect_groups
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError
 
 RANKS, GROUPS = 3, 5
 

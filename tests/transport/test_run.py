@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._net.run import run_number, run_of_launcher, run_of_scheduler, told_run
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch import Compression
-from byteps_thc.transport.run import run_number, run_of_launcher, run_of_scheduler, told_run
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import Session
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from failover_workers import CONFIG
 
-from byteps_thc import _core
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport import session as session_module
-from byteps_thc.transport import silence
-from byteps_thc.transport.session import Session, Timeouts
-from byteps_thc.transport.silence import SILENT_S, SilenceLog
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._native import _core
+from byteps_thc._net import session as session_module
+from byteps_thc._net import silence
+from byteps_thc._net.session import Session, Timeouts
+from byteps_thc._net.silence import SILENT_S, SilenceLog
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

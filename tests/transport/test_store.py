@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError
-from byteps_thc.transport.handshake import all_have_same, introduce
-from byteps_thc.transport.store import StoreCommunicator
+from byteps_thc._net.handshake import all_have_same, introduce
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError
 
 RANKS = 3
 

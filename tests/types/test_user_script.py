@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcSettings
-from byteps_thc.config import SettingsBesideTable
+from byteps_thc._net.session import NetworkSettings
+from byteps_thc._scheme.config import SettingsBesideTable
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.session import NetworkSettings
 
 SCRIPT = Path(__file__).with_name("user_script.py")
 #: torch is left out, because mypy takes minutes for it: its classes are Any then.

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import reference
 
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire import hello
-from byteps_thc.wire.layout import ChallengePayload, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire import hello
+from byteps_thc._scheme.wire.layout import (
+    ChallengePayload,
+    ErrorPayload,
+    Header,
+    HelloPayload,
+    MessageType,
+    WelcomePayload,
+)
 
 VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
 PACKETS: list[dict[str, Any]] = tomllib.loads(VECTORS.read_text())["packet"]

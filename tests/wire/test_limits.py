@@ -3,8 +3,8 @@
 from typing import get_args, get_type_hints
 
 from byteps_thc import ThcConfig
-from byteps_thc.wire import layout
-from byteps_thc.wire.layout import Header, HelloPayload
+from byteps_thc._scheme.wire import layout
+from byteps_thc._scheme.wire.layout import Header, HelloPayload
 
 
 def literals(setting: str) -> tuple[object, ...]:

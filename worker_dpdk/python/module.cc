@@ -1,4 +1,4 @@
-// byteps_thc._comm: a worker's session for Python. Signatures and semantics: byteps_thc/_comm.pyi.
+// byteps_thc._native._comm: a worker's session for Python. Signatures and semantics: byteps_thc/_native/_comm.pyi.
 #include <pybind11/pybind11.h>
 
 #include "python/register_comm.h"

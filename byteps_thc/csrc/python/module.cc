@@ -1,4 +1,4 @@
-// byteps_thc._core: CPU kernels for Python. Signatures and semantics: byteps_thc/_core.pyi.
+// byteps_thc._native._core: CPU kernels for Python. Signatures and semantics: byteps_thc/_native/_core.pyi.
 #include <pybind11/pybind11.h>
 
 #include "python/register.h"

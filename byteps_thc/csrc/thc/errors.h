@@ -1,4 +1,5 @@
-// Typed exceptions for set-up and API misuse; mapped one to one to byteps_thc/errors.py. Never thrown per packet.
+// Typed exceptions for set-up and API misuse; mapped one to one to byteps_thc/_scheme/errors.py. Never thrown per
+// packet.
 #pragma once
 
 #include <cstdint>

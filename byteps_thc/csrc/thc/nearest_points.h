@@ -10,8 +10,8 @@ namespace thc {
 
 inline constexpr unsigned kMaxPointBits = 8;
 
-/// Points of one rank, in units of the root mean square of a block (byteps_thc/tables/points.py makes them). Code k is
-/// the cell from edge k - 1, with it, to edge k, without it.
+/// Points of one rank, in units of the root mean square of a block (byteps_thc/_scheme/tables/points.py makes them).
+/// Code k is the cell from edge k - 1, with it, to edge k, without it.
 class NearestPoints {
  public:
   /// Entries of a vector of 16 lanes: shorter tables are repeated up to it.

@@ -52,7 +52,7 @@ inline constexpr std::uint32_t kDownSignDomain = 0xfffffffeU;
 inline constexpr std::size_t kSignsPerPhiloxBlock = 128;
 
 /// Selects one worker's rounding bits: those of a Philox domain other than kSignDomain, plus `phase` modulo 2^16.
-/// byteps_thc/rounding.py says which worker has which.
+/// byteps_thc/_scheme/rounding.py says which worker has which.
 struct Rounding {
   std::uint32_t domain;
   std::uint16_t phase;

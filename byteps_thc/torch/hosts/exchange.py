@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.hierarchy.engine import NodeExchange, NodeLayout
-from byteps_thc.pipeline.staging import make_staging
-from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
+from byteps_thc._engine.staging import make_staging
+from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc.torch.hosts.group import HostGroup
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
 
-from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.push_pull import push_pull_async_inplace, synchronize
-from byteps_thc.transport.communicator import translate
+from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchronize
+from byteps_thc._net.communicator import translate
 
 _LOOPBACK = "127.0.0.1"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc._engine.work_clock import WorkClock
 
 
 class PrioritySemaphore:

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 import torch
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.agreement import Questions
-from byteps_thc.pipeline.device.choice import device_of
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.hierarchy.bystander import Bystander
-from byteps_thc.pipeline.hierarchy.engine import NodeEngine
-from byteps_thc.pipeline.kernels import open_kernels
-from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.pipeline.thc_engines import host_engine
-from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.device.choice import device_of
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.hierarchy.bystander import Bystander
+from byteps_thc._engine.hierarchy.engine import NodeEngine
+from byteps_thc._engine.kernels import open_kernels
+from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._engine.thc_engines import host_engine
+from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._net.byteps import process
+from byteps_thc._net.ending import collect_forgotten
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.hosts.exchange import RootExchange
 from byteps_thc.torch.hosts.group import HostGroup, open_host_groups
 from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
@@ -24,8 +26,6 @@ from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.lanes.transports import open_transports
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.ending import collect_forgotten
 
 
 def make_engines(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
+from byteps_thc._net.communicator import Waitable
 from byteps_thc.torch.lanes.plan import Lane
-from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
-from byteps_thc.transport.communicator import Waitable
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-from byteps_thc.block_plan import BlockPlan, RowSpan
-from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline.partitioning import partition_spans
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.partitioning import partition_spans
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.torch.parameters import NamedParameter
 
 

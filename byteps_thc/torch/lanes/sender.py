@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.engine import Engine
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
 from byteps_thc.torch.lanes.plan import BufferPlan, Lane
 from byteps_thc.torch.parameters import NamedParameter
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc.block_plan import BlockPlan
-from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc._engine.kernels import Kernels
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._net.servers import ServersTransport
+from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
+from byteps_thc._scheme.block_plan import BlockPlan
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.servers import ServersTransport
-from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transport
 
 
 def open_transports(
@@ -48,7 +48,7 @@ def _over_byteps_servers(
 ) -> list[Transport]:
     compressor = kernels.compressor
     # The module needs BytePS's servers to run our compressor; the network route does not.
-    from byteps_thc.transport.byteps_servers.transport import BytepsTransport, PartitionShape
+    from byteps_thc._net.byteps_servers.transport import BytepsTransport, PartitionShape
 
     def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:
         norms, padded = compressor.sizes(coordinates, plan)

@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.pipeline.drift_warning import DriftWarning
-from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc._engine.drift_warning import DriftWarning
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.claims import Claim
+from byteps_thc._net.replicas import Replicas
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.torch.broadcast import BytepsReplicas
 from byteps_thc.torch.compression import Compression, GradientCompression
 from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks, check_passes
@@ -21,9 +24,6 @@ from byteps_thc.torch.parameters import NamedParameter, name_parameters
 from byteps_thc.torch.reducers.compressed_reducer import COMPRESSED_DTYPES, CompressedReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.claims import Claim
-from byteps_thc.transport.replicas import Replicas
 
 
 class _DistributedMethods:

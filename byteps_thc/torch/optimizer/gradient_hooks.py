@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._net.byteps.claims import Claim
+from byteps_thc._net.ending import Ending
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.compressed_reducer import CompressedReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
-from byteps_thc.transport.byteps.claims import Claim
-from byteps_thc.transport.ending import Ending
 
 
 def check_passes(backward_passes_per_step: int) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Hashable, Sequence
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.claims import Claim, Claims
+from byteps_thc._net.byteps.comparison import different_ranks
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.compression import GradientCompression
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.claims import Claim, Claims
-from byteps_thc.transport.byteps.comparison import different_ranks
 
 _LISTED = 3
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
-from byteps_thc.errors import ThcError
-from byteps_thc.pipeline.drift_warning import may_drift
-from byteps_thc.pipeline.embeddings import weights_of_all_embeddings
-from byteps_thc.pipeline.loss_scaling import saved_scale
-from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
-from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
-from byteps_thc.pipeline.steps import Steps
+from byteps_thc._engine.drift_warning import may_drift
+from byteps_thc._engine.embeddings import weights_of_all_embeddings
+from byteps_thc._engine.loss_scaling import saved_scale
+from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
+from byteps_thc._engine.steps import Steps
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.shutdown import skip_shutdown_at_exit
+from byteps_thc._net.recorder import PlainCollective
+from byteps_thc._scheme.errors import ThcError
 from byteps_thc.torch.compression import NoneCompressor
 from byteps_thc.torch.lanes.engines import make_engines
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
@@ -24,9 +27,6 @@ from byteps_thc.torch.lanes.sender import LaneSender
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.transport.byteps import process
-from byteps_thc.transport.byteps.shutdown import skip_shutdown_at_exit
-from byteps_thc.transport.recorder import PlainCollective
 
 #: Of gradients that THC takes.
 COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
+from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.compression import GradientCompression
 from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 
 
 @dataclass

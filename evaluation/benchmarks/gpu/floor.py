@@ -17,8 +17,8 @@ from place import Place, Table, arguments_of, place_of
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.gpu.launch import Launcher
-from byteps_thc.transport.groups import Communicators
+from byteps_thc._net.groups import Communicators
+from byteps_thc._scheme.gpu.launch import Launcher
 
 _CALLS, _FEW_CALLS = 200, 2
 _NODES = (1, 5, 15)

@@ -19,14 +19,14 @@ from torch.distributed.fsdp import fully_shard
 from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step_of
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.engine import rank_engine
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter
-from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import rank_engine
-from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.transport.communicator import Communicator, Waitable
 
 ROWS, FEW_ROWS = (1, 8, 64), (1, 2, 8)
 PRETENDED_RANKS = 8

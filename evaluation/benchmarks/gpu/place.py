@@ -23,11 +23,11 @@ import torch.distributed.nn.functional  # before there is a group, which it woul
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc import ThcConfig
-from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.ranks.engine import rank_engine
-from byteps_thc.rank_settings import RankSettings
-from byteps_thc.transport.groups import Communicators
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.engine import rank_engine
+from byteps_thc._net.groups import Communicators
+from byteps_thc._scheme.rank_settings import RankSettings
 
 _DEADLINE = timedelta(seconds=60)
 

@@ -28,16 +28,16 @@ KERNELS = 20  # those that take longest
 STAGES = {
     ("byteps_thc.ddp.state", "ThcState", "average"): "the hook, with all below",
     ("byteps_thc.ddp.bucket_buffers", "BucketBuffers", "buffer"): "names of the bucket",
-    ("byteps_thc.pipeline.agreement", "DeviceAgreement", "header"): "fingerprint",
-    ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "measure"): "codes to the owners",
-    ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "sum"): "averages of the own shard",
-    ("byteps_thc.pipeline.ranks.device_piece", "DevicePiece", "decode"): "averages of all shards",
-    ("byteps_thc.gpu.nearest_batch", "NearestBatch", "encode"): "encode",
-    ("byteps_thc.gpu.nearest_batch", "NearestBatch", "recode"): "recode",
-    ("byteps_thc.gpu.nearest_batch", "NearestBatch", "decode"): "decode",
-    ("byteps_thc.transport.rank_messages", "RankMessages", "all_to_all"): "all-to-all, begun",
-    ("byteps_thc.transport.rank_messages", "RankMessages", "all_gather"): "all-gather, begun",
-    ("byteps_thc.pipeline.in_flight", "InFlight", "finish"): "future",
+    ("byteps_thc._engine.agreement", "DeviceAgreement", "header"): "fingerprint",
+    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "measure"): "codes to the owners",
+    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "sum"): "averages of the own shard",
+    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "decode"): "averages of all shards",
+    ("byteps_thc._scheme.gpu.nearest_batch", "NearestBatch", "encode"): "encode",
+    ("byteps_thc._scheme.gpu.nearest_batch", "NearestBatch", "recode"): "recode",
+    ("byteps_thc._scheme.gpu.nearest_batch", "NearestBatch", "decode"): "decode",
+    ("byteps_thc._net.rank_messages", "RankMessages", "all_to_all"): "all-to-all, begun",
+    ("byteps_thc._net.rank_messages", "RankMessages", "all_gather"): "all-gather, begun",
+    ("byteps_thc._engine.in_flight", "InFlight", "finish"): "future",
 }
 
 

@@ -16,8 +16,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 @dataclass(frozen=True)

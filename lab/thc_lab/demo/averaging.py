@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from byteps_thc.averager import GradientAverager
-from byteps_thc.compressor import Compressor
-from byteps_thc.threads import default_threads
-from byteps_thc.wire.layout import Header
+from byteps_thc._engine.averager import GradientAverager
+from byteps_thc._scheme.compressor import Compressor
+from byteps_thc._scheme.threads import default_threads
+from byteps_thc._scheme.wire.layout import Header
 from thc_lab.demo.network import Network
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic
 

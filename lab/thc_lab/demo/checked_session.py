@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from byteps_thc import _comm
-from byteps_thc.arrays import F32, U8, U16
-from byteps_thc.errors import ThcError
-from byteps_thc.transport.session import Session
+from byteps_thc._native import _comm
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._scheme.errors import ThcError
 
 #: Counter of results that were compared.
 COMPARED = "compared_with_thc_ps"

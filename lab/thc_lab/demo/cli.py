@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from byteps_thc.tools.bfloat16 import do_without_amx_if_it_crashes
-from byteps_thc.tools.consoles import table_console
+from byteps_thc._cli.bfloat16 import do_without_amx_if_it_crashes
+from byteps_thc._cli.consoles import table_console
 from thc_lab.demo import report
 from thc_lab.demo.launcher import StartNetwork, run_demo
 from thc_lab.demo.network import start_servers

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from byteps_thc.errors import ThcError
+from byteps_thc._scheme.errors import ThcError
 from thc_lab.demo.network import Network
 from thc_lab.demo.settings import DemoSettings, Failure, Progress, RunResult
 

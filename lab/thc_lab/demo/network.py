@@ -9,10 +9,10 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from byteps_thc.errors import DpdkUnavailableError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import DpdkConfig, Session, UdpConfig, has_dpdk
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import DpdkConfig, Session, UdpConfig, has_dpdk
+from byteps_thc._scheme.errors import DpdkUnavailableError
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_lab.demo.settings import DemoSettings, Scheme
 
 #: Ethernet's, enough for the sums of 1024 codes.

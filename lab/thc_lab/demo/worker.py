@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Before there is a process group, which it would hold (byteps_thc.transport.communicator).
+# Before there is a process group, which it would hold (byteps_thc._net.communicator).
 import torch.distributed.nn.functional
 
 from thc_lab.demo.averaging import Averaging, Gradients, make_averaging

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
-from byteps_thc.config import ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from thc_lab.demo_switch.software_switch import SwitchChoice
 from thc_lab.namespaces import connect
 from thc_lab.testbed.description import Testbed, assign_workers

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.launch import ENDS_WITH_PARENT, Child
+from byteps_thc._cli.launch import ENDS_WITH_PARENT, Child
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed.description import Testbed, assign_workers
 from thc_lab.testbed.sections import SwitchAggregator

@@ -9,8 +9,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from byteps_thc.tools.launch import ENDS_WITH_PARENT, ParameterServer
-from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+from byteps_thc._cli.launch import ENDS_WITH_PARENT, ParameterServer
+from byteps_thc._net.session import Session, Timeouts, UdpConfig
 from thc_lab.demo.checked_session import CheckedSession
 from thc_lab.demo.network import RUN, Network
 from thc_lab.demo.settings import DemoSettings, Scheme

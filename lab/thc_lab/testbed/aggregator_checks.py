@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, assign_workers, config_of
 from thc_lab.testbed.sections import Racks, SwitchAggregator, ThcPs
 from thc_lab.testbed.switch import deployment_of

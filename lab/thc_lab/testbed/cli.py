@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.consoles import table_console
+from byteps_thc._cli.consoles import table_console
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed import run as running
 from thc_lab.testbed.plan import plan as make_plan
 from thc_lab.testbed.plan_text import as_text

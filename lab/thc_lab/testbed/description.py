@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET, VALUE_BITS
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET, VALUE_BITS
 from thc_lab.testbed.sections import (
     Dpdk,
     HostDescription,

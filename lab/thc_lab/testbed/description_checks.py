@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 
-from byteps_thc.wire.layout import MAX_WORKERS
+from byteps_thc._scheme.wire.layout import MAX_WORKERS
 from thc_lab.testbed.aggregator_checks import check_aggregator
 from thc_lab.testbed.description import (
     PREFIX_LENGTH,

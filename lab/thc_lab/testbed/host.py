@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from byteps_thc.errors import TransportError
+from byteps_thc._scheme.errors import TransportError
 from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed import agent
 from thc_lab.testbed.process import PlannedFile, PlannedHost, PlannedProcess

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, Worker, aggregator_nic, assign_workers, config_of, racks_of
 from thc_lab.testbed.plan_environment import address_of_thc_ps, config_text, results_file, servers_of
 from thc_lab.testbed.plan_network import cables_of, namespaces_of

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_lab.testbed.agent import RUN_FOLDER
 from thc_lab.testbed.description import (
     Testbed,

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from byteps_thc.tools.launch import READY_PREFIX
+from byteps_thc._cli.launch import READY_PREFIX
 from thc_lab.testbed.agent import RUN_FOLDER
 from thc_lab.testbed.description import PREFIX_LENGTH, Testbed, Worker, aggregator_nic, racks_of
 from thc_lab.testbed.plan_environment import (

@@ -16,8 +16,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.gone import instead_of
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import instead_of
 from thc_lab.testbed.description import Testbed
 from thc_lab.testbed.description_checks import check
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 from rich.table import Table
 
-from byteps_thc.errors import TransportError
+from byteps_thc._scheme.errors import TransportError
 from thc_lab.demo.report import results_table
 from thc_lab.demo.settings import RunResult
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_lab.namespaces import Namespaces, bridge, connect
 from thc_lab.testbed.host import Events, Host
 from thc_lab.testbed.process import Plan, PlannedProcess

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.wire.layout import MAX_JOB_ID, UDP_PORT
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import MAX_JOB_ID, UDP_PORT
 from thc_switch.description import JobDescription, SwitchDescription
 from thc_switch.description_types import InterfaceName, MacAddress, PortNumber, UdpPort
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, Worker, config_of, mac_of
 from thc_lab.testbed.sections import SwitchAggregator
 from thc_switch.allocation import allocate

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc.config import ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.torch.broadcast import BytepsReplicas
 from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
 from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses

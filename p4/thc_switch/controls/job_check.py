@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from byteps_thc.wire.layout import ErrorReason, MessageType
+from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 from thc_switch.allocation import JobAllocation, norm_slots_of
 from thc_switch.controls.base import Control, ip_number
 from thc_switch.description import WorkerDescription

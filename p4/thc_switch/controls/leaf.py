@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc.wire.layout import MessageType
+from byteps_thc._scheme.wire.layout import MessageType
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls.base import Control
 from thc_switch.controls.job_check import FROM_ROOT

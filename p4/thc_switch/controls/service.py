@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_switch.controls.base import Control, ip_number, mac_number
 from thc_switch.plan import DefaultAction, TableEntry
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import JobCheck
 from thc_switch.description import PortSettings, RecirculationPort, SwitchDescription

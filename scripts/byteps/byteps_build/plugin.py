@@ -11,7 +11,7 @@ from byteps_build.commands import run
 from byteps_build.toolchain import Toolchain
 
 LIBRARIES = ("thc_server.so", "thc_worker.so")
-MODULES = ("scripts/byteps/plugins/__init__.py", "byteps_thc/transport/byteps/leftover_memory.py")
+MODULES = ("scripts/byteps/plugins/__init__.py", "byteps_thc/_net/byteps/leftover_memory.py")
 
 
 def build(repository: Path, source: Path, folder: Path, toolchain: Toolchain, logs: Path) -> None:

@@ -9,8 +9,8 @@ import time
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ThcError
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ThcError
 
 torch.set_num_threads(1)
 LONGEST_S = 60.0

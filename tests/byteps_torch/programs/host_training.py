@@ -7,9 +7,9 @@ import torch
 from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, backward, new_parameters
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.errors import ConfigurationError
 
 torch.set_num_threads(1)
 STEPS = 4

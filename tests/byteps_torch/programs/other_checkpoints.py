@@ -3,9 +3,9 @@
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ThcError
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.errors import ThcError
 
 torch.set_num_threads(1)
 

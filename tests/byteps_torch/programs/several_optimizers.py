@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ConfigurationError
 
 torch.set_num_threads(1)
 STEPS = 6

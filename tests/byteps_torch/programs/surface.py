@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 torch.set_num_threads(1)
 BACK_TO_BACK = 20

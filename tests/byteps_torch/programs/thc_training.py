@@ -13,9 +13,9 @@ from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, SHAPES, backward, new
 from host_device_compressor import take_cpu_for_device
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import ConfigurationError, ThcError
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import sealed
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import sealed
+from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
 torch.set_num_threads(1)
 STEPS = 5

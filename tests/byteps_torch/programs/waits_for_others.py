@@ -10,7 +10,7 @@ import sys
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc.errors import DeadlineError
+from byteps_thc._scheme.errors import DeadlineError
 
 torch.set_num_threads(1)
 

@@ -1,5 +1,5 @@
-// _core_test: what tests need of thc_core and byteps_thc._core has not, for Python. It has the kernels of _core, too,
-// so that use_instruction_set limits all that a test compares.
+// _core_test: what tests need of thc_core and byteps_thc._native._core has not, for Python. It has the kernels of
+// _core, too, so that use_instruction_set limits all that a test compares.
 //
 // rotate(gradient, residual, rotated, *, rotation_block, seed, tensor, round),
 // quantize(rotated, max_norms, codes, *, coordinates, rotation_block, values, bits, threshold, seed, tensor, round,
@@ -16,7 +16,8 @@
 #include "python/translate_errors.h"
 
 PYBIND11_MODULE(_core_test, module) {
-  pybind11::module_::import("byteps_thc._core");  // which registers ThreadPool and RotationBlocks, arguments of kernels
+  pybind11::module_::import(
+      "byteps_thc._native._core");  // which registers ThreadPool and RotationBlocks, arguments of kernels
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
   thc::python::register_rotation(module);

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from doctor_host import without_modules
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.demo_switch.software_switch import SwitchChoice, choose_switches
 from thc_lab.namespaces import Cable, CableEnd, Namespaces, connect, inside
 

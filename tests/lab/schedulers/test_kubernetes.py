@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from byteps_thc import NetworkConfig
-from byteps_thc.tools.launch import find_thc_ps
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._cli.launch import find_thc_ps
+from byteps_thc._scheme.wire.layout import UDP_PORT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install '.[docs]'")
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from testbed_plans import DESCRIPTIONS, EXAMPLE
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.reading import load
 
 #: description -> (what is replaced, by what, what the error says)

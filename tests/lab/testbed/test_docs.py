@@ -14,8 +14,8 @@ from markdown_snippets import python_snippets
 from testbed_plans import DESCRIPTIONS
 from typer.testing import CliRunner
 
-from byteps_thc.tools.cli import app
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.cli import app
+from byteps_thc._cli.launch import ParameterServer
 from thc_lab.testbed import cli
 from thc_lab.testbed.description import Testbed
 

@@ -13,9 +13,9 @@ import pytest
 from testbed_plans import DESCRIPTIONS, EXAMPLE, NAMES, description
 from typer.testing import CliRunner
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.cli import app
+from byteps_thc._cli.cli import app
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.plan import plan
 from thc_lab.testbed.plan_text import as_text
 from thc_lab.testbed.process import Plan, PlannedProcess

@@ -12,7 +12,7 @@ import pytest
 from testbed_chains import skip_without_namespaces
 from testbed_runs import DEADLINE_S, FIRST, await_line, is_alive, run, start_run, two_hosts, wait_until
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_lab.testbed.process import PlannedHost
 
 #: Says its number, and that of a daemon in a session of its own, and trains.

@@ -9,7 +9,7 @@ import pytest
 from markdown_snippets import python_snippets
 from testbed_chains import run_chain, skip_without_namespaces
 
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc._net.session import has_dpdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"

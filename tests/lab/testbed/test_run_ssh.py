@@ -16,7 +16,7 @@ import pytest
 from ssh_server import ALIAS, make_client, openssh_server, why_no_sshd
 from testbed_runs import DEADLINE_S, await_line, is_alive, run, start_run, two_hosts, wait_until
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_lab.testbed.run import check
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_no_sshd() is not None, reason=str(why_no_sshd()))]

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from e2e.workers import JOB, Work, Workers, backend_at
 from thc_lab.demo_switch.site import SLOTS, Site
 from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_p4_model.ports import UdpPort
 from thc_switch.description import (
     Deployment,

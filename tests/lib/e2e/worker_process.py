@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ThcError
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ThcError
 
 
 def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 from thc_lab.demo_switch.site import Site
 from thc_lab.namespaces import command_inside
 

@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, SwitchAgent, allocate, frames
 from thc_switch.controls import SlotCheck

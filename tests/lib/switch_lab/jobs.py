@@ -14,9 +14,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from thc_scapy import FLAGS, PORT, TYPES, VERSION, Thc, ThcHello
 
-from byteps_thc.arithmetic import arithmetic_version
-from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.tables import LookupTable
+from byteps_thc._scheme.arithmetic import arithmetic_version
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
+from byteps_thc._scheme.tables import LookupTable
 from thc_switch.upstream_description import UpstreamDescription
 
 SERVICE_IP = "10.0.255.254"

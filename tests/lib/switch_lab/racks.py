@@ -12,7 +12,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from thc_scapy import PORT, TYPES, Thc, ThcHello, ThcWelcome
 
-from byteps_thc.tables import LookupTable
+from byteps_thc._scheme.tables import LookupTable
 from switch_lab.jobs import (
     CODES_PER_PACKET,
     SERVICE_IP,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from _core_test import SlotOutcome, SlotPool, SlotReply
 
-from byteps_thc.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
+from byteps_thc._scheme.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Endpoint, Job
 
 INTERNAL_FIELDS = ("switch_pass", "switch_step", "switch_state")

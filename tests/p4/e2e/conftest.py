@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from e2e.workers import JOB, Work
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.demo_switch.site import Site
 from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
 from thc_lab.namespaces import Namespaces

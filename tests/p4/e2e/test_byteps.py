@@ -20,8 +20,8 @@ from e2e.workers import JOB
 from testbed_chains import changed, run_description, skip_without_namespaces
 from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import has_dpdk
 from thc_lab.demo_switch.software_switch import SwitchChoice
 from thc_lab.testbed.plan_environment import config_text
 

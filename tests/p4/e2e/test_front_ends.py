@@ -9,8 +9,8 @@ import torch
 from e2e.udp_switch import SERVER, free_udp_ports, job_of, udp_switch
 from ranks import run_ranks
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.config import ThcConfig
 
 PROGRAM = Path(__file__).parent / "programs/front_ends_rank.py"
 #: As in PROGRAM.

@@ -9,7 +9,7 @@ import pytest
 from e2e.programs import one_program_or_slow
 from e2e.workers import Work, digest_of_thc_ps, start_workers
 
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc._net.session import has_dpdk
 
 pytestmark = pytest.mark.timeout(300)
 

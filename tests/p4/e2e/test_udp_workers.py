@@ -9,8 +9,8 @@ from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
 from e2e.workers import JOB, Work, Workers, digest_of_thc_ps
 from joined_sessions import check_sums
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+from byteps_thc._net.session import Session, Timeouts, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
 
 WORK = Work(backends=("udp", "udp"), counts=(3 * 1024 + 300, 3), steps=2)
 

@@ -6,7 +6,7 @@ from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.lab import Lab
 from switch_lab.targets.switch import SwitchTarget
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 @pytest.fixture

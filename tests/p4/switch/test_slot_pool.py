@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from _core_test import SlotOutcome, SlotPool
 
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 
 def test_binding_refuses_a_payload_of_another_length():

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from switch_control.site import Site
 
-from byteps_thc.errors import TransportError
-from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import (
+from byteps_thc._scheme.errors import TransportError
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import (
     ConfigField,
     ErrorPayload,
     ErrorReason,

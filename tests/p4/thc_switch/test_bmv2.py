@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from byteps_thc.errors import TransportError
+from byteps_thc._scheme.errors import TransportError
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import SlotCheck
 from thc_switch.programs import program_path

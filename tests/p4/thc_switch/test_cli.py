@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc.tools.cli import app
+from byteps_thc._cli.cli import app
 from thc_switch import Deployment, cli, plan
 from thc_switch.controls import JobCheck
 from thc_switch.targets import bfshell, bmv2

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_switch import Deployment, JobDescription, allocate, limits
 from thc_switch.programs import INCLUDE_FOLDER
 

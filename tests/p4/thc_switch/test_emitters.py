@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from switch_control import bfrt_python, bmv2_cli
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck

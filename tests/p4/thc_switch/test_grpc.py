@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from switch_control.bfrt_client import CounterTable, MatchTable, RegisterTable, RpcError, Server
 
-from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck

@@ -24,7 +24,7 @@ def packages_of(code: str, *arguments: str) -> set[str]:
 
 
 COMMAND = (
-    "import sys; from typer.testing import CliRunner; from byteps_thc.tools.cli import app; "
+    "import sys; from typer.testing import CliRunner; from byteps_thc._cli.cli import app; "
     "result = CliRunner().invoke(app, ['switch', *sys.argv[1:]]); assert result.exit_code == {exit_code}, result.output"
 )
 

@@ -14,8 +14,8 @@ from switch_lab.targets.model import v1model
 from switch_lab.targets.switch import SwitchTarget
 from thc_scapy import PORT, REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
-from byteps_thc.errors import TransportError
-from byteps_thc.wire.layout import ConfigField
+from byteps_thc._scheme.errors import TransportError
+from byteps_thc._scheme.wire.layout import ConfigField
 
 ROOT = (ROOT_IP, PORT)
 

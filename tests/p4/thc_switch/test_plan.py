@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteps_thc.wire.layout import ErrorReason, MessageType
+from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 from thc_switch import Deployment, Plan, allocate, limits, plan
 from thc_switch.controls import JobCheck, SlotCheck
 from thc_switch.plan import ClearRegister, Exact, Lpm, Range, Section, TableEntry, Ternary

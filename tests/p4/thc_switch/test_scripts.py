@@ -26,7 +26,7 @@ STEPS = ("compile", "load", "ports", "multicast", "tables", "start", "status")
 def environment(tmp_path: Path) -> dict[str, str]:
     """A machine without SDE; `thc` is that of this Python."""
     thc = tmp_path / "thc"
-    thc.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "from byteps_thc.tools.cli import app; app()" "$@"\n')
+    thc.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "from byteps_thc._cli.cli import app; app()" "$@"\n')
     thc.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if name not in ("SDE", "SDE_INSTALL", "P4C")}
     return kept | {"THC": str(thc), "THC_SWITCH_STATE": str(tmp_path / "state")}

@@ -13,8 +13,8 @@ import pytest
 from switch_control.site import Site
 from switch_lab.targets.wired import Cables, Wires, why_no_cables
 
-from byteps_thc.errors import ConfigurationError, TransportError
-from byteps_thc.wire.layout import Header, MessageType
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.wire.layout import Header, MessageType
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, frames, plan
 from thc_switch.serve import serve

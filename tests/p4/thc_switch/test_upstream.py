@@ -11,7 +11,7 @@ import pytest
 from switch_control import bfrt_python, bmv2_cli
 from switch_control.bfrt_client import Server
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, limits, plan
 from thc_switch.controls import JobCheck, Leaf

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsWriter
+from byteps_thc._engine.statistics import CompressionStats, RankZeroLog, StatsWriter
+from byteps_thc._scheme.errors import ConfigurationError
 
 STATS = CompressionStats(
     steps=1, coordinates=1000, sent_bytes=500, received_bytes=1000, ratio=8.0, ratio_to_bf16=4.0, nmse=0.01
@@ -84,5 +84,5 @@ def test_a_run_of_wandb_gets_all_figures_of_a_step_at_once() -> None:
 
 
 def test_statistics_do_not_need_torch() -> None:
-    code = "import sys; import byteps_thc.pipeline.statistics; sys.exit('torch' in sys.modules)"
+    code = "import sys; import byteps_thc._engine.statistics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False, timeout=60).returncode == 0

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.cli import app
+from byteps_thc._cli.cli import app
+from byteps_thc._scheme.errors import ConfigurationError
 
 runner = CliRunner()
 
@@ -55,7 +55,7 @@ def test_every_command_has_help_of_its_own(command: str) -> None:
 def imported_by(*arguments: str) -> set[str]:
     """Modules that a command imports: with `thc ARGUMENTS` in a process of its own."""
     code = (
-        "import sys; from typer.testing import CliRunner; from byteps_thc.tools.cli import app; "
+        "import sys; from typer.testing import CliRunner; from byteps_thc._cli.cli import app; "
         "CliRunner().invoke(app, sys.argv[1:], catch_exceptions=False); print(*sys.modules)"
     )
     command = [sys.executable, "-P", "-c", code, *arguments]
@@ -65,7 +65,7 @@ def imported_by(*arguments: str) -> set[str]:
 @pytest.mark.parametrize("arguments", [["--version"], ["tables", "auto", "-n", "4"]], ids=" ".join)
 def test_light_commands_import_neither_torch_nor_the_p4_compiler(arguments: list[str]) -> None:
     modules = imported_by(*arguments)
-    assert "byteps_thc.tools.cli" in modules
+    assert "byteps_thc._cli.cli" in modules
     unwanted = {"torch", "lark", "thc_switch", "thc_p4_model", "matplotlib", "thc_lab.demo.cli"}
     assert not modules & unwanted
 

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 from rich.table import Table
-from byteps_thc.tools.consoles import table_console
+from byteps_thc._cli.consoles import table_console
 table = Table("check", "what it means")
 table.add_row("path", "/long" * 60)
 table_console().print(table)

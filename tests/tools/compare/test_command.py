@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from byteps_thc.tools.cli import app
-from byteps_thc.tools.compare.measure import _run
-from byteps_thc.tools.compare.ranks import ALONE, BITS, POWER_SGD, SERVERS, Job
+from byteps_thc._cli.cli import app
+from byteps_thc._cli.compare.measure import _run
+from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, SERVERS, Job
 
 SCRIPT = """
 import sys, torch
@@ -88,7 +88,7 @@ def test_script(tmp_path: Path, optimizer: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(optimizer=optimizer))
     kept = tmp_path / "kept.pt"
-    command = [sys.executable, "-m", "byteps_thc.tools.compare.capture", str(kept), "3", "2", str(script), "100"]
+    command = [sys.executable, "-m", "byteps_thc._cli.compare.capture", str(kept), "3", "2", str(script), "100"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "went on" not in run.stdout
     gradients = torch.load(kept)

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.compare.measure import Layout, _bits, _sample, _way
-from byteps_thc.tools.compare.model import FASTEST_BPS, HEADERS, SLOWEST_BPS, Way, break_even
-from byteps_thc.tools.compare.ranks import POWER_SGD, SERVERS
-from byteps_thc.tools.compare.report import Report
-from byteps_thc.tools.quantities import (
+from byteps_thc._cli.compare.measure import Layout, _bits, _sample, _way
+from byteps_thc._cli.compare.model import FASTEST_BPS, HEADERS, SLOWEST_BPS, Way, break_even
+from byteps_thc._cli.compare.ranks import POWER_SGD, SERVERS
+from byteps_thc._cli.compare.report import Report
+from byteps_thc._cli.quantities import (
     parse_bandwidth_bps,
     parse_parameters,
     show_bandwidth,
     show_parameters,
     show_seconds,
 )
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 def way(name: str = "any", processor_s: float = 0.1, link_bits: float = 1e9, buckets: int = 4) -> Way:

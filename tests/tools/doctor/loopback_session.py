@@ -1,8 +1,8 @@
 """Prints how many codes a packet has with codes_per_packet="auto" over this network namespace's loopback."""
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
 
 config = ThcConfig(codes_per_packet="auto")
 with (

@@ -6,9 +6,9 @@ import sys
 
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
-from byteps_thc.tools.doctor.server import check_server
-from byteps_thc.tools.doctor.visit import Visit
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.doctor.server import check_server
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import Namespaces, inside
 
 

@@ -14,11 +14,11 @@ import pytest
 from doctor_host import run_doctor, without_modules
 from typer.testing import CliRunner
 
-from byteps_thc.tools.cli import app
-from byteps_thc.tools.doctor.finding import Finding, State, run_check
-from byteps_thc.tools.doctor.installation import check_thc_ps
-from byteps_thc.tools.doctor.processes import answer_in, run_command
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc._cli.cli import app
+from byteps_thc._cli.doctor.finding import Finding, State, run_check
+from byteps_thc._cli.doctor.installation import check_thc_ps
+from byteps_thc._cli.doctor.processes import answer_in, run_command
+from byteps_thc._net.session import has_dpdk
 
 
 def executable(path: Path, text: str) -> str:
@@ -78,7 +78,7 @@ def test_without_torch(tmp_path: Path) -> None:
 
 def test_without_thc_ps(bare_python: str) -> None:
     code = (
-        "from byteps_thc.tools.doctor.installation import check_thc_ps; "
+        "from byteps_thc._cli.doctor.installation import check_thc_ps; "
         "[finding] = check_thc_ps(); print(finding.state.value, finding.fails, finding.command)"
     )
     environment = os.environ | {"PATH": "/nonexistent", "THC_PS": ""}

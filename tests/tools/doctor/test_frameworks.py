@@ -14,9 +14,9 @@ import pytest
 from doctor_host import without_modules
 from private_mounts import NO_MOUNTS, can_mount
 
-from byteps_thc.tools import bfloat16
-from byteps_thc.tools.doctor.finding import State
-from byteps_thc.tools.doctor.frameworks import check_bfloat16, check_byteps, check_shared_memory, check_torch
+from byteps_thc._cli import bfloat16
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.frameworks import check_bfloat16, check_byteps, check_shared_memory, check_torch
 
 
 def package(folder: Path, name: str, text: str) -> None:
@@ -174,7 +174,7 @@ def test_no_shared_memory() -> None:
 @pytest.mark.skipif(not can_mount(), reason=NO_MOUNTS)
 def test_shared_memory_of_a_container(tmp_path: Path) -> None:
     code = (
-        "import dataclasses, json, sys; from byteps_thc.tools.doctor.frameworks import check_shared_memory; "
+        "import dataclasses, json, sys; from byteps_thc._cli.doctor.frameworks import check_shared_memory; "
         "[finding] = check_shared_memory(sys.argv[1]); print(json.dumps([finding.state.value, finding.meaning]))"
     )
     mount = f'mount -t tmpfs -o size=64m tmpfs {tmp_path} && exec "$@"'

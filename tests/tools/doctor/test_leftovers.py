@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from byteps_thc.tools.doctor.finding import State
-from byteps_thc.tools.doctor.leftovers import check_shared_memory
-from byteps_thc.transport.byteps import leftover_memory
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.leftovers import check_shared_memory
+from byteps_thc._net.byteps import leftover_memory
 
 
 def test_gradients_of_killed_workers(tmp_path: Path) -> None:

@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.doctor.finding import State
-from byteps_thc.tools.doctor.hello import Answer, say_hello
-from byteps_thc.tools.doctor.interfaces import _check_interface, _Interface, auto_codes_per_packet
-from byteps_thc.tools.doctor.server import check_server, parse_server
-from byteps_thc.tools.doctor.sockets import check_port, check_socket_buffer
-from byteps_thc.tools.doctor.visit import Visit
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
-from byteps_thc.wire.layout import ErrorReason
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.hello import Answer, say_hello
+from byteps_thc._cli.doctor.interfaces import _check_interface, _Interface, auto_codes_per_packet
+from byteps_thc._cli.doctor.server import check_server, parse_server
+from byteps_thc._cli.doctor.sockets import check_port, check_socket_buffer
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import ErrorReason
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
@@ -194,7 +194,7 @@ def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPat
             terminate(server)
             return answer
 
-        monkeypatch.setattr("byteps_thc.tools.doctor.server.say_hello", hello_and_end)
+        monkeypatch.setattr("byteps_thc._cli.doctor.server.say_hello", hello_and_end)
         _, path = check_server(Visit(address_of(server)))
     assert path.fails
     assert "is shutting down" in path.meaning
@@ -350,8 +350,8 @@ def test_auto_codes_are_those_of_the_session(mtu_bytes: int) -> None:
 @needs_namespaces
 def test_a_server_whose_mtu_is_too_small_for_the_default() -> None:
     code = (
-        "from byteps_thc.tools.doctor.server import check_server; from byteps_thc.tools.launch import ParameterServer\n"
-        "from byteps_thc.tools.doctor.visit import Visit\n"
+        "from byteps_thc._cli.doctor.server import check_server; from byteps_thc._cli.launch import ParameterServer\n"
+        "from byteps_thc._cli.doctor.visit import Visit\n"
         "with ParameterServer() as server:\n"
         "    host, port = server.address.split(':'); print(check_server(Visit((host, int(port)))))"
     )
@@ -395,7 +395,7 @@ def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes:
 def interfaces_after(setup: str) -> dict[str, dict[str, str]]:
     """What check_interfaces finds in a new network namespace in which these commands were run."""
     code = (
-        "import json; from byteps_thc.tools.doctor.interfaces import check_interfaces; "
+        "import json; from byteps_thc._cli.doctor.interfaces import check_interfaces; "
         "print(json.dumps({f.check: {'state': f.state.value, 'meaning': f.meaning} for f in check_interfaces()}))"
     )
     # The kernel says a moment later that a link is up.

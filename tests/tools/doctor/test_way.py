@@ -7,11 +7,11 @@ import re
 from network_or_skip import network_or_skip
 from shaped_network import Host, ShapedNetwork
 
-from byteps_thc.tools.doctor.finding import Finding
-from byteps_thc.tools.doctor.server import check_servers
-from byteps_thc.tools.doctor.visit import Visit
-from byteps_thc.tools.doctor.way import Way
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.doctor.finding import Finding
+from byteps_thc._cli.doctor.server import check_servers
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Way
+from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import inside
 
 

@@ -19,12 +19,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.errors import ConfigurationError, TransportError
-from byteps_thc.tools.cli import app
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.top import metrics
-from byteps_thc.tools.top.metrics import INCOMPLETE, NO_JOB, Scrape, scrape, url_of
-from byteps_thc.tools.top.rates import lines, table
+from byteps_thc._cli.cli import app
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._cli.top import metrics
+from byteps_thc._cli.top.metrics import INCOMPLETE, NO_JOB, Scrape, scrape, url_of
+from byteps_thc._cli.top.rates import lines, table
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
 JOB, WORKERS, COORDINATES = 7, 2, 100_000
 

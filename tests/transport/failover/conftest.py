@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from byteps_thc.transport.failover import watch
+from byteps_thc._net.failover import watch
 
 
 @pytest.fixture

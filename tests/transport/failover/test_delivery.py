@@ -17,16 +17,16 @@ from restarted_servers import RestartedServers
 from torch.distributed import TCPStore
 from worker_relay import WorkerRelay
 
-from byteps_thc import _core
-from byteps_thc.errors import DeadlineError, TransportError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.failover import agreement, delivery, watch
-from byteps_thc.transport.failover.delivery import undelivered
-from byteps_thc.transport.failover.moves import THERE, UNDELIVERED, Plan, Statement
-from byteps_thc.transport.failover.stages import Missing
-from byteps_thc.transport.failover.watch import Presences
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import Session, Timeouts
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._native import _core
+from byteps_thc._net.failover import agreement, delivery, watch
+from byteps_thc._net.failover.delivery import undelivered
+from byteps_thc._net.failover.moves import THERE, UNDELIVERED, Plan, Statement
+from byteps_thc._net.failover.stages import Missing
+from byteps_thc._net.failover.watch import Presences
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import Session, Timeouts
+from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 NARROW_BYTES = 600  # less than a full packet of sums, more than one of codes
 

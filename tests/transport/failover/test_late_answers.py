@@ -13,10 +13,10 @@ from failover_workers import Workers
 from restarted_servers import RestartedServers
 from udp_relay import UdpRelay
 
-from byteps_thc.transport.failover import watch
-from byteps_thc.transport.failover.watch import QUESTION_S, Presences
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.wire.layout import MessageType
+from byteps_thc._net.failover import watch
+from byteps_thc._net.failover.watch import QUESTION_S, Presences
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.wire.layout import MessageType
 
 TYPE_OFFSET = 1  # of a header
 CONTROL = {MessageType.HELLO, MessageType.WELCOME, MessageType.CHALLENGE, MessageType.PROBE, MessageType.ALIVE}

@@ -15,12 +15,12 @@ from restarted_servers import RestartedServers
 from torch.distributed import HashStore
 from worker_relay import WorkerRelay
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
-from byteps_thc.transport.failover.opening import open_failover_session
-from byteps_thc.transport.failover.session import FailoverSession
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, UdpConfig
+from byteps_thc._net.failover.opening import open_failover_session
+from byteps_thc._net.failover.session import FailoverSession
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
 
 def start(servers: list[str], workers: int = 2, **options: object) -> Workers:

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts
+from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, Timeouts
+from byteps_thc._scheme.config import ThcConfig
 
 
 def main() -> None:

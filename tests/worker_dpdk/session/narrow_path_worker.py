@@ -11,10 +11,10 @@ import numpy as np
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 from pushed_codes import push_codes
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import DeadlineError
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session, Timeouts
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session, Timeouts
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import DeadlineError
 from thc_lab.namespaces import Namespaces, inside
 
 CODES = np.full(8192, 0x11, np.uint8)

@@ -9,9 +9,9 @@ import subprocess
 
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
 from thc_lab.namespaces import Namespaces, command_inside, inside
 
 

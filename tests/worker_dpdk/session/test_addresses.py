@@ -13,13 +13,13 @@ import pytest
 from joined_sessions import check_sums, next_job
 from private_mounts import NO_MOUNTS, can_mount
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.doctor.finding import State
-from byteps_thc.tools.doctor.server import check_server
-from byteps_thc.tools.doctor.visit import Visit
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session, UdpConfig
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.server import check_server
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session, UdpConfig
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +101,10 @@ SCRIPT = r"""
 import json, os, socket, subprocess, sys, time
 from typer.testing import CliRunner
 from byteps_thc import ThcConfig, NetworkConfig
-from byteps_thc.errors import ThcError
-from byteps_thc.tools.cli import app
-from byteps_thc.tools.launch import find_thc_ps
-from byteps_thc.transport.session import Session, Timeouts
+from byteps_thc._scheme.errors import ThcError
+from byteps_thc._cli.cli import app
+from byteps_thc._cli.launch import find_thc_ps
+from byteps_thc._net.session import Session, Timeouts
 
 def error_of(server):
     os.environ["THC_SERVERS"] = server

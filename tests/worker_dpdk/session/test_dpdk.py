@@ -17,10 +17,10 @@ import _core_test
 import numpy as np
 import pytest
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer, find_thc_ps
-from byteps_thc.transport.session import has_dpdk
-from byteps_thc.wire.layout import MessageType
+from byteps_thc._cli.launch import ParameterServer, find_thc_ps
+from byteps_thc._net.session import has_dpdk
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import MessageType
 from thc_lab.namespaces import Cable, CableEnd, Namespaces, command_inside, connect, inside
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
 
 KEY = bytes(range(32))
 

@@ -16,10 +16,10 @@ import pytest
 from joined_sessions import make_codes, sessions
 from pushed_codes import push_codes
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import Session
-from byteps_thc.wire.layout import MessageType
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker

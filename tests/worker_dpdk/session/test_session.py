@@ -22,9 +22,11 @@ import pytest
 from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
 from pushed_codes import push_codes
 
-from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, version_name
-from byteps_thc.config import ThcConfig
-from byteps_thc.errors import (
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
+from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, version_name
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import (
     ConfigurationError,
     DeadlineError,
     DpdkUnavailableError,
@@ -33,8 +35,6 @@ from byteps_thc.errors import (
     ServerRefusedError,
     TransportError,
 )
-from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
 
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
 FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
@@ -139,7 +139,7 @@ def test_another_arithmetic_is_refused_by_name(server: ParameterServer, monkeypa
     with Session([server.address], worker=0, **shared):
         own = version_name(arithmetic_version())
         other = arithmetic_version() + (1 << DIGEST_BITS)
-        monkeypatch.setattr("byteps_thc.transport.session.arithmetic_version", lambda: other)
+        monkeypatch.setattr("byteps_thc._net.session.arithmetic_version", lambda: other)
         with pytest.raises(ServerRefusedError, match="arithmetic of worker 1 differs") as said:
             Session([server.address], worker=1, **shared)
         assert f"(this worker: {version_name(other)}" in str(said.value)
@@ -225,8 +225,8 @@ def run_python(code: str, *arguments: str) -> str:
 
 LEAK_A_SESSION = """
     import ctypes, os, sys, time
-    from byteps_thc.config import ThcConfig
-    from byteps_thc.transport.session import Session, UdpConfig
+    from byteps_thc._scheme.config import ThcConfig
+    from byteps_thc._net.session import Session, UdpConfig
     print(time.monotonic(), flush=True)  # a child would print it again
     session = Session([sys.argv[1]], job=int(sys.argv[2]), worker=0, workers=2, config=ThcConfig(),
                       backend=UdpConfig(local="127.0.0.1:0"))
@@ -253,7 +253,7 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
         LEAK_A_SESSION.replace("workers=2", "workers=1").replace("ctypes.pythonapi", "#")
         + """
     import numpy as np
-    from byteps_thc.errors import TransportError
+    from byteps_thc._scheme.errors import TransportError
     sys.path.append(sys.argv[3])  # tests/lib
     from pushed_codes import push_codes
     child = os.fork()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from free_ports import free_tcp_port
 
-from byteps_thc.errors import TransportError
+from byteps_thc._scheme.errors import TransportError
 from switch_lab.targets.model import V1MODEL_PROGRAM
 from switch_lab.targets.wired import Cables, WiredTarget, why_no_cables
 from thc_switch.programs import INCLUDE_FOLDER

@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from thc_scapy import PORT, TYPES, VERSION, Thc
 
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc._cli.launch import ParameterServer
 from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
 from switch_lab.reference import Limits
 from switch_lab.targets.target import PortFrame

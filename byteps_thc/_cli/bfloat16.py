@@ -1,0 +1,49 @@
+"""Virtual machines that show AMX, the processor's matrix unit, and do not let it run.
+
+There torch's bfloat16 layers end the process with SIGILL, because oneDNN, which computes them, believes what it is
+shown. ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX, with the same results.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from byteps_thc._cli.doctor.processes import Outcome, run_probe_process
+
+#: What a process needs in its environment before it computes with torch.
+VARIABLE, WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+#: What it is, for people.
+CRASH = "this machine shows AMX and does not let it run: torch's bfloat16 layers end with SIGILL"
+
+_PROBE_DEADLINE_S = 90.0
+
+
+def try_bfloat16() -> Outcome:
+    """Compute a bfloat16 layer in a process of its own, and return how that ended."""
+    return run_probe_process("bfloat16_probe", _PROBE_DEADLINE_S)
+
+
+def is_crash(outcome: Outcome) -> bool:
+    """Whether it ended for want of AMX."""
+    return outcome.code == -signal.SIGILL
+
+
+def shows_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor says that it has AMX; without it nothing needs to be tried."""
+    try:
+        return " amx_bf16" in cpuinfo.read_text()
+    except OSError:
+        return False
+
+
+def do_without_amx_if_it_crashes() -> str:
+    """Set VARIABLE for this process and its children where it is needed; return what to say about it, "" for nothing.
+
+    It takes as long as it takes to import torch, where the processor shows AMX. Call it before torch computes.
+    """
+    if VARIABLE in os.environ or not shows_amx() or not is_crash(try_bfloat16()):
+        return ""
+    os.environ[VARIABLE] = WITHOUT_AMX
+    return f"{VARIABLE}={WITHOUT_AMX}, because {CRASH}"

@@ -1,0 +1,122 @@
+"""A user's gradients: from files, or out of a training script that runs for some steps."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+
+#: One for each worker: the same names and shapes.
+Gradients = list[dict[str, Tensor]]
+#: Of layers that gradients are made with, and rows of a worker.
+_WIDTH, _ROWS = 1024, 16
+_WORKERS, _MOST_WORKERS = 4, 8
+#: A script's first step warms up.
+_LEAST_STEPS = _WORKERS + 3
+_HOW = "torch.save() of a dict of gradients by name, {name: p.grad for name, p in model.named_parameters()}, or a list"
+
+
+def of_files(paths: Sequence[Path]) -> Gradients:
+    """Read a worker's gradient from each file, or those of several workers from one.
+
+    Raises ConfigurationError for files that hold something else, InputError for workers that do not fit together.
+    """
+    found: Gradients = []
+    for path in paths:
+        loaded = _loaded(path)
+        for one in loaded if isinstance(loaded, list | tuple) else [loaded]:
+            if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
+                raise ConfigurationError(f"--grads {path} holds {type(one).__name__}; it takes {_HOW} of them")
+            if odd := [name for name, value in one.items() if value.layout != torch.strided or value.is_complex()]:
+                raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex; it takes dense gradients")
+            found.append({str(name): value.detach().float() for name, value in one.items() if value.numel()})
+    return _checked(found)
+
+
+def _loaded(path: Path) -> object:
+    """Return what torch.save() wrote to a file; ConfigurationError for any other file."""
+    reason = "the file is empty"
+    try:
+        if path.stat().st_size:
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of bytes that are no pickle it may be any
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+    raise ConfigurationError(f"--grads {path}: {reason}; it takes {_HOW} of them")
+
+
+def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: float) -> tuple[Gradients, float]:
+    """Run a script; return the gradients of its last four steps, which stand for workers, and the seconds of a step.
+
+    Raises ConfigurationError if the script ends before, or takes longer.
+    """
+    if not script.is_file():
+        raise ConfigurationError(f"--script {script}: there is no such file")
+    if steps < _LEAST_STEPS:
+        raise ConfigurationError(
+            f"--steps must be at least {_LEAST_STEPS}, not {steps}: the last four stand for workers, "
+            "and those before are timed"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gradients.pt"
+        command = [sys.executable, "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - _WORKERS)]
+        try:
+            run = subprocess.run([*command, str(_WORKERS), str(script), *arguments], check=False, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ConfigurationError(
+                f"--script {script} took fewer than {steps} steps in {timeout_s:g} s: fewer --steps or more --timeout-s"
+            ) from None
+        if not path.exists():
+            raise ConfigurationError(
+                f"--script {script} ended with exit code {run.returncode} before step {steps} of its optimizer: see "
+                "above; does it call optimizer.step() of a torch optimizer in its own process?"
+            )
+        times = torch.load(path.with_suffix(".times"), weights_only=True)
+        return of_files([path]), statistics.median(times[1:])
+
+
+def _checked(gradients: Gradients) -> Gradients:
+    """Raise InputError unless they are those of two to eight workers, finite and not all zero."""
+    if len(gradients) < 2:
+        raise InputError("gradients of one worker: an average needs at least two (a file for each, or a list in one)")
+    if len(gradients) > _MOST_WORKERS:
+        raise InputError(
+            f"gradients of {len(gradients)} workers: at most {_MOST_WORKERS} run here as ranks; choose some, and give "
+            f"--workers {len(gradients)}"
+        )
+    first = {name: value.shape for name, value in gradients[0].items()}
+    for worker, own in enumerate(gradients):
+        if {name: value.shape for name, value in own.items()} != first:
+            raise InputError(f"worker {worker}'s gradients have other names or shapes than worker 0's")
+        if bad := next((name for name, value in own.items() if not value.isfinite().all()), None):
+            raise InputError(f"worker {worker}'s gradient {bad!r} has NaN or infinity")
+    if not any(value.any() for own in gradients for value in own.values()):
+        raise InputError("all gradients are 0")
+    return gradients
+
+
+def own_shapes(parameters: int) -> list[tuple[int, ...]]:
+    """Weights and biases of linear layers, as many parameters or a few less."""
+    width = max(1, min(_WIDTH, math.isqrt(parameters)))
+    return [(width, width), (width,)] * max(1, parameters // (width * width + width))
+
+
+def own_gradients(parameters: int, worker: int) -> list[Tensor]:
+    """Backpropagate a worker's rows through a new multilayer perceptron of own_shapes()."""
+    torch.manual_seed(0)
+    shapes = own_shapes(parameters)
+    width = shapes[0][0]
+    layers = [nn.Linear(width, width, device="cpu") for _ in shapes[::2]]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    model = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
+    rows = torch.randn(_ROWS, width, generator=torch.Generator().manual_seed(1 + worker), device="cpu")
+    return list(torch.autograd.grad(model(rows).square().mean(), list(model.parameters())))

@@ -1,0 +1,159 @@
+"""Runs ranks.py on this host, and makes of its times and errors what they come to for a model and its ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from byteps_thc._cli.compare.gradients import Gradients, own_shapes
+from byteps_thc._cli.compare.model import Way
+from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, POWER_SGD_RANK, SERVERS, Job
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
+
+#: Ranks that run here, and parameters of all of them: 25 M of each of four take 4 GB with what hooks keep.
+_RANKS_HERE, _PARAMETERS_HERE = 4, 100_000_000
+_BUCKET_PARAMETERS = 25 * (1 << 18)  # DDP's bucket_cap_mb=25
+#: A rank's hook, kernels and gloo's loop keep no more cores busy.
+_MOST_CORES = 2.0
+_START_S = 240.0
+#: glibc would give memory back each step, and faulting it in again takes longer than a step.
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+_FP32_BITS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Whom to compute for: a model of that many parameters, its ranks, and what a rank has.
+
+    cores: of a rank, which may be a part of one. servers: thc-ps, each behind a link as fast as a rank's; 0: none.
+    """
+
+    parameters: int
+    ranks: int
+    ranks_per_host: int
+    cores: float
+    servers: int
+    device: bool
+
+
+def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list[Way]:
+    """Measure for about that many seconds, and as long again for the start of the ranks.
+
+    gradients: None: the ranks make their own. Raises TransportError if the ranks end with an error, ConfigurationError
+    if there is no GPU, or thc-ps is not installed.
+    """
+    if layout.device and not torch.cuda.is_available():
+        raise ConfigurationError("--device measures on a GPU, and PyTorch finds none here: use a host that has one")
+    ranks = min(layout.ranks, _RANKS_HERE) if gradients is None else len(gradients)
+    most = min(layout.parameters, _PARAMETERS_HERE // ranks)
+    if gradients is None:
+        samples, shapes = None, own_shapes(most)
+    else:
+        samples, shapes = [_sample(own, most) for own in gradients], [value.shape for value in gradients[0].values()]
+    measured = sum(map(math.prod, shapes)) if samples is None else sum(value.numel() for value in samples[0])
+    step_s, nmse = _run(Job(ranks, most, seconds, [], device=False), samples, layout.servers)
+    if layout.device:
+        step_s, _ = _run(Job(1, most, seconds, [], device=True), None if samples is None else samples[:1], 0)
+        slower = 1.0
+    else:
+        usable = len(os.sched_getaffinity(0)) / ranks
+        slower = min(usable, _MOST_CORES) / min(layout.cores, _MOST_CORES)
+    alone_s = step_s.pop(ALONE)
+    processor_s = {name: slower * max(0.0, time_s - alone_s) / measured for name, time_s in step_s.items()}
+    # More ranks than there were here send more: as much of gloo's time as fp32 has for its bytes.
+    more = 0.0 if layout.device else _others(layout.ranks) / _others(ranks) - 1
+    ways = []
+    for name, time_s in processor_s.items():
+        bits = _bits(name, layout.ranks, shapes)
+        time_s += max(0.0, more * processor_s["fp32"] * bits / _FP32_BITS)
+        ways.append(_way(layout, name, bits, nmse[name], layout.parameters * time_s))
+    return ways
+
+
+def _way(layout: Layout, name: str, bits: float, nmse: float, processor_s: float) -> Way:
+    """bits: of a parameter. processor_s: of the model."""
+    ranks, of_host = layout.ranks, layout.ranks_per_host
+    buckets = max(1, round(layout.parameters / _BUCKET_PARAMETERS))
+    if name == SERVERS:
+        link_bits = ThcConfig().resolve(ranks).value_bits * max(of_host, ranks / layout.servers)
+        round_trips = 2.0
+    elif name.startswith("THC"):  # the ranks of a host average exactly before
+        link_bits, round_trips = bits * _others(ranks // of_host), 2.0
+    else:  # a ring enters and leaves a host once
+        link_bits, round_trips = bits * _others(ranks), ranks - 1.0
+    if name == POWER_SGD:
+        round_trips, buckets = 3 * buckets * round_trips, 1
+    return Way(name, bits, nmse, processor_s, layout.parameters * link_bits, buckets, round_trips)
+
+
+def _others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _bits(name: str, ranks: int, shapes: Sequence[Sequence[int]]) -> float:
+    if name == SERVERS:
+        resolved = ThcConfig().resolve(ranks)
+        return resolved.config.code_bits + resolved.value_bits
+    if name == POWER_SGD:
+        return _FP32_BITS * sum(map(_low_rank_numbers, shapes)) / sum(map(math.prod, shapes))
+    return BITS[name]
+
+
+def _low_rank_numbers(shape: Sequence[int]) -> int:
+    """Numbers that torch's PowerSGD sends of a tensor: it leaves those alone of which it would save less than half."""
+    rows, columns = math.prod(shape[:1]), math.prod(shape[1:])
+    low = (rows + columns) * min(rows, columns, POWER_SGD_RANK)
+    return low if 2 * low < rows * columns else rows * columns
+
+
+def _sample(gradients: dict[str, Tensor], most: int) -> list[Tensor]:
+    """Of each tensor the first rows, so that all have `most` numbers, or few more."""
+    total = sum(value.numel() for value in gradients.values())
+    share = min(1.0, most / total)
+    return [value[: math.ceil(share * len(value))].clone() if value.dim() else value for value in gradients.values()]
+
+
+def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the seconds of a step and its error, by the name of the way."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("THC_")}
+    environment = kept | {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(job.ranks)} | _KEEP_MEMORY
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
+        folder = Path(place)
+        addresses = [stack.enter_context(ParameterServer(["--log-level", "warning"])).address for _ in range(servers)]
+        (folder / "job.json").write_text(json.dumps(asdict(job) | {"servers": addresses}))
+        for rank, own in enumerate(gradients or []):
+            torch.save(own, folder / f"{rank}.pt")
+        command = [sys.executable, "-m", "byteps_thc._cli.compare.ranks", place]
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+        try:
+            code = process.wait(_START_S + 2 * job.seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code != 0:
+            how = "did not end in time" if code is None else f"ended with exit code {code}"
+            raise TransportError(f"the ranks that measure on this host {how}: see above")
+        results = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(job.ranks)]
+    step_s = {
+        name: statistics.median(map(max, zip(*(result["step_s"][name] for result in results), strict=True)))
+        for name in results[0]["step_s"]
+    }
+    return step_s, results[0]["nmse"]

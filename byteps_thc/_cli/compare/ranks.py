@@ -1,0 +1,222 @@
+"""Ranks on this host that average the same gradients by every hook: python -m byteps_thc._cli.compare.ranks FOLDER.
+
+The ranks are forked from one process and average by gloo over loopback, in DDP's own buckets, so a step's time is the
+processors' part: conversion, encode, sums, decode, gloo's loops, hooks. FOLDER/job.json is a Job, FOLDER/<rank>.pt a
+rank's gradients; without those, the ranks make gradients of their own. FOLDER/<rank>.json is a rank's result.
+"""
+
+# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
+import contextlib
+import datetime
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # DDP imports it, which takes seconds: once for all ranks
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore  # torch.distributed's, which does not list it
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc._cli.compare.gradients import own_gradients
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
+
+#: A step without averaging.
+ALONE = "alone"
+POWER_SGD_RANK = 4
+POWER_SGD, SERVERS = f"PowerSGD, rank {POWER_SGD_RANK}", "THC, servers"
+#: Of a parameter, both ways together, of ways that have as many for all models.
+BITS = {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10, "THC 4+4": 8}
+#: DDP rebuilds its buckets after the first step; torch's PowerSGD averages two steps in fp32 at least.
+_WARM_UP_STEPS, _POWER_SGD_START = 3, 2
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 40
+#: As on Ethernet: loopback carries larger packets, whose codes cost less.
+_CODES_PER_PACKET = 1024
+_TIMEOUT = datetime.timedelta(seconds=120)
+
+_Future = torch.futures.Future[Tensor]
+_Hook = Callable[[dist.GradBucket], _Future]  # type: ignore[name-defined]
+
+
+@dataclass(frozen=True)
+class Job:
+    """ranks on this host; parameters: of gradients that they make; servers: IP:PORT of thc-ps; device: on a GPU."""
+
+    ranks: int
+    parameters: int
+    seconds: float
+    servers: list[str]
+    device: bool
+
+
+class _Given(torch.autograd.Function):
+    """Its backward brings a parameter a gradient that is there already."""
+
+    @staticmethod
+    def forward(ctx: Any, total: Tensor, _parameter: Tensor, gradient: Tensor) -> Tensor:
+        ctx.gradient = gradient
+        return total.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        return outputs[0], ctx.gradient, None
+
+
+class _Model(nn.Module):
+    """Parameters whose gradients are given."""
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList([torch.zeros_like(gradient) for gradient in gradients])
+        self._gradients = gradients
+
+    def forward(self) -> Tensor:
+        total = torch.zeros(1, device=self._gradients[0].device, requires_grad=True)
+        for parameter, gradient in zip(self.parts, self._gradients, strict=True):
+            total = _Given.apply(total, parameter, gradient)  # type: ignore[no-untyped-call]
+        return total
+
+
+class Rank:
+    """One of the ranks; the process group is there."""
+
+    def __init__(self, job: Job, gradients: list[Tensor]) -> None:
+        self._exact = [_mean(gradient) for gradient in gradients]
+        self._hooks = _hooks(job)
+        self._hook = self._hooks["fp32"]
+        self._ddp = DistributedDataParallel(_Model(gradients), gradient_as_bucket_view=True)
+
+        def hook(state: Rank, bucket: dist.GradBucket) -> _Future:  # type: ignore[name-defined]
+            return state._hook(bucket)
+
+        self._ddp.register_comm_hook(self, hook)
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Seconds of every step and the error of the first, by the name of the hook; ALONE: without averaging."""
+        for _ in range(_WARM_UP_STEPS):
+            self._step(ALONE)
+            self._step("fp32")
+        nmse = {}
+        for name in self._hooks:
+            for step in range(_WARM_UP_STEPS):
+                self._step(name)
+                if step == (_POWER_SGD_START if name == POWER_SGD else 0):
+                    nmse[name] = self._nmse()
+        step_s: dict[str, list[float]] = {name: [] for name in (ALONE, *self._hooks)}
+        end = time.monotonic() + seconds
+        for number in range(_MOST_ROUNDS):
+            for name, times in step_s.items():
+                times.append(self._step(name))
+            over = torch.tensor(float(number + 1 >= _LEAST_ROUNDS and time.monotonic() > end), device=self._device)
+            dist.all_reduce(over)
+            if over:
+                break
+        return {"step_s": step_s, "nmse": nmse}
+
+    @property
+    def _device(self) -> torch.device:
+        return self._exact[0].device
+
+    def _step(self, name: str) -> float:
+        """Backward, from a common start."""
+        self._hook = self._hooks.get(name, self._hook)
+        self._ddp.zero_grad()
+        with self._ddp.no_sync() if name == ALONE else contextlib.nullcontext():
+            total = self._ddp()
+            dist.barrier()
+            self._wait()
+            start = time.perf_counter()
+            total.backward()
+            self._wait()
+            return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _nmse(self) -> float:
+        """Squared error of the averages in the parameters, relative to the exact averages."""
+        averages = [parameter.grad for parameter in self._ddp.parameters() if parameter.grad is not None]
+        pairs = zip(averages, self._exact, strict=True)
+        error = math.fsum(float((average.double() - exact).square().sum()) for average, exact in pairs)
+        return error / math.fsum(float(exact.double().square().sum()) for exact in self._exact)
+
+
+def _hooks(job: Job) -> dict[str, _Hook]:
+    """Every way to average a bucket, by the name that users see; collective."""
+
+    def thc(config: ThcConfig, network: NetworkConfig | None = None) -> _Hook:
+        state = ThcState(None, config, network=network)
+        return lambda bucket: thc_hook(state, bucket)
+
+    low = PowerSGDState(None, POWER_SGD_RANK, start_powerSGD_iter=_POWER_SGD_START)
+
+    def power_sgd(bucket: dist.GradBucket) -> _Future:  # type: ignore[name-defined]
+        # Bucket by bucket: gloo tells sums apart by their order, which chained futures would change.
+        average = powerSGD_hook(low, bucket)
+        average.wait()
+        return average
+
+    group: Any = None  # the default one
+    hooks: dict[str, _Hook] = {
+        "fp32": lambda bucket: default_hooks.allreduce_hook(group, bucket),
+        "bf16": lambda bucket: default_hooks.bf16_compress_hook(group, bucket),
+        "fp16": lambda bucket: default_hooks.fp16_compress_hook(group, bucket),
+        POWER_SGD: power_sgd,
+        "THC 5+5": thc(ThcConfig(bits=5)),
+        "THC 4+4": thc(ThcConfig(bits=4)),
+    }
+    if job.servers:
+        hooks[SERVERS] = thc(ThcConfig(codes_per_packet=_CODES_PER_PACKET), NetworkConfig(servers=job.servers, job=1))
+    return hooks
+
+
+def _mean(gradient: Tensor) -> Tensor:
+    total = gradient.double()
+    dist.all_reduce(total)
+    return total.div_(dist.get_world_size()).float()
+
+
+def run_rank(folder: Path, job: Job, rank: int) -> None:
+    """Join the others, measure, and write the result."""
+    torch.set_num_threads(1)
+    device = torch.device("cuda" if job.device else "cpu")
+    saved = folder / f"{rank}.pt"
+    gradients = torch.load(saved, weights_only=True) if saved.exists() else own_gradients(job.parameters, rank)
+    store = FileStore(str(folder / "rendezvous"), job.ranks)
+    backend = "nccl" if job.device else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks, timeout=_TIMEOUT)
+    result = Rank(job, [gradient.to(device) for gradient in gradients]).measure(job.seconds)
+    (folder / f"{rank}.json").write_text(json.dumps(result))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """Fork the ranks, and end with an error if one of them does."""
+    folder = Path(sys.argv[1])
+    job = Job(**json.loads((folder / "job.json").read_text()))
+    children = []
+    for rank in range(1, job.ranks):
+        child = os.fork()
+        if not child:
+            run_rank(folder, job, rank)
+            return
+        children.append(child)
+    run_rank(folder, job, 0)
+    if any(os.waitpid(child, 0)[1] for child in children):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

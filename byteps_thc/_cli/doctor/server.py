@@ -1,0 +1,203 @@
+"""Checks of a server: joins it with a job of its own, measures the round trip, the packets that the path takes and its
+rate.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from byteps_thc._cli.doctor.finding import Finding, State
+from byteps_thc._cli.doctor.hello import Answer, NoAnswerError, NothingListensError, say_hello
+from byteps_thc._cli.doctor.processes import why_not_loaded
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import PushArrays, measure_way
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError, TransportError
+from byteps_thc._scheme.wire.layout import (
+    MIN_CODES_PER_PACKET,
+    SWITCH_CODES_PER_PACKET,
+    ConfigField,
+    ErrorReason,
+    Header,
+)
+
+_ANSWER_S = 3.0
+_ANSWER_WITHOUT_KEY_S = 1.0
+_CONNECT_S = 3.0
+_OPERATION_S = 2.0
+_ROUND_TRIPS = 50
+#: Fewer round trips on a long way: no more are begun after this time.
+_ROUND_TRIPS_S = 0.5
+#: Tried when the largest packet that the kernel thinks possible does not come back.
+_SMALLER_PACKETS = (
+    *range(MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET),
+    SWITCH_CODES_PER_PACKET,
+    2048,
+    4096,
+    8192,
+)
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """Read HOST[:PORT] and look the host up as a Session does; ConfigurationError when there is no such server."""
+    if why_not_loaded("_comm"):
+        raise ConfigurationError("--server: byteps_thc._native._comm does not load; run thc doctor without --server")
+    from byteps_thc._native import _comm  # here: compiled modules may not load
+
+    try:
+        ip, _, port = _comm.resolve_server(text, lookup_s=_CONNECT_S).partition(":")
+    except ThcError as error:
+        raise ConfigurationError(f"--server: {error}") from error
+    return ip, int(port)
+
+
+def check_servers(visits: Sequence[Visit]) -> Sequence[Finding]:
+    """Check one server after the other: at the same time, they would share what this host's link carries."""
+    return [finding for visit in visits for finding in check_server(visit)]
+
+
+def check_server(visit: Visit) -> Sequence[Finding]:
+    """Whether a server answers HELLO, how large packets may be, and how much the way carries."""
+    name = f"server {visit.address}"
+    if visit.has_key:
+        return _check_with_key(name, visit)
+    try:
+        answer = say_hello(visit.server, deadline_s=_ANSWER_S)
+    except (NoAnswerError, OSError) as error:
+        meaning = f"does not answer HELLO: {error}"
+        if not isinstance(error, NothingListensError):
+            meaning += (
+                f". A thc-ps with keys answers nobody without one: thc doctor --server {visit.address} --key-file FILE"
+            )
+        return [Finding(name, State.PROBLEM, meaning, _start_there(visit), required=True)]
+    if answer.refusal is not None:
+        return [_refused(name, answer, answer.refusal)]
+    reachable = Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}")
+    if why_not_loaded("_comm"):
+        unknown = "cannot be measured: byteps_thc._native._comm does not load"
+        return [reachable, Finding(f"path to {visit.address}", State.PROBLEM, unknown, required=True)]
+    return [reachable, *_check_path(visit, _try_packets(visit, "auto"))]
+
+
+def _check_with_key(name: str, visit: Visit) -> Sequence[Finding]:
+    """The same with packets that have tags, which only a session sends."""
+    try:
+        largest = _try_packets(visit, "auto")
+    except ConfigurationError as error:  # of the key file
+        mend = f"thc doctor --server {visit.address} --key-file FILE --job JOB    # a job that no training has now"
+        return [Finding(name, State.PROBLEM, f"cannot be asked: {error}", mend, required=True)]
+    if largest.joined:
+        return [Finding(name, State.OK, "answers HELLO with this key"), *_check_path(visit, largest)]
+    try:
+        say_hello(visit.server, deadline_s=_ANSWER_WITHOUT_KEY_S)
+    except NothingListensError as error:
+        meaning, mend = f"does not answer HELLO: {error}", _start_there(visit, "--key-file FILE ")
+    except (NoAnswerError, OSError):
+        meaning, mend = largest.error, _start_there(visit, "--key-file FILE ")
+    else:
+        meaning = "serves without a key, and does not answer workers that have one"
+        mend = "unset THC_KEY_FILE    # on all workers; or thc-ps --key-file FILE    # there"
+    return [Finding(name, State.PROBLEM, meaning, mend, required=True)]
+
+
+def _start_there(visit: Visit, options: str = "") -> str:
+    port = visit.server[1]
+    return f"thc-ps {options}--port {port}    # there; and open UDP port {port} in firewalls, both ways"
+
+
+def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
+    said = refusal.name.lower()
+    if refusal is ErrorReason.TOO_MANY_JOBS:
+        return Finding(name, State.PROBLEM, "takes no more jobs", "thc-ps --max-jobs 64    # there", required=True)
+    if refusal is ErrorReason.DRAINING:
+        return Finding(name, State.PROBLEM, "is shutting down", "thc-ps    # there", required=True)
+    if answer.field is ConfigField.CODES_PER_PACKET:
+        meaning = f"its way back takes no packets of {SWITCH_CODES_PER_PACKET} codes, the default: its MTU is too small"
+        mend = "ip link set DEVICE mtu 1500    # there, or ThcConfig(codes_per_packet=...) on all workers"
+        return Finding(name, State.PROBLEM, meaning, mend, required=True)
+    meaning = f"answers in {_us(answer.round_trip_s)}, and lets no unknown job in ({said}), as a switch does"
+    return Finding(name, State.OK, meaning)
+
+
+def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
+    name = f"path to {visit.address}"
+    if largest.round_trips_s:
+        return [Finding(name, State.OK, largest.describe()), _check_way(visit, largest)]
+    smaller = _largest_that_passes(visit, largest.codes_per_packet)
+    if smaller is None:
+        return [Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)]
+    codes = smaller.codes_per_packet
+    meaning = (
+        f"packets of {largest.codes_per_packet} codes, which this host's route to it takes, do not come "
+        f"back ({largest.error}); the MTU differs on the way. {smaller.describe()}"
+    )
+    mend = f"THC_CONFIG=codes_per_packet={codes}    # on all workers, or the same MTU everywhere"
+    path = Finding(name, State.PROBLEM, meaning, mend, required=codes < SWITCH_CODES_PER_PACKET)
+    return [path, _check_way(visit, smaller)]
+
+
+def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
+    """Return the largest packets below `limit` codes that come back, found by bisection; None: none do."""
+    sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
+    found, first, end = None, 0, len(sizes)
+    while first < end:
+        middle = (first + end) // 2
+        tried = _try_packets(visit, sizes[middle])
+        if tried.round_trips_s:
+            found, first = tried, middle + 1
+        else:
+            end = middle
+    return found
+
+
+def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
+    """How much the way carries in packets that have come back."""
+    name = f"way to {visit.address}"
+    try:
+        way = measure_way(visit, packets.codes_per_packet, min(packets.round_trips_s))
+    except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
+        return Finding(name, State.PROBLEM, f"cannot be measured: {error}", required=True)
+    return Finding(name, State.OK, way.describe())
+
+
+class _PacketTest:
+    """How packets of that many codes did. codes_per_packet: 0 if the server let nobody in."""
+
+    def __init__(self, codes_per_packet: int, round_trips_s: Sequence[float], error: str = "") -> None:
+        self.codes_per_packet = codes_per_packet
+        self.round_trips_s = round_trips_s
+        self.error = error
+
+    @property
+    def joined(self) -> bool:
+        return self.codes_per_packet > 0
+
+    def describe(self) -> str:
+        datagram_bytes = Header.SIZE_BYTES + self.codes_per_packet
+        return (
+            f"{self.codes_per_packet} codes a packet (datagrams of {datagram_bytes} bytes down) are summed and back in "
+            f"{_us(statistics.median(self.round_trips_s))}, the median of {len(self.round_trips_s)}; fastest "
+            f"{_us(min(self.round_trips_s))}"
+        )
+
+
+def _try_packets(visit: Visit, codes_per_packet: int | Literal["auto"]) -> _PacketTest:
+    size = 0
+    times_s: list[float] = []
+    try:
+        with visit.join(codes_per_packet, connect_s=_CONNECT_S, operation_s=_OPERATION_S) as session:
+            size = session.codes_per_packet
+            arrays = PushArrays(session, size)
+            end = time.perf_counter() + _ROUND_TRIPS_S
+            while len(times_s) < _ROUND_TRIPS and (start := time.perf_counter()) < end:
+                session.wait(arrays.push(session))
+                times_s.append(time.perf_counter() - start)
+    except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
+        return _PacketTest(size, [], str(error))
+    return _PacketTest(size, times_s)
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

@@ -1,0 +1,58 @@
+"""A visit to a server: joins it as the only worker of a job that no training has."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from byteps_thc._cli.doctor.processes import why_not_loaded
+from byteps_thc._scheme.config import ThcConfig
+
+if TYPE_CHECKING:  # compiled modules may not load
+    from byteps_thc._net.session import Session
+
+
+def random_job() -> int:
+    """A job number that hardly anybody uses."""
+    return secrets.randbelow(1 << 15) + (1 << 15)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Which server to join, and how.
+
+    server: IP and port. key_file: of the server's keys, None: as THC_KEY_FILE says. job: None: a random one.
+    """
+
+    server: tuple[str, int]
+    key_file: str | None = None
+    job: int | None = None
+
+    @property
+    def address(self) -> str:
+        """IP:PORT."""
+        return f"{self.server[0]}:{self.server[1]}"
+
+    @property
+    def has_key(self) -> bool:
+        """Whether packets have tags."""
+        if why_not_loaded("_comm"):
+            return False
+        from byteps_thc._net.network_settings import has_key
+
+        return has_key(self.key_file)
+
+    def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> Session:
+        """Return a new session. Raises what Session raises."""
+        from byteps_thc._net.session import Session, Timeouts
+
+        return Session(
+            [self.address],
+            job=random_job() if self.job is None else self.job,
+            worker=0,
+            workers=1,
+            config=ThcConfig(codes_per_packet=codes_per_packet),
+            timeouts=Timeouts(connect_s=connect_s, operation_s=operation_s),
+            key=self.key_file,
+        )

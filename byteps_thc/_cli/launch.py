@@ -1,0 +1,127 @@
+"""Child processes that say when they are ready; thc-ps as one."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
+
+#: What thc-ps prints on standard output when it listens, followed by IP:PORT.
+READY_PREFIX = "thc-ps ready on "
+#: Runs a command that is to end when this process is killed.
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
+
+
+def find_thc_ps() -> Path:
+    """Path of thc-ps: $THC_PS, beside the running Python, or on PATH; ConfigurationError when there is none."""
+    beside = Path(sys.executable).parent / "thc-ps"
+    for candidate in (os.environ.get("THC_PS"), str(beside), shutil.which("thc-ps")):
+        if candidate and os.access(candidate, os.X_OK):
+            return Path(candidate)
+    raise ConfigurationError(
+        "thc-ps is not installed here: run 'pip install .' in a clone of byteps_thc, install its "
+        "wheel, or set THC_PS to the binary's path"
+    )
+
+
+def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, timeout_s: float) -> str | None:
+    """Rest of the first line that the process writes with this prefix, stripped; None when its output ends before.
+
+    Its standard output is a pipe without a buffer (bufsize=0): in one, the line would wait behind another message,
+    unseen by select(). Raises TransportError, which calls the process `name`, when the line does not come in time.
+    """
+    assert process.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    while select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        line = process.stdout.readline().decode(errors="replace")
+        if line.startswith(prefix):
+            return line.removeprefix(prefix).strip()
+        if not line:
+            return None
+    raise TransportError(f"{name} was not ready after {timeout_s:g} s")
+
+
+class Child:
+    """A child process that says when it is ready.
+
+    Use as a context manager; leaving it sends SIGTERM, and SIGKILL when ending takes longer than `stop_timeout_s`.
+    name: in errors. ready: what its line on standard output begins with when it is ready.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, name: str, ready: str, start_timeout_s: float, stop_timeout_s: float
+    ) -> None:
+        self._name, self._ready = name, ready
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+
+    def wait_until_ready(self) -> str:
+        """Rest of the line that it is ready with; TransportError when it ends before, or takes too long."""
+        rest = wait_for_line(self.process, self._ready, self._name, self._start_timeout_s)
+        if rest is None:
+            code = self.process.wait(timeout=self._stop_timeout_s)
+            raise TransportError(
+                f"{self._name} ended with exit code {code} before it was ready; see its messages above"
+            )
+        return rest
+
+    def stop(self) -> int:
+        """End the process; returns its exit code (thc-ps: 0 after a clean drain). May be called again."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(self._stop_timeout_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class ParameterServer(Child):
+    """A thc-ps child process that listens, for demos, tests and benchmarks.
+
+    arguments: further command-line options of thc-ps. prefix: command that runs it, such as setpriv with options.
+    Raises TransportError when it does not listen in time.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str] = (),
+        *,
+        prefix: Sequence[str] = (),
+        ip: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = 15.0,
+        stop_timeout_s: float = 5.0,
+    ) -> None:
+        super().__init__(
+            [*prefix, str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments],
+            name="thc-ps",
+            ready=READY_PREFIX,
+            start_timeout_s=start_timeout_s,
+            stop_timeout_s=stop_timeout_s,
+        )
+        try:
+            #: "IP:PORT" it listens on
+            self.address = self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise

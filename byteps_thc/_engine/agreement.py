@@ -1,0 +1,275 @@
+"""Do all ranks have the same gradient next? Asked before anything of it is added up that has no fingerprint.
+
+Compressed gradients need no question: norms or codes carry the answer (fingerprint.py). Uncompressed ones have no
+fingerprint, and gloo ends the process when ranks sum tensors of different sizes. On a device the answer stays there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known
+from byteps_thc._net.communicator import Communicator, ExactSum, Waitable
+from byteps_thc._net.handshake import (
+    all_have_same,
+    first_difference,
+    gather_by_rank,
+    gather_in_levels,
+    gather_over,
+)
+from byteps_thc._net.transport import Transport
+from byteps_thc._scheme.errors import InputError
+
+_HASH_BYTES = 8
+_FINGERPRINT_BITS = 62  # what all_have_same() takes
+#: Words of a device's header: number of the gradient, round in 31 bits, and two words of its fingerprint, which travel.
+_HEADER_WORDS, _OWN_WORDS = 4, 2
+
+#: What to do about ranks with different gradients.
+SAME_MODEL = (
+    "Names, sizes, order and loss scales must be the same on all ranks: end all of them, and start again with the same "
+    "model, GradScaler and checkpoints"
+)
+
+#: What to do about ranks with different sharded gradients.
+SAME_ROWS = (
+    "All ranks must run the same modules in the same order, with parameters of the same names and sizes, freeze the "
+    "same ones, use the same ones of a module (unless set_reduce_scatter_unused_params(True) was called), and have the "
+    "same loss scale and step"
+)
+
+#: What to do about ranks that pass different tensors to a ThcReducer.
+SAME_TENSORS = "All ranks must pass the same names, sizes and dtypes in the same order"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a gradient is made of. label: what errors call it. parameters: in their order, a line for each."""
+
+    label: str
+    parameters: tuple[str, ...]
+
+    @cached_property
+    def layout(self) -> str:
+        """A short text that is the same for the same parameters only."""
+        return _hash(self.parameters)
+
+
+def contents_of(key: str, parameters: Sequence[ParameterSlice]) -> Contents:
+    """Return the contents of a buffer of that key with these parameters."""
+    lines = tuple(f"{part.name!r} (elements {part.start} to {part.stop})" for part in parameters)
+    return Contents(label_of(parameters) if parameters else repr(key), lines)
+
+
+def label_of(parameters: Sequence[ParameterSlice]) -> str:
+    """Return what people know a buffer by: keys may be hashes."""
+    first, last = parameters[0].name, parameters[-1].name
+    return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
+
+
+def how_it_travels(compress: bool) -> str:
+    """Return the fact that a gradient travels compressed, or not."""
+    return "compressed" if compress else "uncompressed"
+
+
+class Questions:
+    """Asks nobody: the workers are known to each other by their servers alone, or are one."""
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on; 1 before the first call."""
+
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        """Raise InputError on all ranks, naming what each has, unless all ask about the same; waits for them.
+
+        size: elements of the gradient. round: of it. facts: what else must be the same. TransportError or DeadlineError
+        when ranks do not answer. On a device nobody waits, and look() and wait() tell.
+        """
+
+    def require_same_layout(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        """As require_same(), about the first gradient of a layout, before any of it is sent."""
+
+    def look(self) -> InputError | None:
+        """Return the error if it is known by now that ranks did not agree, and nobody was told."""
+
+    def wait(self) -> InputError | None:
+        """As look(), for all that was asked before the call."""
+
+
+class RankAgreement(Questions):
+    """Asks the other ranks, with 16 bytes to each.
+
+    levels: a communicator of all ranks with their number; or one within a node, then one between the nodes, each with
+    its number of ranks. Nobody else uses them while a question is under way. what, hint: what errors call a gradient,
+    and what they end with.
+    """
+
+    def __init__(self, *levels: tuple[Communicator, int], what: str = "gradients", hint: str = SAME_MODEL) -> None:
+        self._levels, self._what, self._hint = levels, what, hint
+        self._loss_scale = 1.0
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._loss_scale = scale
+
+    @override
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        about = [contents.label, *facts, f"gradients scaled by {self._loss_scale!r}"]
+        if all_have_same([communicator for communicator, _ in self._levels], _number([*about, contents.layout])):
+            return
+        # All ranks have the same answer, so all of them come here.
+        fast, *slow = (gather_over(*level) for level in self._levels)
+        gather = gather_in_levels(fast, *slow) if slow else fast
+        _, who = first_difference(gather_by_rank(gather, "\n".join([*about, *contents.parameters])))
+        raise InputError(
+            f"ranks average different {self._what}. Next here is {contents.label}; what differs first is {who}. "
+            f"{self._hint}"
+        )
+
+
+class ServersAgreement(Questions):
+    """Asks the servers for the maximum of a number that stands for the tensors, where there is no process group.
+
+    Its norms are numbered with those of gradients, which must have left before, on all workers.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transfer = transport.new_transfer("agreement", 4, 0)
+
+    @override
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        # Also beside a gradient of a worker that does not ask, all notice: see fingerprint.py.
+        number = _number([contents.label, *facts, contents.layout])
+        halves = (number & LARGEST_WORD, number >> 31)
+        mine = np.array([word for half in halves for word in (half, LARGEST_WORD - half)], np.int32)
+        self._transfer.send_norms(mine.view(np.float32))
+        largest = self._transfer.wait_norms().view(np.int32)
+        if largest.any() and not np.array_equal(largest, mine):  # zeros: a quorum has left this worker behind
+            first = contents.parameters[0] if contents.parameters else "none"
+            raise InputError(
+                f"workers average different tensors. Here {len(contents.parameters)}, beginning with {first}. "
+                f"{SAME_TENSORS}"
+            )
+
+
+@dataclass(frozen=True)
+class _SpoiledSum(Waitable):
+    work: Waitable
+    values: Tensor
+    differ: Tensor
+
+    @override
+    def wait(self) -> None:
+        self.work.wait()
+        self.values.masked_fill_(self.differ, torch.nan)
+
+
+class DeviceAgreement(Questions):
+    """What an engine knows of all its gradients, in device memory.
+
+    state: int32[4], the header of the last gradient, or of the first one that was not the same on all ranks: number,
+    round in 31 bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks
+    have the same. differ: bool[], whether there was such a gradient. The kernels of compressed gradients
+    (nearest_decode.py) write both. fingerprints: of the engine. communicator: of tensors on the device. of_layouts:
+    asked about the first gradient of each layout, in host memory: messages of different sizes would never arrive.
+    """
+
+    def __init__(
+        self, fingerprints: Fingerprints, device: torch.device, communicator: Communicator, of_layouts: Questions
+    ) -> None:
+        self._communicator, self._fingerprints, self._of_layouts = communicator, fingerprints, of_layouts
+        self._pieces: list[Known] = []
+        self._questions: dict[tuple[Contents, int], tuple[int, Tensor]] = {}
+        self.state = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
+        self.differ = torch.zeros((), dtype=torch.bool, device=device)
+        self._copy = (
+            torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
+            if device.type == "cuda"
+            else None
+        )
+        self._copied: torch.cuda.Event | None = None
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._of_layouts.use_loss_scale(scale)  # the engine tells the fingerprints
+
+    def number(self, names: Sequence[str], columns: int, label: str, layout: str) -> int:
+        """Return the number of a piece; arguments as those of Fingerprints.of()."""
+        known = self._fingerprints.of(names, columns, label, layout)
+        if known not in self._pieces:
+            self._pieces.append(known)
+        return self._pieces.index(known)
+
+    def header(self, number: int, round: int) -> tuple[int, int, int, int]:
+        """Return the header of a piece in a round, see `state`."""
+        return (number, round & LARGEST_WORD, *self._fingerprints.words(self._pieces[number], round))
+
+    @override
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        """See Questions; nobody waits, look() and wait() tell."""
+        key = (contents, size)
+        if key not in self._questions:
+            name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"
+            words = torch.zeros(_HEADER_WORDS, dtype=torch.int32, device=self.state.device)
+            self._questions[key] = self.number([name], size, label, contents.layout), words
+        number, words = self._questions[key]
+        for word, value in zip(words.unbind(), self.header(number, round), strict=True):
+            word.fill_(value)  # as numbers: a copy from host memory would wait
+        self._communicator.max_(words[_OWN_WORDS:]).wait()
+        torch.where(self.differ, self.state, words, out=self.state)
+        torch.ne(self.state[_OWN_WORDS:].sum(dtype=torch.int64), LARGEST_WORD, out=self.differ)
+
+    @override
+    def require_same_layout(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        self._of_layouts.require_same(contents, size, round, *facts)
+
+    def spoiled(self, exact: ExactSum) -> ExactSum:
+        """Return sums that are NaN unless all ranks agree when they are waited for."""
+        return lambda values: _SpoiledSum(exact(values), values, self.differ)
+
+    @override
+    def look(self) -> InputError | None:
+        """Return the error if it is known here that the ranks do not agree. Waits for nothing.
+
+        On a GPU it asks for what later calls tell: what is known may be some steps old.
+        """
+        if self._copy is None:
+            return self._error(self.state)
+        if self._copied is not None:
+            if not self._copied.query():  # type: ignore[no-untyped-call]
+                return None
+            if (error := self._error(self._copy)) is not None:
+                return error
+        self._copy.copy_(self.state, non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+        return None
+
+    @override
+    def wait(self) -> InputError | None:
+        return self._error(self.state)
+
+    def _error(self, header: Tensor) -> InputError | None:
+        number, round, largest, complement = header.tolist()
+        if largest + complement == LARGEST_WORD:
+            return None
+        return self._fingerprints.mismatch(
+            self._pieces[number], round, (largest, complement), "Compressed averages are NaN from there on"
+        )
+
+
+def _number(lines: Iterable[str]) -> int:
+    """Return what stands for the lines where ranks compare numbers; non-negative."""
+    return int(_hash(lines), 16) >> (_HASH_BYTES * 8 - _FINGERPRINT_BITS)
+
+
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=_HASH_BYTES).hexdigest()

@@ -1,0 +1,177 @@
+"""Gradients in, average gradients out, without a process group: the pipeline over a Session, in the caller's thread.
+
+    averager = GradientAverager(session, compressor)
+    averager.average({"layer1.weight": gradient})          # in place
+
+While a partition's norms or codes travel, others are encoded and decoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine_state import EngineState
+from byteps_thc._engine.figures import PartitionFigures
+from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._engine.piece import Extent, PlacedPiece
+from byteps_thc._engine.residuals import Residuals
+from byteps_thc._engine.saved_state import require_sound
+from byteps_thc._engine.server_piece import ServerTools, server_pieces
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.turns import Passage, run_in_turn
+from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._net.servers import ServersTransport
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.arrays import Gradient, gradient_view, require_disjoint, residual_of_tensor
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
+from byteps_thc._scheme.compressor import Compressor
+from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
+
+
+@dataclass(frozen=True)
+class _NamedGradient:
+    """What is kept for a gradient."""
+
+    size: int
+    pieces: list[PlacedPiece]
+
+
+class GradientAverager:
+    """Averages named gradients over the workers of a session.
+
+    All workers must average the same names and sizes in the same order, call by call. session and compressor must be
+    of the same worker and configuration (ConfigurationError otherwise). rows: names of gradients, such as those of
+    embeddings, whose rows have a scale each: a row that is zero on all workers stays zero; the same on all workers. A
+    row is what lies behind an index of the first dimension. Not for several threads at a time.
+    byteps_thc.checkpoint saves and loads its state.
+    """
+
+    def __init__(self, session: Session, compressor: Compressor, rows: Sequence[str] = ()) -> None:
+        for setting in ("config", "worker", "workers"):
+            ours, theirs = getattr(compressor, setting), getattr(session, setting)
+            if ours != theirs:
+                raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
+        self._residuals = Residuals(dtype=compressor.config.residual_dtype)
+        self._state = EngineState(
+            compressor.worker, compressor.workers, compressor.resolved.settings, residuals=self._residuals
+        )
+        recorder = self._state.recorder
+        self._tools = ServerTools(
+            compressor,
+            ServersTransport(session, recorder),
+            Fingerprints(compressor.resolved.identity, compressor.worker),
+            PartitionFigures(recorder),
+            WorkClock(),
+            self._state.rollback,
+        )
+        self._gradients: dict[str, _NamedGradient] = {}
+        self._rows = frozenset(rows)
+        self._interrupted = False
+
+    @property
+    def step(self) -> int:
+        """average() calls so far, the ones before a checkpoint included."""
+        return self._state.steps
+
+    @property
+    def parameter_sizes(self) -> dict[str, int] | None:
+        """Elements of every gradient seen, by name; None before the first average()."""
+        return {name: gradient.size for name, gradient in self._gradients.items()} or None
+
+    def average(self, gradients: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> None:
+        """Write the average over the workers of every gradient to `out` (None: in place).
+
+        gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of those or bfloat16 by name,
+        any shape; a name's size never changes, and arrays of different names share no memory. Everything is checked
+        before the first packet leaves, so InputError leaves the session usable, and so does ConfigurationError when a
+        loaded residual has another size than its gradient. Not so InputError that says workers average different
+        gradients: it is raised on all of them, and the session is over. Other errors are the session's: DeadlineError,
+        RestartError, TransportError; the session is over then. So it is when KeyboardInterrupt ends average() in the
+        middle, because what is in flight still uses its buffers.
+        """
+        if self._interrupted:
+            raise TransportError(
+                "an earlier average() was interrupted: close the session and join again on all workers"
+            )
+        views = self._views(gradients, gradients if out is None else out)
+        named = [
+            (self._gradient(name, source.numel(), gradients[name].shape), source, target)
+            for name, (source, target) in views.items()
+        ]
+        self._state.start_step()
+        self._state.recorder.add_gradient(compressed=sum(source.numel() for _, source, _ in named))
+        self._interrupted = True
+        run_in_turn(self._tools, _passages(named), self._state.next_round())
+        self._interrupted = False
+
+    def statistics(self) -> CompressionStats:
+        """Return what compression did and what it cost; after a step, that takes a pass over the residuals."""
+        return self._state.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of this worker needs, copied: counters, settings, and residuals by gradient name.
+
+        {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
+        uint16[elements], the bits of bfloat16, as ThcConfig.residual_dtype says.
+        """
+        state = self._state.state_dict()
+        return state | {"residuals": {name: residual_of_tensor(own) for name, own in state["residuals"].items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same worker and settings; residuals: arrays or torch tensors.
+
+        ConfigurationError when it is something else or damaged; then nothing has changed.
+        """
+        require_sound(state, self.parameter_sizes, complete=False)
+        self._state.load_state_dict(state)
+        self._gradients.clear()  # their pieces write the residuals of before
+
+    def _views(self, gradients: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Check all arrays."""
+        views = {}
+        for name, gradient in gradients.items():
+            if name not in out:
+                raise InputError(f"out has no array for gradient {name!r}")
+            source, target = gradient_view(gradient), gradient_view(out[name])
+            if source.size != target.size or not target.flags.writeable:
+                raise InputError(f"out[{name!r}] must be a writable array of {source.size} elements")
+            known = self._gradients.get(name)
+            if known is not None and known.size != source.size:
+                raise InputError(f"gradient {name!r} had {known.size} elements before and has {source.size} now")
+            views[name] = _tensor(source, gradient), _tensor(target, out[name])
+        require_disjoint(
+            (name, view.data_ptr(), view.nbytes) for name, pair in views.items() for view in pair if view.numel()
+        )
+        return views
+
+    def _gradient(self, name: str, size: int, shape: Sequence[int]) -> _NamedGradient:
+        known = self._gradients.get(name)
+        if known is None:
+            residual = None
+            if self._tools.compressor.resolved.error_feedback:
+                residual = self._residuals.of(name, size, [ParameterSlice(name, 0, size)])
+            width = math.prod(shape[1:]) if name in self._rows else 0
+            plan = BlockPlan((), (RowSpan(0, size, width),) if width and size else ())
+            extent = Extent(name, 1, size, sharded=False, label=repr(name), layout=str(plan), plan=plan)
+            known = self._gradients[name] = _NamedGradient(size, server_pieces(self._tools, extent, residual))
+        return known
+
+
+def _tensor(view: Gradient, source: Any) -> Tensor:
+    """Return the flat view of an array or a tensor as a tensor; the same memory, unless it is read-only."""
+    if isinstance(source, Tensor):
+        return source.detach().view(-1)
+    return torch.from_numpy(view if view.flags.writeable else view.copy())
+
+
+def _passages(named: list[tuple[_NamedGradient, Tensor, Tensor]]) -> Iterator[Passage]:
+    for gradient, source, target in named:
+        for placed in gradient.pieces:
+            yield Passage(placed.piece, source[placed.span].unsqueeze(0), target[placed.span])

@@ -1,0 +1,98 @@
+"""Whether gradients are compressed on a device."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from importlib import metadata
+
+import torch
+import torch.distributed as dist
+
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.groups import backends
+from byteps_thc._scheme.arrays import indexed_device
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gpu_limits import MAX_GPU_ROTATION_BLOCK
+
+_LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
+#: Engines that kernels="auto" puts on a GPU: those that have been run on one with the kernels that they have now. Add
+#: an engine once `make bench-gpu` has passed with it.
+TRIED: frozenset[str] = frozenset()
+_TRITON_PACKAGES = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
+
+_logger = logging.getLogger("byteps_thc")
+
+
+def device_of(
+    process_group: dist.ProcessGroup | None,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None,
+    *,
+    engine: str,
+    needs_nccl: bool = True,
+) -> torch.device | None:
+    """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
+
+    process_group: whose ranks average; None: workers that know each other by their servers alone. gradients_on: where
+    gradients will be; None: unknown. engine: the one that compresses, see TRIED. needs_nccl: codes travel between GPUs.
+    ConfigurationError for kernels="device" where it cannot be.
+    """
+    names = [] if process_group is None else backends(process_group)
+    if policy.kernels == "host":
+        return None
+    if policy.kernels == "auto":
+        if gradients_on is None and ("gloo" in names or "nccl" not in names):
+            return None  # gradients in host memory work there, too
+        if (needs_nccl and "nccl" not in names) or (gradients_on is not None and gradients_on.type != "cuda"):
+            return None
+    reason = _why_not(names if needs_nccl else None, config, gradients_on)
+    if reason is None and policy.kernels == "auto" and engine not in TRIED:
+        reason = 'its kernels have not been run on one yet: CompressionPolicy(kernels="device") uses them'
+    if reason is None:
+        return indexed_device(torch.device("cuda") if gradients_on is None else gradients_on)
+    if policy.kernels == "device":
+        raise ConfigurationError(f'CompressionPolicy(kernels="device"): {reason}')
+    _logger.warning("gradients on the GPU are copied to host memory to be compressed: %s", reason)
+    return None
+
+
+def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.device | None) -> str | None:
+    if gradients_on is not None and gradients_on.type != "cuda":
+        return f"gradients are on {gradients_on}"
+    if names is not None and "nccl" not in names:
+        return f"the process group has {' and '.join(names)}, not NCCL"
+    if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
+        return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
+    if gradients_on is None and not torch.cuda.is_available():
+        return "torch finds no GPU"
+    return _triton_lacks()
+
+
+def _triton_lacks() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed: pip install 'triton>=3.6'"
+    version = _triton_version()
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers is None:  # of no package that is known: see whether it has what is needed
+        try:
+            importlib.import_module("triton.experimental.gluon")
+        except Exception as error:
+            return f"Triton does not load ({error}): pip install 'triton>=3.6'"
+        return None
+    if (int(numbers[1]), int(numbers[2])) < _LEAST_TRITON:
+        return f"Triton {version} is too old: pip install 'triton>=3.6'"
+    return None
+
+
+def _triton_version() -> str | None:
+    """Return it without importing Triton, which takes a second; None: unknown."""
+    for package in _TRITON_PACKAGES:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,149 @@
+"""Who takes gradients through their stages: a thread for each, or a stream; turns.py has another way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from byteps_thc._engine.device.stream import SideStream
+from byteps_thc._engine.stages import Reduction, Stages
+
+#: Takes an item, yields items for the next stage as they get ready; what the last stage yields is dropped.
+Stage = Callable[[Any], Iterable[object]]
+
+_END = object()
+_JOIN_S = 2.0  # all threads together; one that is still in a collective ends with that collective's own deadline
+
+
+class StageThreads:
+    """Runs every item through the stages, each in order of arrival.
+
+    stages: (name of the thread, function). failed: called once, by the stage's thread, with the first exception of any
+    stage. Nothing runs after it: items that are queued by then are dropped. around: what each thread works in, all
+    the time.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[tuple[str, Stage]],
+        failed: Callable[[Exception], None],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._failed = failed
+        self._around = around
+        self._ended = False
+        self._queues: list[SimpleQueue[object]] = [SimpleQueue() for _ in stages]
+        self._threads = [
+            # Daemons: a thread that waits for a dead rank must not keep the process from ending.
+            threading.Thread(target=self._run, args=(number, stage), name=name, daemon=True)
+            for number, (name, stage) in enumerate(stages)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, item: object) -> None:
+        """Queue an item for the first stage."""
+        self._queues[0].put(item)
+
+    def end(self) -> None:
+        """Let no stage begin with another item."""
+        self._ended = True
+        for queue in self._queues:
+            queue.put(_END)
+
+    def join(self) -> None:
+        """Wait for the threads to end, two seconds at most."""
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            if thread.ident != threading.get_ident():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self, number: int, stage: Stage) -> None:
+        try:
+            with self._around():
+                self._serve(number, stage)
+        except Exception as error:
+            if not self._ended:
+                self.end()
+                self._failed(error)
+
+    def _serve(self, number: int, stage: Stage) -> None:
+        following = self._queues[number + 1] if number + 1 < len(self._queues) else None
+        while self._serve_next(self._queues[number], stage, following):
+            pass
+
+    def _serve_next(self, queue: SimpleQueue[object], stage: Stage, following: SimpleQueue[object] | None) -> bool:
+        """Return whether there may be more. Keeps no item: a thread that waits must not hold its last gradient."""
+        item = queue.get()
+        if item is _END or self._ended:
+            return False
+        for result in stage(item):
+            if following is not None:
+                following.put(result)
+        return True
+
+
+class ThreadDriver:
+    """A thread for each stage, so that gradients and pieces overlap. failed: called once, with the first error."""
+
+    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
+        self._threads = StageThreads(
+            [
+                ("thc-measure", stages.measure),
+                ("thc-encode", stages.encode),
+                ("thc-sum", stages.sum),
+                ("thc-decode", stages.decode),
+            ],
+            failed,
+            stream.current,
+        )
+
+    def submit(self, job: Reduction) -> None:
+        """Let a job in; jobs go through the stages in the order in which they come."""
+        self._threads.submit(job)
+
+    def end(self) -> None:
+        """Let no stage begin with another job."""
+        self._threads.end()
+
+    def join(self) -> None:
+        """Wait for the threads to end, two seconds at most."""
+        self._threads.join()
+
+
+class StreamDriver:
+    """Puts all stages of a gradient on a stream, behind what is on the current one, in the caller's thread.
+
+    Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
+    start in the order of the calls, the same on all ranks.
+    """
+
+    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
+        self._stream = stream
+        self._stages, self._failed = stages, failed
+
+    def submit(self, job: Reduction) -> None:
+        """Put the job's stages on the stream."""
+        stages = self._stages
+        on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self._stream.device]
+        with self._stream.behind_current(*on_device), torch.no_grad():
+            try:
+                for measured in stages.measure(job):
+                    for encoded in stages.encode(measured):
+                        for summed in stages.sum(encoded):
+                            for _ in stages.decode(summed):
+                                pass
+            except Exception as error:  # Triton's have no other base
+                self._failed(error)
+
+    def end(self) -> None:
+        """Do nothing: none is under way."""
+
+    def join(self) -> None:
+        """Do nothing: none is under way."""

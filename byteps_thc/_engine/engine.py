@@ -1,0 +1,78 @@
+"""The interface between plug-ins and engines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.saved_state import State, StateDict
+from byteps_thc._engine.statistics import CompressionStats
+
+
+class Engine(Protocol):
+    """Averages gradient buffers over the ranks of a group.
+
+    They work asynchronously, in order of submission. All ranks must submit the same layouts in the same order. An error
+    (a rank died, a wait took longer than policy.deadline_s, ranks compress different gradients) ends the engine: it
+    reaches every future in flight and every later call.
+    """
+
+    workers: int
+    """number of ranks"""
+    worker: int
+    """this rank, within the group"""
+
+    def start_step(self) -> None:
+        """Begin an optimizer step; called once, before its first buffer."""
+
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
+
+        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
+        and the engine's error when it has ended.
+        """
+
+    def protect_step(self) -> None:
+        """Begin a step that may be skipped; before its first start_step(). Only engines with residuals do anything.
+
+        When an average of it is not finite, all residuals are brought back, bit for bit, to what they are now: by the
+        next call, state_dict() or scale_residuals(). Costs a copy of the residuals per step. Without a call, only what
+        travelled with the gradient that is not finite leaves no residual.
+        """
+
+    def restore_residuals(self) -> None:
+        """Bring the residuals back to what they were at protect_step(): the step was skipped."""
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on; 1 before the first call.
+
+        It is compared with every gradient: one that comes with another scale on another rank is an InputError there as
+        here.
+        """
+
+    def scale_residuals(self, factor: float) -> None:
+        """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
+
+    def state_dict(self) -> StateDict:
+        """Return what this rank's checkpoint needs, copied; call it between steps.
+
+        {"version", "worker", "workers", "config", "round", "step"}, and "residuals": {parameter name: 1-D tensor}
+        with servers.
+        """
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over a state_dict() of the same rank and settings.
+
+        ConfigurationError when it does not fit or is damaged; then nothing has changed. Whether residuals fit
+        parameters that have not been here turns out when these come: that call raises ConfigurationError, and the
+        engine goes on.
+        """
+
+    def statistics(self) -> CompressionStats:
+        """Return what compression did and what it cost."""
+
+    def close(self) -> None:
+        """End the threads; what is in flight fails. May be called again."""

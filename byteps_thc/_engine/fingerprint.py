@@ -1,0 +1,205 @@
+"""Do all workers average the same gradient? Asked with the norms of every piece, before any of its codes is sent.
+
+Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that
+(names, sizes, settings, round, loss scale) is hashed to a fingerprint f of 31 bits. Two words more travel in front of
+the norms,
+
+    f    and    2^31 - 1 - f
+
+which, like norms, never have a sign bit, and of which, as of the norms, the workers get the maximum. Let M be the
+largest f and m the smallest: the maxima are M and 2^31 - 1 - m. If all are equal, everyone gets back the words that it
+sent. If not, M > m, and everyone finds out: who has f < M gets another first word; who has f = M > m gets another
+second one. So all workers raise an error at the same piece, nobody waits for the codes of it, and M or m is what
+another worker has. With a quorum the maxima are of the workers in the sum, and of nobody else.
+
+f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: who knows another's gradient knows its
+round, too, and other loss scales are tried out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc._net.transport import FINGERPRINT_WORDS
+from byteps_thc._scheme.arithmetic import arithmetic_version
+from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.errors import InputError
+
+_MODULUS = 1 << 31
+#: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
+LARGEST_WORD = _MODULUS - 1
+#: Rounds between two workers, at most, for the other's fingerprint to be taken for a gradient that is known here: the
+#: wider, the likelier is a chance hit. Of the same gradient, whose rounds differ after other checkpoints; of another.
+_NEAR_ROUNDS_SAME = 1 << 20
+_NEAR_ROUNDS_OTHER = 1 << 10
+#: What another worker's loss scale may be: a GradScaler begins with 2^16, doubles and halves.
+_LIKELY_SCALES = tuple(2.0**exponent for exponent in range(-32, 65))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A piece of a gradient, and the hash of what identifies it."""
+
+    label: str
+    hash: int
+
+
+class Fingerprints:
+    """The pieces that a worker knows, to tell what another worker averages instead.
+
+    settings: what else the average depends on (ResolvedConfig.identity). worker: this one.
+    """
+
+    def __init__(self, settings: tuple[object, ...], worker: int) -> None:
+        self._settings = (arithmetic_version(), *settings)
+        self._worker = worker
+        self._known: dict[tuple[tuple[str, ...], int, str, str], Known] = {}
+        self._scale = self._scale_before = 1.0
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on. Call it while none is under way."""
+        if scale != self._scale:
+            self._scale, self._scale_before = scale, self._scale
+
+    def words(self, known: Known, round: int) -> tuple[int, int]:
+        """Return the two words that stand for a piece in a round, of 31 bits."""
+        fingerprint = _fingerprint(known, round, self._scale)
+        return fingerprint, LARGEST_WORD - fingerprint
+
+    def of(self, names: Sequence[str], columns: int, label: str, layout: str = "") -> Known:
+        """Return what identifies a piece, which is known from now on.
+
+        label: what errors call it, with its size. layout: what is in the gradient it is of (agreement.layout_of).
+        """
+        key = (tuple(names), columns, label, layout)
+        known = self._known.get(key)
+        if known is None:
+            digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
+            known = self._known[key] = Known(label, int.from_bytes(digest) % _MODULUS)
+        return known
+
+    def difference(self, own: Known, round: int, received: npt.NDArray[np.int32]) -> InputError | None:
+        """Return the error of ranks that average different gradients; None: all have the same.
+
+        received: int32[ranks, words], which begin with the two of each rank. It came with codes: no average is written.
+        """
+        largest, complement = received[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
+        if (largest, complement) == self.words(own, round):
+            return None
+        return self.mismatch(own, round, (largest, complement), "No average was written")
+
+    def mismatch(
+        self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"
+    ) -> InputError:
+        """Return the error that names both sides. maxima: of the two words. outcome: what became of the gradient."""
+        others = maxima[0], LARGEST_WORD - maxima[1]
+        # A device tells some steps later, and the scaler has halved the scale because of it.
+        used = (scale for scale in (self._scale, self._scale_before) if _fingerprint(own, round, scale) in others)
+        own_scale = next(used, self._scale)
+        guesses = [guess for other in others for guess in self._guesses(own, round, own_scale, other)]
+        here = f"{own.label} in round {round}"
+        likely = (_other_scale(own, round, own_scale, other) for other in others)
+        scale = next((scale for scale in likely if scale is not None), None)
+        if scale is not None:
+            here = f"{own.label} in round {round}, scaled by {own_scale:g}"
+            theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
+        elif not guesses:
+            theirs = (
+                "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
+            )
+        else:
+            _, label, other_round = min(guesses)
+            if label == own.label:
+                theirs = (
+                    f"another one the same in round {other_round}. Have all workers loaded the checkpoint of the same "
+                    "step? Names, sizes and rounds must be"
+                )
+            else:
+                theirs = f"another one {label} in round {other_round}. Names, sizes, types and rounds must be"
+        order = "" if scale is not None else ", in the same order"
+        return InputError(
+            f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "
+            f"workers{order}. {outcome}; no worker can go on: end all of them, and start again with the same gradients "
+            "and checkpoints"
+        )
+
+    def _guesses(self, own: Known, round: int, scale: float, other: int) -> list[tuple[int, str, int]]:
+        """What the other's fingerprint may mean: (rounds from here, label, round)."""
+        guesses = []
+        if other == _fingerprint(own, round, scale):
+            return []
+        for known in list(self._known.values()):
+            # Signed, the shorter way around.
+            ahead = (other - _fingerprint(known, round, scale) + _MODULUS // 2) % _MODULUS - _MODULUS // 2
+            near = _NEAR_ROUNDS_SAME if known is own else _NEAR_ROUNDS_OTHER
+            if abs(ahead) <= near and round + ahead >= 0:
+                guesses.append((abs(ahead), known.label, round + ahead))
+        return guesses
+
+
+def _name(worker: int) -> str:
+    """What users know a worker by: its rank, too, where the workers are only some of the ranks."""
+    dist = sys.modules.get("torch.distributed")  # who has ranks has imported it; this module is used without torch
+    if dist is None:
+        return f"worker {worker}"
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else worker
+    return f"worker {worker}" if rank == worker else f"worker {worker}, rank {rank}"
+
+
+def _fingerprint(known: Known, round: int, scale: float) -> int:
+    return (known.hash + round + _scale_hash(scale)) % _MODULUS
+
+
+def _other_scale(own: Known, round: int, own_scale: float, other: int) -> float | None:
+    """The loss scale with which the other's fingerprint is of the same piece and round; None: it is not that."""
+    others = (scale for scale in _LIKELY_SCALES if scale != own_scale)
+    return next((scale for scale in others if other == _fingerprint(own, round, scale)), None)
+
+
+@functools.lru_cache(maxsize=256)
+def _scale_hash(scale: float) -> int:
+    """1: no scale at all."""
+    if scale == 1:
+        return 0
+    return int.from_bytes(hashlib.blake2b(scale.hex().encode(), digest_size=4).digest()) % _MODULUS
+
+
+class NormMessage:
+    """What travels before the codes of a piece: its fingerprint and its norms, used again every round.
+
+    norms: how many. sent: float32, the words for Transfer.send_norms(). They are compared as integers, which are
+    ordered like norms, with NaN above infinity: without the sign that a NaN may have.
+    """
+
+    def __init__(self, fingerprints: Fingerprints, known: Known, norms: int) -> None:
+        self._fingerprints, self._known = fingerprints, known
+        self._round, self._own = 0, (0, 0)
+        self.sent: F32 = np.zeros(FINGERPRINT_WORDS + norms, np.float32)
+        self._max_norms: F32 = np.zeros(norms, np.float32)
+
+    def write(self, round: int, norms: F32) -> None:
+        """Begin a round with these norms."""
+        self._round, self._own = round, self._fingerprints.words(self._known, round)
+        words = self.sent.view(np.int32)
+        words[:FINGERPRINT_WORDS] = self._own
+        np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=words[FINGERPRINT_WORDS:])
+
+    def take(self, received: F32) -> F32:
+        """Return the maximum norms from what Transfer.wait_norms() gave.
+
+        Raises InputError on all workers unless all average the same. Zeros, of a worker that was left behind by a
+        quorum, are nobody's words, and no error.
+        """
+        largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
+        left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
+        if not left_behind and (largest, complement) != self._own:
+            raise self._fingerprints.mismatch(self._known, self._round, (largest, complement))
+        self._max_norms[:] = received[FINGERPRINT_WORDS:]
+        return self._max_norms

@@ -1,0 +1,299 @@
+"""The engine of a node whose processes average among themselves, around the engine that averages between the nodes:
+
+    gradient -> [average within the node] -> inner engine -> [brought to all processes of the node]
+
+What compression keeps and counts is the inner engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from typing_extensions import override
+
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.device.stream import SideStream
+from byteps_thc._engine.drivers import StageThreads
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.hierarchy.bystander import Bystander
+from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
+from byteps_thc._engine.layout import check_buffer
+from byteps_thc._engine.saved_state import State, StateDict
+from byteps_thc._engine.staging import CopyStaging, Staging
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
+from byteps_thc._net.communicator import Waitable
+from byteps_thc._net.ending import Ending
+from byteps_thc._scheme.errors import TransportError
+
+
+class NodeLayout:
+    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged; None:
+    they are there. names: of their parameters.
+    """
+
+    def __init__(self, buffer: GradientBuffer, staging: Staging | None) -> None:
+        self.key, self.names = buffer.key, frozenset(part.name for part in buffer.parameters)
+        self.staging = staging
+
+
+LayoutT = TypeVar("LayoutT", bound=NodeLayout)
+
+
+class NodeExchange(Protocol[LayoutT]):
+    """What the processes of a node do among themselves; each method is called by one thread, in order.
+
+    size, rank: see NodeEngine.workers and worker. device: where gradients are exchanged.
+    """
+
+    size: int
+    rank: int
+    device: torch.device
+
+    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> LayoutT:
+        """Return what is kept for buffers like this one; InputError for one that cannot be averaged."""
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on."""
+
+    def scatter(self, layout: LayoutT, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
+        """Average within the node; return what this process averages between the nodes.
+
+        new: the buffer is the first one of its layout. InputError on all ranks when they average different gradients
+        and the inner engine cannot find out.
+        """
+
+    def gather(self, layout: LayoutT, gradient: Tensor) -> None:
+        """Overwrite the gradient by its average, of which the inner engine has made this process's part."""
+
+
+@dataclass
+class _Job(Generic[LayoutT]):
+    """A buffer on its way. host: its gradient where it is exchanged, the host or a device. averaged: by the inner
+    engine, under way. steps: begun since the buffer before it.
+    """
+
+    buffer: GradientBuffer
+    layout: LayoutT
+    round: int
+    new: bool
+    future: Future[Tensor]
+    steps: int
+    host: Tensor
+    averaged: Future[Tensor] | Waitable | None = None
+
+
+class NodeEngine(Engine, Generic[LayoutT]):
+    """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
+    inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures. leave:
+    ends what the exchange works with, after the inner engine.
+
+    On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
+    the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that
+    the node's work on some overlaps with what the inner engine does with others.
+    """
+
+    def __init__(
+        self,
+        inner: Engine | Bystander,
+        exchange: NodeExchange[LayoutT],
+        recorder: StatsRecorder | None = None,
+        leave: Callable[[], None] | None = None,
+    ) -> None:
+        self.workers, self.worker = exchange.size, exchange.rank
+        self._inner, self._exchange = inner, exchange
+        self._own_recorder = StatsRecorder() if recorder is None else None
+        self._recorder = recorder or self._own_recorder or StatsRecorder()
+        self._in_flight = InFlight()
+        self._stages = _Stages(inner, exchange, self._in_flight)
+        self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
+        self._round = 0
+        self._begun = 0  # steps that the inner engine has not been told of: buffers of earlier ones are on their way
+        self._streams: tuple[SideStream, SideStream] | None = None
+        self._threads: StageThreads | None = None
+        if isinstance(inner, FlatEngine) and inner.in_stream:
+            self._streams = SideStream(exchange.device), SideStream(exchange.device)
+        else:
+            stages = [("thc-scatter", self._stages.scatter), ("thc-gather", self._stages.gather)]
+            self._threads = StageThreads(stages, self._in_flight.fail)
+        end = partial(_end, self._threads, self._in_flight, inner, leave)
+        self._ending = Ending(self, end, at_exit=self._threads is not None)
+
+    @override
+    def start_step(self) -> None:
+        self._begun += 1
+        self._begin_steps_if_idle()
+
+    @override
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        gradient = buffer.gradient
+        require_not_captured(gradient)
+        self._in_flight.require_free(buffer.key)
+        future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
+        if gradient.numel() == 0:
+            check_buffer(buffer)
+            future.set_result(gradient)
+            return future
+        kind = kind_of(buffer)
+        known = self._layouts.known(buffer.key, kind)
+        layout = known or self._new_layout(buffer, kind)
+        job = _Job(buffer, layout, self._round, known is None, future, steps=self._begun, host=gradient)
+        self._round += 1
+        self._begun = 0
+        self._in_flight.begin(buffer.key, future)
+        if self._threads is not None:
+            if layout.staging is not None:
+                layout.staging.begin(gradient)
+            self._threads.submit(job)
+        else:
+            self._put_on_streams(job)
+        return future
+
+    @override
+    def protect_step(self) -> None:
+        self._require_idle("protect_step")
+        self._inner.protect_step()
+
+    @override
+    def restore_residuals(self) -> None:
+        self._require_idle("restore_residuals")
+        self._inner.restore_residuals()
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._require_idle("use_loss_scale")
+        self._exchange.use_loss_scale(scale)
+        self._inner.use_loss_scale(scale)
+
+    @override
+    def scale_residuals(self, factor: float) -> None:
+        self._require_idle("scale_residuals")
+        self._inner.scale_residuals(factor)
+
+    @override
+    def state_dict(self) -> StateDict:
+        """See Engine; the inner engine's: on a mesh, of this rank's shard in the slow dimension."""
+        self._require_idle("state_dict")
+        return self._inner.state_dict()
+
+    @override
+    def load_state_dict(self, state: State) -> None:
+        self._require_idle("load_state_dict")
+        self._inner.load_state_dict(state)
+        self._round = state["round"]
+
+    @override
+    def statistics(self) -> CompressionStats:
+        """See Engine; the inner engine's, with copies of whole gradients: bytes are those between the nodes."""
+        self._begin_steps_if_idle()
+        figures = self._inner.statistics()
+        if self._own_recorder is None:
+            return figures
+        copies = self._own_recorder.snapshot()
+        return replace(
+            figures,
+            to_host_bytes=figures.to_host_bytes + copies.to_host_bytes,
+            to_device_bytes=figures.to_device_bytes + copies.to_device_bytes,
+        )
+
+    @override
+    def close(self) -> None:
+        self._ending.close()
+
+    def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
+        layout = self._exchange.layout(buffer, self._recorder)
+        if self._streams is not None:
+            layout.staging = self._staging_to_device(buffer.gradient, self._streams[1])
+        self._layouts.make_room(layout, layout.key, layout.names)
+        self._layouts.add(layout, layout.key, layout.names, kind)
+        return layout
+
+    def _staging_to_device(self, gradient: Tensor, stream: SideStream) -> Staging | None:
+        """Return what brings gradients that are not on the device there; who calls waits for both copies."""
+        return None if gradient.device == stream.device else CopyStaging(gradient, stream, self._recorder)
+
+    def _require_idle(self, call: str) -> None:
+        self._in_flight.require_idle(call)
+        self._begin_steps_if_idle()
+
+    def _begin_steps_if_idle(self) -> None:
+        if self._in_flight.keys():
+            return
+        for _ in range(self._begun):
+            self._inner.start_step()
+        self._begun = 0
+
+    @torch.no_grad()
+    def _put_on_streams(self, job: _Job[LayoutT]) -> None:
+        assert self._streams is not None
+        there, back = self._streams
+        staging = job.layout.staging
+        on_device = [job.buffer.gradient] if staging is None else []
+        try:
+            if staging is not None:
+                staging.begin(job.buffer.gradient)
+            with there.behind_current(*on_device):
+                if staging is not None:
+                    job.host = staging.fetch(job.buffer.gradient)
+                self._stages.begin(job)
+            with back.behind_current(*on_device):
+                # The stream waits. The future's waiters wait for what has been put on it so far.
+                for _ in self._stages.gather(job):
+                    pass
+        except Exception as error:  # Triton's have no other base
+            self._in_flight.fail(error)
+
+
+class _Stages(Generic[LayoutT]):
+    """What the threads do; they hold no NodeEngine, which ends when it is forgotten."""
+
+    def __init__(self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], in_flight: InFlight) -> None:
+        self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
+
+    def begin(self, job: _Job[LayoutT]) -> None:
+        """Average within the node, and let the inner engine begin."""
+        for _ in range(job.steps):
+            self._inner.start_step()
+        buffer = replace(job.buffer, gradient=job.host)
+        job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
+
+    def scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
+        """Bring the gradient to where it is exchanged, and begin."""
+        if job.layout.staging is not None:
+            job.host = job.layout.staging.fetch(job.buffer.gradient)
+        self.begin(job)
+        yield job
+
+    def gather(self, job: _Job[LayoutT]) -> Iterator[None]:
+        """Write the average, and bring it back."""
+        assert job.averaged is not None
+        job.averaged.wait()  # the inner engine has the deadline
+        self._exchange.gather(job.layout, job.host)
+        if job.layout.staging is not None:
+            job.layout.staging.put_back(job.buffer.gradient)
+        self._in_flight.finish(job.buffer.key, job.future, job.buffer.gradient)
+        return iter(())
+
+
+def _end(
+    threads: StageThreads | None,
+    in_flight: InFlight,
+    inner: Engine | Bystander,
+    leave: Callable[[], None] | None,
+) -> None:
+    if threads is not None:
+        threads.end()
+    in_flight.fail(TransportError("the engine was closed"))
+    try:
+        inner.close()  # which ends the wait for it
+        if threads is not None:
+            threads.join()
+    finally:
+        if leave is not None:
+            leave()

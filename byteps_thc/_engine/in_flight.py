@@ -1,0 +1,149 @@
+"""The gradients of an engine by key: which are on their way, who waits for them, how it all ends; and their layouts."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
+
+
+def require_not_captured(*gradients: Tensor) -> None:
+    """Raise ConfigurationError while the current stream is recorded as a CUDA graph by the caller.
+
+    Replays would have the signs and rounding of the recorded round again, and residuals of gradients that are gone.
+    """
+    if any(gradient.is_cuda for gradient in gradients) and torch.cuda.is_current_stream_capturing():
+        raise ConfigurationError(
+            "gradients are averaged while a CUDA graph is recorded (torch.cuda.graph, make_graphed_callables, "
+            'torch.compile(mode="reduce-overhead")): replayed, it would compress every step with the random bits of '
+            "the recorded one. Record the forward pass without backward, or compile with another mode"
+        )
+
+
+class InFlight:
+    """The futures of the gradients in flight, by key. Thread-safe.
+
+    changed: told of every one that comes (+1) or goes (-1). The first error is given to all who wait, and to all who
+    come later.
+    """
+
+    def __init__(self, changed: Callable[[int], None] = lambda _: None) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()  # guards the next two
+        self._futures: dict[str, Future[Tensor]] = {}
+        self._error: Exception | None = None
+
+    def begin(self, key: str, future: Future[Tensor]) -> None:
+        """Let a gradient in. InputError when one of that key is in flight, TransportError when the engine has ended."""
+        with self._lock:
+            self._require_free(key)
+            self._futures[key] = future
+        self._changed(+1)
+
+    def require_free(self, key: str) -> None:
+        """Raise what begin() would raise for that key."""
+        with self._lock:
+            self._require_free(key)
+
+    def finish(self, key: str, future: Future[Tensor], gradient: Tensor) -> None:
+        """Give the averaged gradient to its future, unless that has an error already."""
+        with self._lock:
+            done = self._futures.pop(key, None)
+        if done is future:
+            self._changed(-1)
+            future.set_result(gradient)
+
+    def fail(self, error: Exception) -> None:
+        """End all that is in flight, and all later calls."""
+        with self._lock:
+            self._error = self._error or error
+            futures = list(self._futures.values())
+            self._futures.clear()
+        for future in futures:
+            self._changed(-1)
+            set_error(future, error)
+
+    def keys(self) -> set[str]:
+        """Return the keys of the gradients in flight."""
+        with self._lock:
+            return set(self._futures)
+
+    def require_idle(self, call: str) -> None:
+        """Raise InputError when there are gradients in flight."""
+        if count := len(self.keys()):
+            raise InputError(f"{call} between steps only: {count} buffers are in flight")
+
+    def _require_free(self, key: str) -> None:
+        if self._error is not None:
+            raise TransportError(f"the engine has ended: {self._error}") from self._error
+        if key in self._futures:
+            raise InputError(f"buffer {key!r} is in flight: wait for its future first")
+
+
+def set_error(future: Future[Any], error: Exception) -> None:
+    """As future.set_exception(), but every wait raises a copy of the error.
+
+    An exception that is raised collects the frames of its callers, with all their variables. The garbage collector does
+    not see through a future, which would keep the callers' models for good.
+    """
+    torch._C.Future._set_unwrap_func(future, _raise_copy)
+    future.set_result(error)
+
+
+def _raise_copy(error: Exception) -> NoReturn:
+    try:
+        other = copy.copy(error)
+    except Exception:  # of a class whose constructor takes other arguments
+        raise error from error.__cause__
+    raise other.with_traceback(error.__traceback__) from error.__cause__
+
+
+LayoutT = TypeVar("LayoutT")
+
+
+class Layouts(Generic[LayoutT]):
+    """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
+
+    def __init__(self, in_flight: InFlight, moving: Callable[[LayoutT], None] = lambda _: None) -> None:
+        self._in_flight, self._moving = in_flight, moving
+        self._known: dict[str, tuple[object, LayoutT, frozenset[str]]] = {}
+
+    def known(self, key: str, kind: object) -> LayoutT | None:
+        """Return that of a key, if there is one of that kind."""
+        known = self._known.get(key)
+        return known[1] if known is not None and known[0] == kind else None
+
+    def make_room(self, layout: LayoutT, key: str, names: frozenset[str]) -> None:
+        """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
+
+        A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
+        """
+        stale = {other for other, (_, _, theirs) in self._known.items() if other == key or theirs & names}
+        if stale & self._in_flight.keys():
+            raise InputError(f"buffer {key!r} has parameters of buffers in flight")
+        if stale:
+            self._moving(layout)
+        for other in stale:
+            del self._known[other]
+
+    def add(self, layout: LayoutT, key: str, names: frozenset[str], kind: object) -> None:
+        """Take in a new one of these names; `kind`: as known() has it."""
+        self._known[key] = kind, layout, names
+
+    def clear(self) -> None:
+        """Forget all: the residuals are other ones."""
+        self._known.clear()
+
+
+def kind_of(buffer: GradientBuffer) -> object:
+    """Return what buffers of one layout have in common, for Layouts."""
+    gradient = buffer.gradient
+    return gradient.numel(), gradient.dtype, gradient.device, buffer.parameters

@@ -1,0 +1,174 @@
+"""Gradients of one layout: a matrix of rows x columns with named parameters, some of which travel exactly.
+
+An all-reduce has one row, a reduce-scatter one for every rank. What is kept for a layout: where its parameters lie,
+their residuals, and the pieces that compress them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from byteps_thc._engine.agreement import Contents, contents_of
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.dtypes import DTYPES
+from byteps_thc._engine.piece import Extent, PlacedPiece, Round
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._engine.staging import Staging
+from byteps_thc._scheme.block_plan import BlockPlan, block_ends
+from byteps_thc._scheme.errors import InputError
+
+
+class Layout:
+    """Made of the first gradient of its kind, for all that follow. Tensors are on `device`, where the kernels work.
+
+    parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed.
+    tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel
+    exactly; exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not
+    compressed, padding included. all_exact: nothing is large enough to be compressed. dtype: of gradients.
+    staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
+    in every one. pieces_take_exact: when a round is compressed they take out what travels exactly, and put its averages
+    back. asked_first: whether ranks tell each other what they average before they send any of it.
+    """
+
+    def __init__(
+        self,
+        extent: Extent,
+        contents: Contents,
+        parameters: tuple[ParameterSlice, ...],
+        *,
+        compressed: int,
+        tensors: Iterable[tuple[int, int]],
+        exact: Sequence[tuple[int, int]],
+        cleared: Sequence[tuple[int, int]],
+        dtype: torch.dtype,
+        device: torch.device,
+        staging: Staging | None,
+    ) -> None:
+        self.dtype = dtype
+        self.extent, self.contents, self.parameters = extent, contents, parameters
+        self.key, self.rows, self.columns = extent.key, extent.rows, extent.columns
+        self.size = extent.rows * extent.columns
+        self.names = frozenset(parameter.name for parameter in parameters)
+        self.compressed, self.all_exact = compressed, not compressed
+        self.tensors = tuple(tensors)
+        self.staging = staging
+        self.exact_index, self.clear_index = _index(exact, device), _index(cleared, device)
+        self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
+        self.exact_values: Tensor | None = None
+        self.residual: Tensor | None = None
+        self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
+        self.pieces_take_exact = self.asked_first = False
+
+    @classmethod
+    def of_buffer(
+        cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
+    ) -> Layout:
+        """Return that of a buffer; InputError unless it is what GradientBuffer says."""
+        check_buffer(buffer, policy)
+        size = buffer.gradient.numel()
+        alone = {part for part in buffer.parameters if policy.travels_exactly(part.name, part.size)}
+        exact = [(part.start, part.stop) for part in buffer.parameters if part in alone]
+        compressed = [part for part in buffer.parameters if part not in alone]
+        plan = _plan(block_ends((part.start, part.stop) for part in compressed), compressed)
+        contents = contents_of(buffer.key, buffer.parameters)
+        same = f"{contents.layout} {plan}".rstrip()
+        same += f" {policy.exclude}" if policy.exclude else ""  # BytePS's workers compare no policy at the start
+        return cls(
+            Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, plan=plan),
+            contents,
+            buffer.parameters,
+            compressed=size - sum(stop - start for start, stop in exact) if len(exact) < len(buffer.parameters) else 0,
+            tensors=((part.start, part.stop) for part in compressed),
+            exact=exact,
+            cleared=[*exact, *_gaps(buffer.parameters, size)],
+            dtype=buffer.gradient.dtype,
+            device=device,
+            staging=staging,
+        )
+
+    @classmethod
+    def of_matrix(cls, matrix: ShardMatrix, dtype: torch.dtype, device: torch.device) -> Layout:
+        """Return that of a gradient with a row for every rank."""
+        contents = Contents(repr(matrix.key), matrix.parameters)
+        # Shards of later ranks may be shorter than the first one's, and are padded.
+        first_row = [part for part in matrix.compressed if part.start < matrix.columns]
+        plan = _plan((), first_row)
+        same = f"{contents.layout} {plan}".rstrip()
+        return cls(
+            Extent(
+                matrix.key,
+                matrix.rows,
+                matrix.columns,
+                sharded=True,
+                label=contents.label,
+                layout=same,
+                plan=plan,
+            ),
+            contents,
+            matrix.compressed,
+            compressed=sum(part.size for part in matrix.compressed),
+            tensors=((part.start, part.stop) for part in first_row),
+            exact=matrix.exact,
+            cleared=[(gap.start, gap.stop) for gap in matrix.gaps],
+            dtype=dtype,
+            device=device,
+            staging=None,
+        )
+
+
+def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None) -> None:
+    """Raise InputError unless the buffer is what GradientBuffer says.
+
+    policy: parameters of float64 that it compresses are refused; None: they are none of the caller's, who converts them
+    to float32.
+    """
+    gradient = buffer.gradient
+    if gradient.dim() != 1 or not gradient.is_contiguous():
+        raise InputError(f"gradient of buffer {buffer.key!r} is not a contiguous 1-D tensor")
+    large = [
+        part.name
+        for part in buffer.parameters
+        if policy is not None and not policy.travels_exactly(part.name, part.size)
+    ]
+    travels_exactly = gradient.dtype == torch.float64 and buffer.parameters and not large
+    if gradient.dtype not in DTYPES and not travels_exactly:
+        names = f" ({', '.join(large or [part.name for part in buffer.parameters])})" if buffer.parameters else ""
+        raise InputError(
+            f"gradient of buffer {buffer.key!r}{names} is {gradient.dtype}, not float32, float16 or bfloat16"
+        )
+    position = 0
+    for part in buffer.parameters:
+        if not position <= part.start <= part.stop <= gradient.numel():
+            raise InputError(f"slices of buffer {buffer.key!r} are not ascending and disjoint at {part}")
+        position = part.stop
+
+
+def check_rows(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tensor) -> None:
+    """Raise InputError for tensors that Engine.reduce_scatter() does not take."""
+    if matrix.rows != workers or gradient.numel() != matrix.size or output.numel() != matrix.columns:
+        raise InputError(
+            f"matrix {matrix.key!r} of {matrix.rows} x {matrix.columns} does not fit {workers} ranks, "
+            f"a gradient of {gradient.numel()} and an output of {output.numel()} elements"
+        )
+    for tensor in (gradient, output):
+        if tensor.dtype not in DTYPES or not tensor.is_contiguous():
+            raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
+
+
+def _plan(ends: tuple[int, ...], compressed: Iterable[ParameterSlice]) -> BlockPlan:
+    return BlockPlan(ends, tuple(span for part in compressed if (span := part.row_span) is not None))
+
+
+def _index(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:
+    """Return the elements of the spans (start, stop), int64; None without any."""
+    ranges = [torch.arange(start, stop, device=device) for start, stop in spans if stop > start]
+    return torch.cat(ranges) if ranges else None
+
+
+def _gaps(parameters: tuple[ParameterSlice, ...], size: int) -> Iterator[tuple[int, int]]:
+    edges = [0, *(edge for part in parameters for edge in (part.start, part.stop)), size]
+    return zip(edges[::2], edges[1::2], strict=True)

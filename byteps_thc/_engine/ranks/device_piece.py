@@ -1,0 +1,126 @@
+"""A gradient on a device among ranks that decode each other's codes: three launches and two collectives.
+
+All of it is put on the engine's stream, and nobody waits. One piece for a gradient: every launch and every collective
+costs the host tens of microseconds, and what pieces would overlap with each other, backward overlaps anyhow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._engine.agreement import DeviceAgreement
+from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.piece import Piece, PlacedPiece, Round
+from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._net.communicator import Waitable
+from byteps_thc._net.rank_messages import RankMessages
+from byteps_thc._scheme.rank_settings import RankSettings
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+
+
+@dataclass(frozen=True)
+class DeviceTools:
+    """What the gradients of an engine share. rank: this one."""
+
+    settings: RankSettings
+    rank: int
+    messages: RankMessages
+    agreement: DeviceAgreement
+    recorder: StatsRecorder
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """A plan, its kernels, and the number of the gradient in the engine's agreement."""
+
+    plan: PiecePlan
+    batch: NearestBatch
+    number: int
+
+
+class DevicePiece(Piece):
+    """A gradient in a round."""
+
+    def __init__(self, tools: DeviceTools, own: DevicePlan) -> None:
+        self._tools, self._own = tools, own
+        self._arrived: Tensor  # codes, later averages
+        self._work: Waitable
+
+    @override
+    def measure(self, gradient: Tensor, round: int) -> None:
+        tools, own = self._tools, self._own
+        sent, self._arrived = (tools.messages.take(own.plan.up.size_bytes) for _ in range(2))
+        own.batch.encode(gradient.view(-1), sent, tools.agreement.header(own.number, round), round)
+        self._work = tools.messages.all_to_all(self._arrived, sent)
+        tools.messages.give_back(sent)  # who takes it next works on it behind this collective
+        tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
+
+    @override
+    def encode(self) -> None:
+        """Do nothing: the codes are on their way."""
+
+    @override
+    def sum(self) -> None:
+        tools, own = self._tools, self._own
+        self._work.wait()
+        if own.plan.sharded:
+            return
+        averages = tools.messages.take(own.plan.down.size_bytes)
+        own.batch.recode(self._arrived, averages[tools.rank])
+        tools.messages.give_back(self._arrived)
+        self._arrived = averages
+        self._work = tools.messages.all_gather(averages, averages[tools.rank])
+
+    @override
+    def decode(self, out: Tensor) -> None:
+        own = self._own
+        if own.plan.sharded:
+            own.batch.average(self._arrived, out)
+        else:
+            self._work.wait()
+            own.batch.decode(self._arrived, out)
+        self._tools.messages.give_back(self._arrived)
+
+
+def prepare_device_pieces(tools: DeviceTools, layout: Layout) -> None:
+    """Set the piece of a new layout."""
+    if layout.all_exact:
+        return
+    layout.pieces_take_exact = True
+    [plan] = piece_plans(layout, tools.settings, whole=True)
+    own = DevicePlan(plan, _batch(tools, plan, layout.columns), tools.agreement.number(*plan.identity))
+    layout.pieces = partial(_of_round, tools, own)
+
+
+def _of_round(tools: DeviceTools, own: DevicePlan, round: Round) -> Iterator[PlacedPiece]:
+    if round.compress:
+        yield PlacedPiece(DevicePiece(tools, own), own.plan.span, last=True)
+
+
+def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
+    from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+
+    settings = tools.settings
+    holes = [(row * columns + a, row * columns + b) for row, spans in enumerate(plan.holes) for a, b in spans]
+    return NearestBatch(
+        plan.shards,
+        tools.rank,
+        columns,
+        seed=settings.config.seed,
+        up=settings.up,
+        down=None if settings.down_bits is None else settings.down,
+        layouts=(plan.up, plan.down),
+        state=tools.agreement.state,
+        differ=tools.agreement.differ,
+        exact=plan.exact,
+        holes=holes,
+    )

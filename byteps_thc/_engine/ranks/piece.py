@@ -1,0 +1,179 @@
+"""A piece of a gradient among ranks that decode each other's codes:
+
+    measure: encode -> [codes travel] -> sum: decode, average, encode -> [averages travel] -> decode
+
+Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
+them see all fingerprints, and get the same error before the first average is written. A fingerprint is a message of its
+own, sent at the same time: so it arrives also from a rank whose gradient has another size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.piece import Piece, PlacedPiece, Round
+from byteps_thc._engine.ranks.codec import Messages, RankCodec
+from byteps_thc._engine.ranks.exact_piece import ExactPiece, ExactPlan
+from byteps_thc._engine.ranks.plan import PiecePlan, Spans, piece_plans
+from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._net.communicator import Waitable
+from byteps_thc._net.rank_messages import RankMessages
+from byteps_thc._net.transport import FINGERPRINT_WORDS
+from byteps_thc._scheme.arrays import F32, gradient_view
+from byteps_thc._scheme.block_plan import HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class RankTools:
+    """What the pieces of an engine share."""
+
+    codec: RankCodec
+    messages: RankMessages
+    fingerprints: Fingerprints
+    questions: Questions
+    recorder: StatsRecorder
+    clock: WorkClock
+
+
+class HostPlan:
+    """A plan, and what a piece in host memory needs of it besides.
+
+    exact_columns: int64, None without any. holes: of each row, int64, None without any. known: the piece's identity.
+    """
+
+    def __init__(self, plan: PiecePlan, fingerprints: Fingerprints) -> None:
+        self.plan = plan
+        self.exact_columns = _index(plan.exact)
+        self.holes = [_index(spans) for spans in plan.holes]
+        self.known = fingerprints.of(*plan.identity)
+
+
+class RankPiece(Piece):
+    """A piece in a round, in host memory."""
+
+    def __init__(self, tools: RankTools, host: HostPlan, round: int) -> None:
+        self._tools, self._host, self._plan, self._round = tools, host, host.plan, round
+        self._own = host.plan.shards[tools.codec.rank]
+        self._headers: Waitable
+        self._work: Waitable
+        self._sent: Tensor
+        self._arrived: Tensor  # codes, later averages
+
+    @override
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """Send all of it; the gradient, [rows, columns], may be changed when this returns."""
+        tools, plan = self._tools, self._plan
+        self._sent, self._arrived = (tools.messages.take(plan.up.size_bytes) for _ in range(2))
+        with tools.clock.timed(tools.recorder, "encode_ms"):
+            messages = Messages.of(self._sent.numpy(), plan.up)
+            messages.words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._host.known, round)
+            _take_exact(self._host, gradient, messages)
+            tools.codec.encode(plan.shards, [gradient_view(row) for row in gradient], messages, round)
+        self._headers, self._work = tools.messages.all_to_all_apart(self._arrived, self._sent, HEADER_BYTES)
+        tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
+
+    @override
+    def encode(self) -> None:
+        """Do nothing: the codes are on their way."""
+
+    @override
+    def sum(self) -> None:
+        """See Piece. InputError, on all ranks, unless all average the same."""
+        tools, plan = self._tools, self._plan
+        self._headers.wait()
+        received = Messages.of(self._arrived.numpy(), plan.up)
+        # Before the rest is waited for, which of another gradient may not come.
+        if (error := tools.fingerprints.difference(self._host.known, self._round, received.words)) is not None:
+            raise error
+        self._work.wait()
+        tools.messages.give_back(self._sent)
+        if plan.sharded:
+            return
+        averages = tools.messages.take(plan.down.size_bytes)
+        own = averages[tools.codec.rank]
+        with tools.clock.timed(tools.recorder, "encode_ms"):
+            sent = Messages.of(own.numpy()[np.newaxis], plan.down)
+            sent.exact[0] = _average_exact(received)
+            tools.codec.recode(self._own, received, sent, self._round)
+        tools.messages.give_back(self._arrived)
+        self._arrived = averages
+        self._work = tools.messages.all_gather(averages, own)
+
+    @override
+    def decode(self, out: Tensor) -> None:
+        tools, plan = self._tools, self._plan
+        if not plan.sharded:
+            self._work.wait()
+        arrived = Messages.of(self._arrived.numpy(), plan.down)
+        with tools.clock.timed(tools.recorder, "decode_ms"):
+            if plan.sharded:
+                tools.codec.average(self._own, arrived, gradient_view(out), self._round)
+                exact = _average_exact(arrived)
+            else:
+                tools.codec.decode(plan.shards, arrived, gradient_view(out), self._round)
+                exact = np.concatenate(
+                    [own[: _size(shard.exact)] for own, shard in zip(arrived.exact, plan.shards, strict=True)]
+                )
+            if self._host.exact_columns is not None:
+                out.index_copy_(0, self._host.exact_columns, torch.from_numpy(exact).to(out.dtype))
+        tools.messages.give_back(self._arrived)
+
+
+def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
+    """Put what travels exactly into the messages, and zeros where nothing is compressed."""
+    if host.exact_columns is not None:
+        values = rows.index_select(1, host.exact_columns).float().numpy().reshape(-1)
+        for shard, exact in zip(host.plan.shards, messages.exact, strict=True):
+            exact[: _size(shard.exact)] = values[shard.exact]
+    for row, hole in zip(rows, host.holes, strict=True):
+        if hole is not None:
+            row.index_fill_(0, hole, 0.0)
+
+
+def _average_exact(received: Messages) -> F32:
+    """Return the averages of the own shard's exact values, added in the order of ranks."""
+    with np.errstate(all="ignore"):  # Inf and NaN are values as any
+        average: F32 = np.add.accumulate(received.exact, axis=0)[-1] / np.float32(len(received.exact))
+    return average
+
+
+def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
+    """Set the pieces of a new layout."""
+    plans = list[HostPlan]()
+    if not layout.all_exact:
+        layout.pieces_take_exact = True
+        plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
+    # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
+    layout.asked_first = layout.extent.sharded
+    exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
+    layout.pieces = partial(_of_round, tools, plans, exact)
+
+
+def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
+    if not round.compress:
+        yield PlacedPiece(ExactPiece(exact), slice(0, 0), last=True)
+        return
+    for plan in plans:
+        yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
+
+
+def _index(spans: Spans) -> Tensor | None:
+    """Return what is in the spans; None: nothing."""
+    ranges = [torch.arange(start, stop, device="cpu") for start, stop in spans]
+    return torch.cat(ranges) if ranges else None
+
+
+def _size(cut: slice) -> int:
+    size: int = cut.stop - cut.start
+    return size

@@ -1,0 +1,128 @@
+"""What quantization lost of every parameter, by parameter name, wherever the parameter lies at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.saved_state import State, require_size, residual_array
+from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
+
+_CPU = torch.device("cpu")
+
+
+def energy_of(residual: Tensor) -> float:
+    """Return the squared Euclidean norm; waits for a device."""
+    return float(torch.linalg.vector_norm(residual, dtype=torch.float64)) ** 2
+
+
+@dataclass
+class _Home:
+    """The residual of a buffer layout, and the parameters that have theirs in it."""
+
+    flat: Tensor
+    missing: set[str]
+    present: set[str]
+
+
+class Residuals:
+    """Flat residuals of buffer layouts; parameters that turn up in another layout take theirs along.
+
+    DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
+    have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
+
+    device: where they lie. dtype: their type.
+    """
+
+    def __init__(self, device: torch.device = _CPU, dtype: ResidualDtype = "float32") -> None:
+        self._device, self._dtype = device, residual_torch_dtype(dtype)
+        self._homes: dict[str, _Home] = {}
+        self._home_of: dict[str, str] = {}  # parameter -> layout
+        self._parts: dict[str, list[Tensor]] = {}  # parameter -> its parts of a flat residual, or what was loaded
+
+    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> Tensor:
+        """Return the flat residual, [size], of a layout, to be read and written in place.
+
+        It stays the same tensor until all its parameters have moved to other layouts, or load(). ConfigurationError
+        when a parameter had another size before.
+        """
+        home = self._homes.get(key)
+        if home is None:
+            home = _Home(
+                torch.zeros(size, dtype=self._dtype, device=self._device),
+                {parameter.name for parameter in parameters},
+                set(),
+            )
+        if home.missing:
+            slices: dict[str, list[ParameterSlice]] = {}
+            for parameter in parameters:
+                slices.setdefault(parameter.name, []).append(parameter)
+            self._check_sizes(slices)
+            self._homes[key] = home
+            for name in sorted(home.missing):
+                self._move(name, [home.flat[part.start : part.stop] for part in slices[name]], key)
+        return home.flat
+
+    def scale(self, factor: float) -> None:
+        """Multiply all residuals."""
+        for parts in self._parts.values():
+            for part in parts:
+                part *= float(np.float32(factor))
+
+    def energy(self) -> float:
+        """Return the squared Euclidean norm of all of them together."""
+        return sum(energy_of(part) for parts in self._parts.values() for part in parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies by parameter name, 1-D, in host memory."""
+        return {name: torch.cat(parts).cpu() for name, parts in self._parts.items()}
+
+    def load(self, state: State) -> None:
+        """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
+
+        Those of another type are converted. Raises ConfigurationError
+        when one is not a finite 1-D array or tensor of float32 or bfloat16; then nothing has changed.
+        """
+        arrays = {name: residual_array(name, value).copy() for name, value in state.items()}
+        parts = {name: [residual_tensor(array).to(self._device, self._dtype)] for name, array in arrays.items()}
+        self._homes.clear()
+        self._home_of.clear()
+        self._parts = parts
+
+    def require_sizes(self, state: State) -> None:
+        """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
+        for name, value in state.items():
+            if name in self._home_of:
+                size = sum(len(part) for part in self._parts[name])
+                require_size(name, residual_array(name, value).size, size)
+
+    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]]) -> None:
+        for name, parts in slices.items():
+            if name in self._parts:
+                known = sum(len(part) for part in self._parts[name])
+                require_size(name, known, sum(part.size for part in parts))
+
+    def _move(self, name: str, parts: list[Tensor], key: str) -> None:
+        if name in self._parts:
+            residual = torch.cat(self._parts[name])
+            for part in parts:
+                part[:], residual = residual[: len(part)], residual[len(part) :]
+        else:
+            for part in parts:
+                part[:] = 0
+        previous = self._homes.get(self._home_of.get(name, ""))
+        if previous is not None:
+            previous.present.discard(name)
+            previous.missing.add(name)
+            if not previous.present:
+                del self._homes[self._home_of[name]]
+        home = self._homes[key]
+        home.missing.discard(name)
+        home.present.add(name)
+        self._parts[name] = parts
+        self._home_of[name] = key

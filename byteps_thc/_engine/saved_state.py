@@ -1,0 +1,162 @@
+"""Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
+
+A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32
+of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
+before there were checksums, do without; all else is asked of them, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from byteps_thc._scheme.arrays import Residual, residual_of_tensor, widened
+from byteps_thc._scheme.errors import ConfigurationError
+
+#: What state_dict() returns, and load_state_dict() takes: counters, settings, and mappings such as "residuals".
+StateDict = dict[str, Any]
+State = Mapping[str, Any]
+
+#: of states that are saved now; 1: without checksums
+VERSION = 2
+VERSIONS = (1, VERSION)
+
+#: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM).
+LARGEST_RESIDUAL = 2.0**96
+
+#: A scope that names a shard; the user's may be in front.
+_SHARD = re.compile(r"(?:.*\.)?shard\d+of(\d+)")
+
+_CHECKSUMS = "checksums"
+_AGAIN = "load the checkpoint again, or an earlier one"
+
+
+def sealed(state: State) -> StateDict:
+    """Return the state with its checksums; those that it has already are replaced."""
+    return {**state, _CHECKSUMS: _checksums(state)}
+
+
+def with_values(state: State, **values: object) -> StateDict:
+    """Return a sealed state with these plain values, too: its arrays, which may be large, are not summed again."""
+    changed = {**state, **values}
+    return {**changed, _CHECKSUMS: {**state[_CHECKSUMS], **_checksum_of_values(changed)}}
+
+
+def unsealed(state: State) -> StateDict:
+    """Return the state without checksums."""
+    return {key: value for key, value in state.items() if key != _CHECKSUMS}
+
+
+def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, complete: bool = True) -> None:
+    """Raise ConfigurationError, naming the entry, unless this can be a state of these parameters.
+
+    sizes: elements of the parameters that are known here; None: none are. complete: whether there are no others.
+    """
+    if not isinstance(state, Mapping):
+        raise ConfigurationError(f"not a state of compression: a {type(state).__name__}; give what state_dict() gave")
+    for name, value in _residuals(state).items():
+        size = residual_array(name, value).size
+        if sizes is None or (not complete and name not in sizes):
+            continue
+        if name not in sizes:
+            raise ConfigurationError(
+                f"the state's residuals have parameter {name!r}, which is unknown here: is the checkpoint of another "
+                "model?"
+            )
+        require_size(name, size, sizes[name])
+
+
+def shards_of(scope: object) -> int | None:
+    """Return of how many shards a state with this scope has one; None: its residuals are whole."""
+    shard = _SHARD.fullmatch(scope) if isinstance(scope, str) else None
+    return None if shard is None else int(shard[1])
+
+
+def require_scope(state: object, scope: str | None) -> None:
+    """Raise ConfigurationError when a state is not of the ranks that average this shard; None: whole parameters."""
+    if not isinstance(state, Mapping) or (theirs := state.get("scope")) == scope:
+        return
+    if scope is None:
+        if shards_of(theirs) is None:
+            return
+        hint = (
+            "it was saved by ranks that average in two levels, whose residuals are of shards: nodes of as many ranks "
+            'load it (levels="auto"), or a mesh of them (levels=(mesh, dim))'
+        )
+    elif theirs is None:
+        hint = 'it was saved by ranks that average in one level, whose residuals are whole: levels="flat" loads it'
+    else:
+        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (levels)"
+    raise ConfigurationError(f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: {hint}")
+
+
+def require_as_saved(state: State) -> None:
+    """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
+    if _CHECKSUMS not in state and state.get("version", 1) == 1:
+        return
+    saved, now = state.get(_CHECKSUMS), _checksums(state)
+    if not isinstance(saved, Mapping):
+        raise ConfigurationError(f"state is damaged: its checksums are missing; {_AGAIN}")
+    for entry in sorted(saved.keys() | now.keys(), key=str):
+        if entry not in now:
+            raise ConfigurationError(f"state is damaged: {entry} is missing; {_AGAIN}")
+        if saved.get(entry) != now[entry]:
+            what = "version, counters or settings are" if entry == "values" else f"{entry} is"
+            raise ConfigurationError(f"state is damaged: {what} not as saved (another checksum); {_AGAIN}")
+
+
+def require_size(name: str, saved: int, size: int) -> None:
+    """Raise ConfigurationError unless what a state has of a parameter has as many elements as the parameter."""
+    if saved != size:
+        raise ConfigurationError(
+            f"the residual of parameter {name!r} has {saved} elements and its gradient {size}: is the checkpoint of "
+            "another model, or were parameters counted in another order (ThcState(model=...))?"
+        )
+
+
+def residual_array(name: object, value: object) -> Residual:
+    """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
+    array = _array(value)
+    what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
+    known = isinstance(array, np.ndarray) and array.dtype in (np.float32, np.uint16)
+    if not isinstance(name, str) or array is None or not known or array.ndim != 1:
+        raise ConfigurationError(f"{what}; {_AGAIN}")
+    wide = widened(array)
+    if wide.size and not max(float(wide.max()), -float(wide.min())) <= LARGEST_RESIDUAL:  # NaN neither
+        raise ConfigurationError(f"{what}, of numbers up to 2^96; {_AGAIN}")
+    return array
+
+
+def _residuals(state: State) -> State:
+    residuals: State = state.get("residuals", {})
+    if not isinstance(residuals, Mapping):
+        raise ConfigurationError(
+            f"state is damaged: its residuals are not a mapping from parameter names to tensors; {_AGAIN}"
+        )
+    return residuals
+
+
+def _checksums(state: State) -> dict[str, int]:
+    sums = _checksum_of_values(state)
+    for name, value in _residuals(state).items():
+        # Not residual_array(): that a state cannot be loaded is no reason not to save it.
+        sums[f"residuals.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
+    return sums
+
+
+def _checksum_of_values(state: State) -> dict[str, int]:
+    values = {key: value for key, value in state.items() if key not in ("residuals", _CHECKSUMS)}
+    # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
+    return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
+
+
+def _array(value: Any) -> Residual | None:
+    try:
+        return value if isinstance(value, np.ndarray) or not hasattr(value, "detach") else residual_of_tensor(value)
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
+        return None

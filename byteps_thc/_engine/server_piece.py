@@ -1,0 +1,165 @@
+"""A piece whose codes servers or a switch add:
+
+    measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
+
+A piece is a partition of a gradient. A Transfer moves what is in brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from byteps_thc._engine.figures import PartitionFigures
+from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
+from byteps_thc._engine.partitioning import even_spans
+from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, identity_of
+from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
+from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
+from byteps_thc._scheme.compressor import LARGEST_NORM
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
+
+
+class PartitionCompressor(Protocol):
+    """See compressor.Compressor, which is one. Gradients and residuals are where the kernels work, all else is in host
+    memory.
+
+    Calls for different partitions may come from different threads, those for one partition in order. On a device
+    decode() may go on after the return; it is over, and its arrays may be written again, when the next encode() of the
+    partition returns.
+    """
+
+    @property
+    def config(self) -> ThcConfig:
+        """The settings."""
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """What they come to for that many workers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+
+    @property
+    def worker(self) -> int:
+        """This one's id."""
+
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition."""
+
+    def partition(
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Tensor | None, norms: F32, codes: U8
+    ) -> Any:
+        """Return a new partition. plan: of its blocks. norms, codes: to be written by measure() and encode()."""
+
+    def measure(self, partition: Any, gradient: Tensor, *, round: int) -> F32:
+        """Begin a round; the norms are in host memory on return."""
+
+    def encode(self, partition: Any, max_norms: F32) -> U8:
+        """Write codes and residual; the codes are in host memory on return, and max_norms may be written again."""
+
+    def decode(
+        self,
+        partition: Any,
+        aggregate: U8 | U16,
+        contributions: U8 | U16,
+        out: Tensor,
+        *,
+        codes_per_chunk: int | None = None,
+    ) -> None:
+        """Write the average to `out`."""
+
+
+@dataclass(frozen=True)
+class ServerTools:
+    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU."""
+
+    compressor: PartitionCompressor
+    transport: Transport
+    fingerprints: Fingerprints
+    figures: PartitionFigures
+    clock: WorkClock
+    rollback: Rollback
+
+
+class ServerPiece(Piece):
+    """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
+
+    def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Tensor | None) -> None:
+        compressor, coordinates, plan = tools.compressor, span.stop - span.start, extent.plan.within(span)
+        norms, padded = compressor.sizes(coordinates, plan)
+        name = extent.name(0, span)
+        self.span = span
+        self._tools = tools
+        self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
+        self._residual = None if residual is None else residual[span]
+        self._norms: F32 = np.zeros(norms, np.float32)
+        self._partition = compressor.partition(
+            name,
+            coordinates,
+            plan=plan,
+            residual=self._residual,
+            norms=self._norms,
+            codes=self._transfer.codes,
+        )
+        known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
+        self._message = NormMessage(tools.fingerprints, known, norms)
+
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """See Piece. gradient: one row."""
+        [mine] = gradient
+        with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"):
+            self._tools.compressor.measure(self._partition, mine, round=round)
+            self._message.write(round, self._norms)
+        self._transfer.send_norms(self._message.sent)
+
+    def encode(self) -> None:
+        """See Piece. Waits for the maximum norms."""
+        tools = self._tools
+        received = self._transfer.wait_norms()
+        if self._residual is not None:
+            tools.rollback.save(self._residual)
+        with tools.clock.timed(tools.figures.recorder, "encode_ms"):
+            max_norms = self._message.take(received)
+            tools.compressor.encode(self._partition, max_norms)
+        tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
+        self._transfer.send_codes()
+        tools.figures.encoded(self._partition, self._residual)
+
+    def sum(self) -> None:
+        """See Piece: the servers do it."""
+
+    def decode(self, out: Tensor) -> None:
+        """See Piece. Waits for the sums."""
+        tools = self._tools
+        self._transfer.wait_sums()
+        with tools.clock.timed(tools.figures.recorder, "decode_ms"):
+            tools.compressor.decode(
+                self._partition,
+                *self._transfer.aggregate(),
+                out,
+                codes_per_chunk=tools.transport.codes_per_chunk,
+            )
+
+
+def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -> list[PlacedPiece]:
+    """Return the pieces of gradients of one layout, for all rounds. residual: see ServerPiece."""
+    config = tools.compressor.config
+    spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block, tools.transport.servers)
+    return [
+        PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
+        for span in spans
+    ]
+
+
+def of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
+    """Return the pieces of a gradient in a round: none when it travels uncompressed."""
+    return pieces if round.compress else ()

@@ -1,0 +1,157 @@
+"""Gradients that are not where the kernels work are copied there and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._engine.device.stream import SideStream
+from byteps_thc._net.communicator import ExactSum, Waitable
+from byteps_thc._net.recorder import TrafficRecorder
+
+_CPU = torch.device("cpu")
+
+
+class Staging(Protocol):
+    """Brings a gradient to where the kernels work, and back."""
+
+    def begin(self, gradient: Tensor) -> None:
+        """Note that the gradient is complete once the current stream gets here. By the thread that computed it."""
+
+    def fetch(self, gradient: Tensor) -> Tensor:
+        """Return the gradient, complete, where the kernels work. By another thread."""
+
+    def put_back(self, gradient: Tensor) -> None:
+        """Overwrite the gradient by what the tensor of fetch() holds now."""
+
+
+def make_staging(gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
+    """Return what gradients like this one need for kernels in host memory; None: nothing. recorder: counts copies."""
+    return PinnedStaging(gradient, recorder) if gradient.is_cuda else None
+
+
+def make_device_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
+    """Return what gradients like this one need for kernels on a device; their stream is the current one in fetch() and
+    put_back(). None: nothing.
+    """
+    if gradient.device == stream.device:
+        return InPlaceStaging(stream) if gradient.is_cuda else None
+    return CopyStaging(gradient, stream, recorder)
+
+
+class PinnedStaging(Staging):
+    """For CUDA tensors and kernels in host memory: copies on a stream of its own, so that backward goes on meanwhile.
+
+    The average is back on return of put_back().
+    """
+
+    def __init__(self, gradient: Tensor, recorder: TrafficRecorder) -> None:
+        self._recorder = recorder
+        self._host = torch.empty_like(gradient, device="cpu", pin_memory=True)
+        self._stream = torch.Stream(gradient.device)
+        self._ready = torch.Event(gradient.device)
+
+    @override
+    def begin(self, gradient: Tensor) -> None:
+        self._ready.record(torch.accelerator.current_stream(gradient.device))
+
+    @override
+    def fetch(self, gradient: Tensor) -> Tensor:
+        with self._stream:
+            self._stream.wait_event(self._ready)
+            self._host.copy_(gradient, non_blocking=True)
+        self._stream.synchronize()
+        self._recorder.add_copies(to_host_bytes=gradient.nbytes)
+        return self._host
+
+    @override
+    def put_back(self, gradient: Tensor) -> None:
+        with self._stream:
+            gradient.copy_(self._host, non_blocking=True)
+        self._stream.synchronize()
+        self._recorder.add_copies(to_device_bytes=gradient.nbytes)
+
+
+class InPlaceStaging(Staging):
+    """For CUDA tensors and kernels on the same GPU: nothing is copied."""
+
+    def __init__(self, stream: SideStream) -> None:
+        self._stream = stream
+        self._ready = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    @override
+    def begin(self, gradient: Tensor) -> None:
+        self._stream.uses(gradient)
+        self._ready.record(torch.cuda.current_stream(gradient.device))
+
+    @override
+    def fetch(self, gradient: Tensor) -> Tensor:
+        # The thread waits, not the stream, on which sums of earlier buffers are decoded meanwhile.
+        self._ready.synchronize()
+        return gradient
+
+    @override
+    def put_back(self, gradient: Tensor) -> None:
+        pass
+
+
+class CopyStaging(Staging):
+    """For tensors that are elsewhere, in host memory or on another GPU, and kernels on a GPU; waits for both copies."""
+
+    def __init__(self, gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> None:
+        self._stream, self._recorder = stream, recorder
+        self._copy = torch.empty_like(gradient, device=stream.device)
+        self._ready: torch.cuda.Event | None = None
+        if gradient.is_cuda:
+            self._ready = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        self._host_bytes = 0 if gradient.is_cuda else gradient.nbytes
+
+    @override
+    def begin(self, gradient: Tensor) -> None:
+        if self._ready is not None:
+            self._ready.record(torch.cuda.current_stream(gradient.device))
+
+    @override
+    def fetch(self, gradient: Tensor) -> Tensor:
+        if self._ready is not None:
+            self._ready.synchronize()
+        self._copy.copy_(gradient)
+        self._recorder.add_copies(to_device_bytes=self._host_bytes)
+        return self._copy
+
+    @override
+    def put_back(self, gradient: Tensor) -> None:
+        gradient.copy_(self._copy)
+        self._stream.wait()
+        self._recorder.add_copies(to_host_bytes=self._host_bytes)
+
+
+class StagedSum:
+    """An ExactSum of tensors on a device, made of one of host tensors."""
+
+    def __init__(self, exact: ExactSum, recorder: TrafficRecorder) -> None:
+        self._exact, self._recorder = exact, recorder
+
+    def __call__(self, tensor: Tensor) -> Waitable:
+        """Start replacing the tensor by its sum over the workers. Waits for the tensor."""
+        host = torch.empty_like(tensor, device=_CPU, pin_memory=tensor.is_cuda).copy_(tensor)
+        self._recorder.add_copies(to_host_bytes=host.nbytes)
+        return _SumUnderWay(self._exact(host), host, tensor, self._recorder)
+
+
+@dataclass(frozen=True)
+class _SumUnderWay(Waitable):
+    work: Waitable
+    host: Tensor
+    tensor: Tensor
+    recorder: TrafficRecorder
+
+    @override
+    def wait(self) -> None:
+        self.work.wait()
+        self.tensor.copy_(self.host)
+        self.recorder.add_copies(to_device_bytes=self.host.nbytes)

@@ -1,0 +1,226 @@
+"""CPU kernels (C++20, byteps_thc/csrc). NumPy arrays, C-contiguous, any alignment; wrong shapes raise InputError.
+
+Sizes below: n coordinates of a partition, P = padded_size(n), B = len(block_sizes(n)). Keys: `seed` (64 bits), `tensor`
+and `round` (32 bits) select the signs, the same on all workers; with `domain` (32 bits) and `phase` (16 bits) they
+select the rounding bits (byteps_thc/_scheme/rounding.py).
+The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); its inverse divides by the block size.
+A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
+`ends`: where, besides, rotation blocks end: ascending multiples of 128 between 0 and n.
+`pool`: threads that share the work of a large call; None: the calling thread alone. The results have the same bits.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+U64 = npt.NDArray[np.uint64]
+#: float32, or uint16 holding bfloat16 bits, which are rounded to nearest even
+Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+#: float32, float16, or uint16 holding bfloat16 bits
+Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+ARITHMETIC: int
+"""number of the arithmetic of these kernels"""
+
+class ThreadPool:
+    """Threads that share the work of a kernel: the calling one, and threads - 1 helpers that sleep between calls.
+
+    Any number of threads may call kernels with one pool at the same time. In a forked child the pool of its parent has
+    no helpers, and kernels run on the calling thread. The helpers end when the pool is garbage-collected.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """threads: 1 .. 8; others raise ConfigurationError."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that work on a call, the calling one among them."""
+
+class RotationBlocks:
+    """Blocks that no two segments of a gradient share: each is cut by itself, and its last block padded.
+
+    Codes count the padding, coordinates do not.
+    """
+
+    def __init__(self, coordinates: int, rotation_block: int, ends: U64 | None = None) -> None:
+        """ends: of segments, such as tensors and rows: ascending between 0 and coordinates."""
+
+    @property
+    def coordinates(self) -> int: ...
+    @property
+    def padded(self) -> int:
+        """Coordinates with padding: as many codes."""
+
+    def __len__(self) -> int: ...
+    def array(self) -> npt.NDArray[np.int64]:
+        """Return a row of each block: first coordinate, first code, codes, coordinates."""
+
+    def part(self, begin: int, end: int) -> RotationBlocks:
+        """Return blocks begin .. end - 1: those of a shard, with the signs that they have in the whole."""
+
+def padded_size(coordinates: int, rotation_block: int) -> int: ...
+def block_sizes(coordinates: int, rotation_block: int, ends: U64 | None = None) -> npt.NDArray[np.int64]: ...
+def code_bytes(count: int, bits: int) -> int:
+    """Bytes of `count` packed numbers of 1 .. 16 bits."""
+
+def block_norms(
+    gradient: Gradient,
+    residual: Residual | None,
+    norms: F32,
+    *,
+    rotation_block: int,
+    ends: U64 | None = None,
+    pool: ThreadPool | None = None,
+) -> None:
+    """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
+
+def segment_norms(
+    gradient: Gradient,
+    residual: Residual | None,
+    starts: U64,
+    sizes: U64,
+    norms: F32,
+    *,
+    pool: ThreadPool | None = None,
+) -> None:
+    """norms[S] = Euclidean norms of gradient + residual in segment i: sizes[i] coordinates from starts[i] on.
+
+    starts, sizes: [S], ascending and disjoint; InputError for others.
+    """
+
+def scale_segments(
+    values: Gradient,
+    addend: Residual | None,
+    starts: U64,
+    sizes: U64,
+    factors: F32,
+    out: Gradient,
+    *,
+    pool: ThreadPool | None = None,
+) -> None:
+    """out[n] = (values[n] + addend[n]) * factors[i] in segment i, +0 where a factor is 0; values + addend elsewhere.
+
+    starts, sizes: see segment_norms(). out: may be values or addend, and may have another type.
+    """
+
+def encode(
+    gradient: Gradient,
+    residual: Residual | None,
+    max_norms: F32,
+    codes: U8,
+    *,
+    rotation_block: int,
+    values: U16,
+    bits: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+    domain: int,
+    phase: int,
+    keep_error: bool,
+    ends: U64 | None = None,
+    pool: ThreadPool | None = None,
+) -> int:
+    """codes[code_bytes(P, bits)] = gradient + residual, rotated, clamped to +-threshold * max_norms[block], quantized.
+
+    keep_error: residual[n] becomes what was lost, rotated back; else it is only read, and may be None. Returns the
+    number of clamped coordinates. Blocks with a zero max norm get the middle codes; blocks with a non-finite max norm
+    get code 0 and a zero error (the caller decides what to do with them).
+    """
+
+def decode(
+    aggregate: U8 | U16,
+    contributions: U8 | U16,
+    max_norms: F32,
+    out: Gradient,
+    *,
+    coordinates: int,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+    ends: U64 | None = None,
+    pool: ThreadPool | None = None,
+) -> None:
+    """out[n] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block], rotated back.
+
+    Before it is rotated back: 0 where a chunk has no contributions, or the max norm is zero; NaN where the max norm is
+    not finite.
+    """
+
+def encode_nearest(
+    gradient: Gradient,
+    codes: U8,
+    scales: F32,
+    *,
+    blocks: RotationBlocks,
+    edges: F32,
+    points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    down: bool = False,
+    pool: ThreadPool | None = None,
+) -> None:
+    """Rotate a gradient, round it to the nearest points (byteps_thc/_scheme/tables/points.py) and pack the codes.
+
+    codes: [code_bytes(blocks.padded, bits)]. scales: [len(blocks)], 0 and codes of 0 for a block with a norm below
+    2^-100, NaN and codes of 0 for a norm that is above 2^100 or not finite. edges, points: [2^bits - 1], [2^bits].
+    down: rotate with the signs of averages. Raises InputError and ConfigurationError for other shapes.
+    """
+
+def decode_nearest(
+    codes: U8,
+    scales: F32,
+    out: Gradient,
+    *,
+    blocks: RotationBlocks,
+    points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    down: bool = False,
+    pool: ThreadPool | None = None,
+) -> None:
+    """out[blocks.coordinates] = average of the ranks, added in their order.
+
+    codes: [ranks, code_bytes(blocks.padded, bits)]; scales: [ranks, len(blocks)]; rows may lie apart. points: [ranks,
+    2^bits]. A block becomes 0 if all its scales are 0, and NaN if one is NaN.
+    """
+
+def recode_nearest(
+    codes: U8,
+    scales: F32,
+    down_codes: U8,
+    down_scales: F32,
+    *,
+    blocks: RotationBlocks,
+    points: F32,
+    down_edges: F32,
+    down_points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    pool: ThreadPool | None = None,
+) -> None:
+    """decode_nearest() of the ranks' codes, then encode_nearest() of the average with down=True, in one pass."""
+
+def lookup_sum(
+    codes: U8,
+    values: U16,
+    aggregate: U8 | U16,
+    *,
+    bits: int,
+    add: bool,
+    pool: ThreadPool | None = None,
+) -> None:
+    """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
+
+def instruction_sets() -> list[str]:
+    """Instruction sets compiled in and supported here, best first."""

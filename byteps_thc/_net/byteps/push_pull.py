@@ -1,0 +1,101 @@
+"""BytePS's push_pull of one tensor: the sum or average over all processes, without the defects of 0.2.5.
+
+What differs from byteps.torch:
+- A name's pushes alternate between two BytePS tensors (tensor_names.py).
+- Tensors without a name get names of their own, in order of the calls.
+- A push waits for the last one of its name: of several pushes of a BytePS tensor at a time BytePS mixes the sums, or
+  crashes.
+- synchronize has a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from byteps_thc._net.byteps.deadline import default_deadline_s
+from byteps_thc._net.byteps.library import byteps_operations
+from byteps_thc._net.byteps.process import pushed_names, running_operations
+from byteps_thc._net.byteps.shutdown import skip_shutdown_at_exit
+from byteps_thc._net.byteps.tensor_names import tensor_names
+from byteps_thc._scheme.errors import DeadlineError, InputError
+
+_SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 1e-3
+
+
+@dataclass
+class Handle:
+    """A push_pull in flight, or finished."""
+
+    number: int
+    name: str
+    output: Tensor
+    finished: bool = False
+
+
+def declare(name: str) -> None:
+    """Give `name` its keys. Names must be declared, or pushed first, in the same order on all workers."""
+    operations = running_operations()
+    for key in tensor_names(name):
+        operations.declare(key)
+
+
+def push_pull_async_inplace(
+    tensor: Tensor, average: bool = True, name: str | None = None, version: int = 0, priority: int = 0
+) -> Handle:
+    """Start adding up a tensor over all workers, in place.
+
+    tensor: contiguous; uint8, int32, int64, float16, float32 or float64, of the same shape and dtype on all workers and
+    in all calls with that name. average: divide by size(); integers are rounded down. name: None numbers the calls.
+    priority counts with BYTEPS_SCHEDULING_CREDIT only. If the last push of the name is in flight, waits for it, at most
+    default_deadline_s(). Raises InputError and DeadlineError.
+    """
+    if tensor.numel() == 0 or not tensor.is_contiguous():
+        raise InputError("push_pull needs a tensor that is contiguous and not empty")
+    name = pushed_names().make_name() if name is None else name
+    declare(name)
+    if (last := pushed_names().in_flight(name)) is not None:
+        _wait(last, name, default_deadline_s())
+    key = pushed_names().next_key(name, tensor)
+    try:
+        number = byteps_operations().push_pull_async_inplace(tensor, average, key, version, priority)
+    except ValueError as error:
+        raise InputError(f"BytePS cannot push {name!r}: {error}") from error
+    pushed_names().started(name, number)
+    return Handle(number, name, tensor)
+
+
+def poll(handle: Handle) -> bool:
+    """Return whether synchronize() would return at once."""
+    return handle.finished or bool(byteps_operations().poll(handle.number))
+
+
+def synchronize(handle: Handle, deadline_s: float | None = None) -> Tensor:
+    """Wait for a push_pull and return its tensor; may be called again.
+
+    deadline_s: seconds; None: the environment variable THC_DEADLINE_S, or 600. DeadlineError when it takes longer: a
+    worker or server is dead or did not push this name. BytePS cannot take a push back: end the process then.
+    """
+    if not handle.finished:
+        _wait(handle.number, handle.name, default_deadline_s() if deadline_s is None else deadline_s)
+        pushed_names().finished(handle.name, handle.number)
+        byteps_operations().synchronize(handle.number)
+        handle.finished = True
+    return handle.output
+
+
+def _wait(number: int, name: str, wait_s: float) -> None:
+    """Wait until BytePS is done with a push."""
+    deadline = time.monotonic() + wait_s
+    sleep_s = _SHORTEST_SLEEP_S
+    while not byteps_operations().poll(number):
+        if time.monotonic() > deadline:
+            skip_shutdown_at_exit()
+            raise DeadlineError(
+                f"BytePS did not finish {name!r} within {wait_s:g} s: a server or another worker is gone, "
+                "or did not push it; end this process"
+            )
+        time.sleep(sleep_s)
+        sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)

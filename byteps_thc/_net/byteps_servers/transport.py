@@ -1,0 +1,224 @@
+"""Sums of codes over BytePS's own servers and vans (the paper's THC-colocated).
+
+Up go packed codes, because THC's compressor (byteps_thc/csrc/byteps) sends nothing else of the tensor; BytePS's server
+looks them up in the table, its reducer adds the values, and 8 (or 16) bits a coordinate come back.
+
+Maximum norms, for which BytePS has no operation: every worker writes the bits of its norms into its row of a tensor of
+zeros, int32[workers, norms]; after BytePS has added the tensors up, everyone has all rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._native import _core
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.comparison import different_ranks
+from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
+from byteps_thc._net.byteps.tensor_names import tensor_names
+from byteps_thc._net.byteps.worker_library import worker_library
+from byteps_thc._net.byteps_servers.environment import check_environment, sum_bytes
+from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.transport import Transfer, Transport
+from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, everybody
+from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+
+
+@dataclass(frozen=True)
+class PartitionShape:
+    """A partition. norms: words to find the maximum of; padded: coordinates with padding.
+
+    priority: of its pushes; the highest goes first when BYTEPS_SCHEDULING_CREDIT is set.
+    """
+
+    name: str
+    norms: int
+    padded: int
+    priority: int = field(default=0, repr=False)
+
+
+class BytepsTransport(Transport):
+    """One worker's partitions, each of which is a transfer. BytePS fixes its keys in advance: there are no others.
+
+    Collective: all workers make the same transports and send the same rounds, after BytePS's init().
+
+    resolved: the same on all workers. partitions: all there will be, in an order that is the same on all workers; their
+    names must differ from those of other transports. worker: bps.rank(). deadline_s: of each wait. zeros: what makes
+    the arrays that codes and sums travel in.
+
+    Sends a first round, so that wrong set-ups are found here: raises ConfigurationError when the workers' settings
+    differ, when BytePS has no compressor or would not use it, or when one of its servers does not look codes up;
+    DeadlineError when a worker or server does not answer.
+    """
+
+    codes_per_chunk: int | None = None
+
+    def __init__(
+        self,
+        resolved: ResolvedConfig,
+        partitions: Sequence[PartitionShape],
+        *,
+        worker: int,
+        recorder: TrafficRecorder,
+        deadline_s: float = 60.0,
+        zeros: HostZeros = np.zeros,
+    ) -> None:
+        _check_job(resolved, worker)
+        resolved.config.warn_of_ignored_bits("BytePS's servers", worker)
+        sizes_bytes = [shape.padded * sum_bytes(resolved) for shape in partitions]
+        if sizes_bytes:
+            check_environment(os.environ, smallest_bytes=min(sizes_bytes), largest_bytes=max(sizes_bytes))
+        self.resolved = resolved
+        self.worker = worker
+        self.deadline_s = deadline_s
+        self.zeros = zeros
+        self.recorder = recorder
+        self.contributions = everybody(resolved.workers)
+        settings = _shared_settings(resolved, partitions)
+        digest = hashlib.sha256(repr(settings).encode()).hexdigest()
+        # The digest is in the names, because BytePS fixes a name's size and compressor for good.
+        self._transfers = {s.name: BytepsTransfer(self, s, f"THC.{digest[:8]}.{s.name}") for s in partitions}
+        self._compare(settings)
+        for transfer in self._transfers.values():  # in the same order everywhere, before the first of them is used
+            transfer.declare()
+        for _ in tensor_names(""):  # each of the tensors that a name alternates between
+            for transfer in self._transfers.values():
+                transfer.try_out()
+
+    @override
+    def new_transfer(self, name: str, norms: int, codes: int) -> BytepsTransfer:
+        """Return the transfer of the partition of that name; InputError when there is none of that size."""
+        transfer = self._transfers.get(name)
+        if transfer is None or (transfer.shape.norms, transfer.shape.padded) != (norms, codes):
+            raise InputError(f"piece {name!r} of {norms} norms and {codes} codes is none of BytePS's partitions")
+        return transfer
+
+    def _compare(self, settings: object) -> None:
+        """Raise ConfigurationError on all workers unless they have the same settings."""
+        if different := different_ranks(settings, self.deadline_s):
+            raise ConfigurationError(
+                f"worker(s) {', '.join(map(str, different))} and this one ({self.worker}) have different settings of "
+                "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
+            )
+
+
+class BytepsTransfer(Transfer):
+    """One partition, with its tensors at BytePS. The servers sum, so there is nothing for a worker to relay.
+
+    Sums are valid until the next send_codes().
+    """
+
+    def __init__(self, transport: BytepsTransport, shape: PartitionShape, name: str) -> None:
+        resolved, zeros = transport.resolved, transport.zeros
+        self.shape = shape
+        self.codes: U8 = zeros(_core.code_bytes(shape.padded, resolved.table.bits), np.uint8)
+        self._transport = transport
+        self._norms_name, self._sums_name = f"{name}.norms", f"{name}.sums"
+        self._norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32, device="cpu")
+        self._sums = torch.from_numpy(zeros(shape.padded, np.uint8 if resolved.value_bits == 8 else np.int32))
+        self._pushed_norms: Handle
+        self._pushed_codes: Handle
+
+    @override
+    def send_norms(self, norms: F32) -> None:
+        self._push_norms(norms)
+        self._transport.recorder.add_traffic(sent_bytes=self._norms.nbytes, received_bytes=self._norms.nbytes)
+
+    @override
+    def wait_norms(self) -> F32:
+        synchronize(self._pushed_norms, self._transport.deadline_s)
+        largest: F32 = self._norms.numpy().max(axis=0).view(np.float32)
+        return largest
+
+    @override
+    def send_codes(self) -> None:
+        self._push_codes()
+        self._transport.recorder.add_traffic(sent_bytes=self.codes.nbytes)
+
+    @override
+    def wait_sums(self) -> None:
+        synchronize(self._pushed_codes, self._transport.deadline_s)
+        self._transport.recorder.add_traffic(received_bytes=self._values().nbytes)
+
+    @override
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
+        return self._values(), self._transport.contributions
+
+    def declare(self) -> None:
+        """Give the tensors their keys, and those of sums the compressor."""
+        table = self._transport.resolved.table
+        settings = {
+            "compressor_type": "thc",
+            "thc_bits": str(table.bits),
+            "thc_coordinates": str(self.shape.padded),
+            "thc_table": ",".join(map(str, table.values)),
+        }
+        for name in tensor_names(self._sums_name):
+            worker_library().declare(name, settings)
+        declare(self._norms_name)
+
+    def try_out(self) -> None:
+        """One round whose results are known: the largest code everywhere. ConfigurationError when they are others.
+
+        It is no traffic of a training's, so it is not counted.
+        """
+        transport, resolved = self._transport, self._transport.resolved
+        self._push_norms(np.full(self.shape.norms, transport.worker + 1, np.float32))
+        largest = self.wait_norms()
+        self.codes[:] = 0xFF
+        self._push_codes()
+        synchronize(self._pushed_codes, transport.deadline_s)
+        expected = resolved.table.granularity * resolved.workers
+        if not ((largest == resolved.workers).all() and (self._values() == expected).all()):
+            raise ConfigurationError(
+                "BytePS does not add THC's codes up: its servers and workers must run the BytePS of 'make byteps', "
+                "with BYTEPS_MIN_COMPRESS_BYTES=0 before BytePS is initialised and no BYTEPS_SERVER_ENGINE_BLOCKING"
+            )
+
+    def _push_norms(self, norms: F32) -> None:
+        self._norms.zero_()
+        self._norms.numpy()[self._transport.worker] = norms.view(np.int32)
+        self._pushed_norms = _push(self._norms, self._norms_name, self.shape.priority)
+
+    def _push_codes(self) -> None:
+        self._sums.numpy().view(np.uint8)[: self.codes.size] = self.codes
+        self._pushed_codes = _push(self._sums, self._sums_name, self.shape.priority)
+
+    def _values(self) -> U8 | U16:
+        array = self._sums.numpy()
+        return array if self._sums.dtype == torch.uint8 else array.view(np.uint16)[: self.shape.padded]
+
+
+def _push(tensor: Tensor, name: str, priority: int) -> Handle:
+    return push_pull_async_inplace(tensor, average=False, name=name, priority=priority)
+
+
+def _check_job(resolved: ResolvedConfig, worker: int) -> None:
+    workers = process.size()
+    if workers != resolved.workers or worker != process.rank():
+        raise ConfigurationError(
+            f"this is worker {process.rank()} of {workers} in BytePS, and not {worker} of {resolved.workers}"
+        )
+    if workers < 2:
+        raise ConfigurationError("with one worker BytePS uses no servers, and there is nothing to add up")
+    if process.local_size() > 1:
+        raise ConfigurationError(
+            f"{process.local_size()} processes on this host would have their codes added up before the servers look "
+            "them up: start one process per host, or use the network route"
+        )
+
+
+def _shared_settings(resolved: ResolvedConfig, partitions: Sequence[PartitionShape]) -> object:
+    table = resolved.table
+    shared = (resolved.shared_hash, table.bits, table.values, resolved.value_bits, tuple(partitions))
+    cut = os.environ.get("BYTEPS_PARTITION_BYTES")  # keys depend on it
+    return shared, cut

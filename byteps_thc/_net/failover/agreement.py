@@ -1,0 +1,115 @@
+"""Words that all ranks of a process group tell each other, by way of its store, without a collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from byteps_thc._scheme.errors import DeadlineError, TransportError
+
+if TYPE_CHECKING:  # a session of servers needs no torch
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+
+_POLL_S = 0.02
+#: A store that takes longer for an answer is lost.
+STORE_S = 15.0
+
+
+class Agreement:
+    """Of one rank. store: of these ranks and nothing else. stop: set when this rank waits no longer.
+
+    Nothing here waits in the store, whose other users would wait, too. Raises TransportError if the store is gone or
+    does not answer for STORE_S.
+    """
+
+    def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
+        self._store: Any = store  # whose stubs know no bytes
+        self.rank, self.ranks, self._stop = rank, ranks, stop
+
+    def ask(self, generation: int, why: str) -> None:
+        """Ask all ranks to move on to that generation."""
+        self._set(f"{generation}/asked", f"rank {self.rank}: {why}")
+
+    def asked(self, generation: int) -> str | None:
+        """Return who asks to move on to that generation, and why; None: nobody does."""
+        return self._get(f"{generation}/asked")
+
+    def tell(self, topic: str, text: str) -> None:
+        """Put this rank's words on a topic where the others find them."""
+        self._set(f"{topic}/{self.rank}", text)
+
+    def told(self, topic: str) -> list[str] | None:
+        """Return the words of all ranks, or None: not all have said something."""
+        keys = self._keys(topic)
+        return self._values(keys) if self._all_are_there(keys) else None
+
+    def exchange(self, topic: str, text: str, deadline: float) -> list[str]:
+        """Return what all ranks say. deadline: of time.monotonic(); DeadlineError that names who is missing."""
+        self.tell(topic, text)
+        keys = self._keys(topic)
+        while not self._all_are_there(keys):
+            if time.monotonic() > deadline:
+                missing = [rank for rank, key in enumerate(keys) if not self._all_are_there([key])]
+                raise DeadlineError(f"rank {[*missing, self.ranks - 1][0]} of the group does not answer: has it ended?")
+            if self._stop.wait(_POLL_S):
+                raise TransportError("the engine was closed")
+        return self._values(keys)
+
+    def forget(self, *topics: str) -> None:
+        """Take back what this rank has said on topics that nobody asks about any more."""
+        for topic in topics:
+            self._call(partial(self._store.delete_key, f"{topic}/{self.rank}"))
+
+    def _set(self, key: str, text: str) -> None:
+        self._call(lambda: self._store.set(key, text.encode()))
+
+    def _get(self, key: str) -> str | None:
+        value: bytes | None = self._call(lambda: self._store.get(key) if self._store.check([key]) else None)
+        return None if value is None else value.decode()
+
+    def _keys(self, topic: str) -> list[str]:
+        return [f"{topic}/{rank}" for rank in range(self.ranks)]
+
+    # All keys at once: with a rank far from the store, each question is a round trip.
+    def _all_are_there(self, keys: Sequence[str]) -> bool:
+        return bool(self._call(lambda: self._store.check([*keys])))
+
+    def _values(self, keys: Sequence[str]) -> list[str]:
+        values: list[bytes] = self._call(lambda: self._store.multi_get([*keys]))
+        return [value.decode() for value in values]
+
+    def _call(self, operation: Callable[[], T]) -> T:
+        """Return what an operation of the store returns.
+
+        The operation has a thread of its own: if the store's host is unreachable, check() never returns, whatever
+        the store's timeout.
+        """
+        answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put(operation())
+            except RuntimeError as error:
+                answers.put(error)
+
+        Thread(target=run, name="thc-store", daemon=True).start()
+        try:
+            answer = answers.get(timeout=STORE_S)
+        except Empty:
+            raise _store_is_gone(f"it has not answered for {STORE_S:g} s") from None
+        if isinstance(answer, RuntimeError):
+            raise _store_is_gone(str(answer)) from answer
+        return answer
+
+
+def _store_is_gone(why: str) -> TransportError:
+    return TransportError(
+        "the process group's store does not answer, so that ranks cannot agree on servers: has the process with it, "
+        f"rank 0's or torchrun's, ended, or is its host unreachable? {why}"
+    )

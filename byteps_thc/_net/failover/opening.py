@@ -1,0 +1,81 @@
+"""How a session that goes on without a server is opened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event
+
+from torch._C._distributed_c10d import Store
+
+from byteps_thc._net.failover.agreement import Agreement
+from byteps_thc._net.failover.session import LONGEST_CONNECT_S, FailoverSession, Road
+from byteps_thc._net.network_settings import Timeouts
+from byteps_thc._net.run import told_run
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportError
+
+_SWITCH, _ERROR = "switch", "error: "
+#: They have let this rank in just before, too.
+_LONGEST_ANSWER_S = 2.0
+
+
+def open_failover_session(
+    network: NetworkConfig,
+    config: ThcConfig,
+    store: Store,
+    worker: int,
+    workers: int,
+    deadline_s: float,
+    moved: Callable[[], None],
+    lost: Callable[[], None],
+) -> FailoverSession | Session:
+    """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
+
+    A session that ends with its servers where they are switches, from which workers cannot move: their addresses are in
+    a switch's tables. network: with a run. deadline_s, moved, lost: see FailoverSession. Raises what Session raises,
+    ConfigurationError where failover is asked for with a switch, DeadlineError when a rank does not come.
+    """
+    agreement = Agreement(store, worker, workers, Event())
+    try:
+        first = network.open_session(config, worker, workers, deadline_s)
+    except ThcError as error:
+        agreement.tell("kind", f"{_ERROR}{error}")  # the others name what this rank misses, and not this rank
+        raise
+    timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
+    try:
+        ask = first.inquiry()
+        # Only together: a rank whose question was lost would wait for others that never move.
+        kinds = agreement.exchange(
+            "kind",
+            _SWITCH if "other" in ask(_LONGEST_ANSWER_S) else "",
+            time.monotonic() + timeouts.connect_s + _LONGEST_ANSWER_S + deadline_s,
+        )
+        for rank, kind in enumerate(kinds):
+            if kind.startswith(_ERROR):
+                raise TransportError(f"rank {rank} could not join the servers: {kind.removeprefix(_ERROR)}")
+        if _SWITCH in kinds and network.failover:
+            raise ConfigurationError("failover=True works with thc-ps, and a server is a switch: leave it out")
+    except ThcError:
+        first.close()
+        raise
+    if _SWITCH in kinds:
+        return first
+    again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
+    timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, LONGEST_CONNECT_S))
+
+    addresses = dict(zip(network.servers, first.addresses, strict=True))
+
+    def open_again(servers: Sequence[str], generation: int) -> Session:
+        # A server keeps workers of another run out: those of another generation, or with other servers.
+        run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
+        # Not looked up again: the others are asked where they were, and no name server may be there in a move.
+        found = tuple(addresses[server] for server in servers)
+        moved_network = replace(network, servers=found, run=run, timeouts=timeouts)
+        return moved_network.open_session(again, worker, workers, deadline_s)
+
+    road = Road(tuple(network.servers), tuple(first.addresses), open_again, ask, deadline_s)
+    return FailoverSession(first, road, store, worker, workers, moved=moved, lost=lost)

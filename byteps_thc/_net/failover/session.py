@@ -1,0 +1,341 @@
+"""A session with other servers after each move, for what pushes to one without knowing; docs/protocol.md says how."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.failover.agreement import Agreement
+from byteps_thc._net.failover.delivery import describe, undelivered
+from byteps_thc._net.failover.moves import Plan, Statement, named_in, why_none
+from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, Stage
+from byteps_thc._net.failover.watch import Presences, Watch, now_s, patience_s
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._scheme.errors import RestartError, ServerRefusedError, ThcError, TransportError
+
+if TYPE_CHECKING:  # a session of servers needs no torch
+    from torch._C._distributed_c10d import Store
+
+_logger = logging.getLogger("byteps_thc")
+
+#: How long a wait lasts before it looks whether the session is still the one to wait for.
+_SLICE_S = 0.5
+#: From one attempt to the next, where no server is there.
+_PAUSE_S = 0.5
+#: How long a session with servers that have just answered may take to open: what is longer is a fault, after which
+#: ranks ask again.
+LONGEST_CONNECT_S = 5.0
+#: So many attempts that a server has refused, and a move does without it: the first may meet workers of before.
+_REFUSALS = 2
+#: A server that does not answer for so long is left out of a move; or for twice as long where round trips are long.
+_LONG_QUESTION_S = 1.0
+#: How long ranks wait for each other after the deadline: longer than an attempt in which one of them waits for a
+#: server, so that all give up together, and the error names the server.
+_GRACE_S = 2.0 * _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
+#: Why ranks move after unknown_job: this is all that a worker knows.
+_LOST_JOB = "a server has lost rounds of the job: it was restarted, or dropped the job after --idle-timeout"
+#: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
+#: is given up.
+_STUCK_LOOKS = 4
+
+
+@dataclass(frozen=True)
+class Road:
+    """How a rank gets to servers.
+
+    servers: all that are configured. addresses: IP:PORT of each, as errors name them. open: returns a session with some
+    of them, of that generation. ask: what each of all says, within so many seconds (ask_servers()). deadline_s: how
+    long ranks wait for each other, or for a server.
+    """
+
+    servers: Sequence[str]
+    addresses: Sequence[str]
+    open: Callable[[Sequence[str], int], Session]
+    ask: Callable[[float], Sequence[str]]
+    deadline_s: float
+
+
+class FailoverSession:
+    """As a Session to those who push and wait. Made by all ranks of a group; any thread may call anything.
+
+    first: the session of generation 0, with all servers. store: of these ranks and nothing else. moved: told of every
+    move. lost: told when this rank cannot move any more, as its store is gone. What Session raises, and TransportError
+    when no server is left within the deadline, DeadlineError when a rank does not take part in a move.
+    """
+
+    def __init__(
+        self,
+        first: Session,
+        road: Road,
+        store: Store,
+        rank: int,
+        ranks: int,
+        *,
+        moved: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._road, self._moved = road, moved
+        self._session = first
+        self.workers, self.code_bits, self.value_bits = first.workers, first.code_bits, first.value_bits
+        self.codes_per_packet = first.codes_per_packet
+        self._used = tuple(range(len(road.servers)))
+        self._generation = 0
+        self._stages = KeptStages()
+        self._lock = threading.RLock()  # of all that is above
+        self._failure: ThcError | None = None
+        self._counted: dict[str, int] = {}  # of sessions that are over
+        self._closing = threading.Event()
+        self._agreement = Agreement(store, rank, ranks, self._closing)
+        self._presences = Presences(road.servers)
+        self._wanted: str | None = None  # why to move when the next norms are pushed
+        self._stuck: tuple[Stage | None, int] = (None, 0)
+        self._watch = Watch(self._presences, self._question, self._look, lost)
+        close_at_exit(self.close)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Those that are used now."""
+        return tuple(self._road.servers[number] for number in self._used)
+
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> NormStage:
+        """As Session.push_norms(). A worker pushes norms into the same max_norms again only when it has the average."""
+        with self._lock:
+            if self._wanted is not None:
+                self._move(self._wanted)
+            stage = self._stages.new_norms(partition, norms, max_norms, compared)
+            self._push(stage)
+        return stage
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
+        """As Session.push_codes(); after the norms of the same number. The arrays are the session's until the next
+        norms have their maximum."""
+        with self._lock:
+            stage = self._stages.new_codes(partition, codes, aggregate, contributions)
+            self._push(stage)
+        return stage
+
+    def wait(self, stage: Stage) -> None:
+        """As Session.wait(), without an end of its own: the session's deadline is that."""
+        while not stage.done:
+            with self._lock:
+                session, operation = self._current(), stage.operation
+            assert operation is not None
+            try:
+                if session.is_done(operation, _SLICE_S):
+                    with self._lock:
+                        self._stages.finish(stage)
+                    return
+            except ThcError as error:
+                with self._lock:
+                    if self._current() is session:
+                        self._move_on(error)
+
+    def chunks(self, count: int) -> int:
+        """See Session."""
+        return -(-count // self.codes_per_packet)
+
+    def counters(self) -> dict[str, int]:
+        """See Session; of all sessions together."""
+        with self._lock:
+            return _sum(self._counted, self._session.counters())
+
+    def close(self) -> None:
+        """See Session."""
+        self._closing.set()
+        self._watch.close()
+        with self._lock:
+            self._failure = self._failure or TransportError("the session is closed")
+            self._session.close()
+
+    def _current(self) -> Session:
+        if self._failure is not None:
+            raise self._failure
+        return self._session
+
+    def _push(self, stage: Stage) -> None:
+        session = self._current()
+        try:
+            stage.push(session)
+        except ThcError as error:
+            self._move_on(error)  # with this stage, which lacks a result
+
+    def _move_on(self, error: ThcError) -> None:
+        """Move, if the session has ended because of a server; else raise why it has."""
+        lost_round = isinstance(error, RestartError | ServerRefusedError) and self._session.counters()["rejoins"] > 0
+        if not lost_round or self._closing.is_set():
+            self._failure = self._failure or error
+            raise error
+        self._move(_LOST_JOB)
+
+    def _look(self) -> None:
+        """Find out, a few times a second, whether to move now or later."""
+        generation, used = self._generation, self._used
+        # Asked before the lock is held: pushes do not wait for the store.
+        asked, later = self._agreement.asked(generation + 1), self._why_later(used)
+        with self._lock:
+            if self._failure is not None or self._closing.is_set():
+                return
+            if generation != self._generation or used is not self._used:  # there was a move meanwhile
+                return
+            why = asked or self._why_now()
+            if why is None:
+                self._wanted = self._wanted or later
+                return
+            with suppress(ThcError):  # who pushes or waits gets it
+                self._move(why)
+
+    def _why_now(self) -> str | None:
+        looks = self._looks_without_a_result()
+        if looks and (gone := self._presences.gone(self._used)):
+            return f"{self._names(gone)} does not answer"
+        if looks and (late := undelivered(packets := self._session.unanswered())):
+            self._presences.blame([self._used[place] for place in late])
+            return "; ".join(describe(self.servers[place], packets[place]) for place in late)
+        if looks >= _STUCK_LOOKS and self._session.counters()["rejoins"] > 0:
+            return _LOST_JOB
+        return None
+
+    def _why_later(self, used: Sequence[int]) -> str | None:
+        if going := self._presences.gone(used):
+            return f"{self._names(going)} does not answer"
+        if going := self._presences.leaving(used):
+            return f"{self._names(going)} is about to end"
+        return "a server is there again" if self._all_are_back(used) else None
+
+    def _looks_without_a_result(self) -> int:
+        """Return how often in a row the stage that lacks a result for longest was the same, this time included."""
+        oldest, (before, looks) = self._stages.oldest_unfinished(), self._stuck
+        looks = 0 if oldest is None else looks + 1 if oldest is before else 1
+        self._stuck = oldest, looks
+        return looks
+
+    def _all_are_back(self, used: Sequence[int]) -> bool:
+        """Tell which servers are there again; on rank 0, return whether all ranks say so of one."""
+        back = self._presences.back(used, now_s())
+        for number in back:
+            self._agreement.tell(self._back(number), "")
+        return self._agreement.rank == 0 and any(self._agreement.told(self._back(number)) for number in back)
+
+    def _back(self, number: int) -> str:
+        return f"{self._generation}/back{number}"
+
+    def _names(self, numbers: Sequence[int]) -> str:
+        return ", ".join(self._road.servers[number] for number in numbers)
+
+    def _move(self, why: str) -> None:
+        """Go on with the servers that all ranks reach; the lock is held."""
+        self._current()
+        began_s = time.monotonic()
+        self._session.close()
+        self._counted = _sum(self._counted, self._session.counters())
+        self._stages.settle(self._session)
+        try:
+            repeated = self._arrive(why, began_s + self._road.deadline_s)
+        except ThcError as error:
+            self._failure = error
+            raise
+        self._wanted, self._stuck = None, (None, 0)
+        self._moved()
+        if self._agreement.rank == 0:
+            _logger.warning(
+                "moved to %s of %d servers (%s): %s; %d stages sent again, %.1f s after that was known",
+                len(self._used),
+                len(self._road.servers),
+                self._names(self._used),
+                why,
+                repeated,
+                time.monotonic() - began_s,
+            )
+
+    def _arrive(self, why: str, deadline: float) -> int:
+        """Join servers together with all ranks, and return how many stages were pushed again."""
+        refusals: Counter[int] = Counter()
+        while True:
+            self._generation += 1
+            self._agreement.ask(self._generation, why)
+            statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
+            patience = max(deadline, time.monotonic()) + _GRACE_S
+            texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), patience)
+            everyone = [Statement.from_text(text) for text in texts]
+            plan = Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
+            session, errors = self._open_together(plan, deadline)
+            if session is not None:
+                break
+            reasons = list(filter(None, [why_none(self._road.servers, everyone), *errors]))
+            if plan.given_up:
+                raise TransportError(
+                    f"no server serves all ranks, for {self._road.deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
+                )
+            named = (named_in(error, self._road.addresses) for error in errors)
+            refusals.update({number for number in named if number is not None})
+            if self._agreement.rank == 0:
+                _logger.warning(
+                    "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
+                )
+            self._closing.wait(_PAUSE_S)
+        # Of servers that have just been used: earlier ones count once. Any rank may find out, and all count it.
+        self._presences.blame([number for number in plan.undelivered if number in self._used])
+        lost = [number for number in {*self._used, *refusals} if number not in plan.servers]
+        self._presences.moved(plan.servers, lost, refusals, now_s())
+        self._session, self._used = session, plan.servers
+        return self._stages.push_again(session, plan.missing)
+
+    def _ask(self) -> tuple[str, ...]:
+        self._presences.take(self._road.ask(patience_s(_LONG_QUESTION_S, self._round_trip_s())))
+        return self._presences.words(now_s())
+
+    def _question(self) -> None:
+        """Ask all servers whether they are there; in the thread of the watch."""
+        with self._lock:
+            session, used = self._session, self._used
+        began_s = time.monotonic()
+        answers = self._road.ask(self._presences.question_s(self._round_trip_s()))
+        lasted_s = time.monotonic() - began_s
+        heard = [number for number, ago_s in zip(used, session.heard(), strict=True) if ago_s < lasted_s]
+        self._presences.take(answers, heard)
+
+    def _round_trip_s(self) -> float:
+        return self._session.counters()["smoothed_rtt_us"] * 1e-6
+
+    def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
+        """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""
+        session, error = self._open(plan)
+        try:
+            patience = max(deadline, time.monotonic()) + _GRACE_S
+            errors = self._agreement.exchange(f"{self._generation}/joined", error, patience)
+            self._forget(self._generation - 2)
+        except ThcError:
+            if session is not None:
+                session.close()
+            raise
+        if session is not None and any(errors):
+            session.close()
+            session = None
+        return session, errors
+
+    def _open(self, plan: Plan) -> tuple[Session | None, str]:
+        if not plan.servers:
+            return None, "no server is there for all ranks"
+        try:
+            return self._road.open([self._road.servers[number] for number in plan.servers], self._generation), ""
+        except ThcError as error:
+            return None, str(error) or type(error).__name__
+
+    def _forget(self, generation: int) -> None:
+        """Take back words of a generation that all ranks have left behind them."""
+        if generation > 0:
+            self._agreement.forget(f"{generation}/left", f"{generation}/joined")
+
+
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    """Return counters of two sessions, one after the other."""
+    latest = {"smoothed_rtt_us": second["smoothed_rtt_us"]}
+    return {name: first.get(name, 0) + value for name, value in second.items()} | latest

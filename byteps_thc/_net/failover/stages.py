@@ -1,0 +1,170 @@
+"""What a worker has pushed, as long as a worker may need it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteps_thc._native import _comm
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._scheme.errors import ThcError, TransportError
+
+
+@dataclass(eq=False)
+class NormStage:
+    """Norms that were pushed. number: how many were before. norms: a copy. follows: the number of the last ones before
+    that had the same max_norms, so that their round was over on the worker that pushes these; None: there were none.
+    """
+
+    number: int
+    partition: int
+    norms: F32
+    max_norms: F32
+    compared: int
+    follows: int | None
+    operation: _comm.Operation | None = None
+    done: bool = False
+
+    def push(self, session: Session) -> None:
+        """Start it, anew perhaps. What has its result gets it once more, elsewhere."""
+        into = np.empty_like(self.max_norms) if self.done else self.max_norms
+        self.operation = session.push_norms(self.partition, self.norms, into, compared=self.compared)
+
+
+@dataclass(eq=False)
+class CodeStage:
+    """Codes that were pushed; the arrays are the caller's."""
+
+    number: int
+    partition: int
+    codes: U8
+    aggregate: U8 | U16
+    contributions: U8
+    operation: _comm.Operation | None = None
+    done: bool = False
+
+    def push(self, session: Session) -> None:
+        """As NormStage.push()."""
+        aggregate = np.empty_like(self.aggregate) if self.done else self.aggregate
+        contributions = np.empty_like(self.contributions) if self.done else self.contributions
+        self.operation = session.push_codes(self.partition, self.codes, aggregate, contributions)
+
+
+Stage = NormStage | CodeStage
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Numbers of stages, ascending."""
+
+    norms: tuple[int, ...]
+    codes: tuple[int, ...]
+
+    @staticmethod
+    def of_any(everyone: Iterable[Missing]) -> Missing:
+        """Return what any of them lacks."""
+        norms: set[int] = set()
+        codes: set[int] = set()
+        for each in everyone:
+            norms.update(each.norms)
+            codes.update(each.codes)
+        return Missing(tuple(sorted(norms)), tuple(sorted(codes)))
+
+
+class KeptStages:
+    """The stages of one worker, in the order in which they are pushed. By one thread at a time.
+
+    All workers push the same ones; every codes come after norms of the same number. A worker pushes norms into the same
+    max_norms again only when it has the sums of those before, and of all that was pushed before those.
+    """
+
+    def __init__(self) -> None:
+        self._norms: dict[int, NormStage] = {}
+        self._codes: dict[int, CodeStage] = {}
+        self._next_norms = self._next_codes = 0
+        # The array is kept with the number: another one must not get its id.
+        self._last_into: dict[int, tuple[F32, int]] = {}
+
+    def new_norms(self, partition: int, norms: F32, max_norms: F32, compared: int) -> NormStage:
+        """Return the next norms, and keep them."""
+        number, self._next_norms = self._next_norms, self._next_norms + 1
+        _, follows = self._last_into.get(id(max_norms), (None, None))
+        self._last_into[id(max_norms)] = max_norms, number
+        stage = NormStage(number, partition, norms.copy(), max_norms, compared, follows)
+        self._norms[number] = stage
+        return stage
+
+    def new_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
+        """Return the next codes, and keep them."""
+        number, self._next_codes = self._next_codes, self._next_codes + 1
+        stage = CodeStage(number, partition, codes, aggregate, contributions)
+        self._codes[number] = stage
+        return stage
+
+    def finish(self, stage: Stage) -> None:
+        """Take in that a stage has its result; forget what all workers have therefore."""
+        stage.done = True
+        if isinstance(stage, CodeStage):
+            # All have pushed these codes, so all had the maximum of their norms, and of those before.
+            _forget(self._norms, stage.number)
+        elif stage.follows is not None:
+            # All have pushed these norms, so all have the sums of the round before, and of all that was pushed before.
+            _forget(self._codes, stage.follows)
+
+    def settle(self, session: Session) -> None:
+        """See what has its result in a session that is closed."""
+        for stage in [*self._unfinished()]:
+            if stage.operation is not None and _has_result(session, stage.operation):
+                self.finish(stage)
+
+    def oldest_unfinished(self) -> Stage | None:
+        """Return what lacks a result for longest; None: nothing does."""
+        return next(self._unfinished(), None)
+
+    def missing(self) -> Missing:
+        """Return what lacks a result here."""
+        return Missing(_unfinished_of(self._norms), _unfinished_of(self._codes))
+
+    def push_again(self, session: Session, missing: Missing) -> int:
+        """Push, in another session, what any worker lacks, if it was pushed here; return how much that was."""
+        stages = [
+            *(_of_number(self._norms, number) for number in missing.norms if number < self._next_norms),
+            *(_of_number(self._codes, number) for number in missing.codes if number < self._next_codes),
+        ]
+        for stage in stages:
+            stage.push(session)
+        return len(stages)
+
+    def _unfinished(self) -> Iterator[Stage]:
+        yield from (stage for stage in self._codes.values() if not stage.done)
+        yield from (stage for stage in self._norms.values() if not stage.done)
+
+
+def _forget(kept: dict[int, NormStage] | dict[int, CodeStage], last: int) -> None:
+    """Forget those up to the number `last`; dictionaries are in the order of numbers."""
+    while kept and (first := next(iter(kept))) <= last:
+        del kept[first]
+
+
+def _unfinished_of(kept: dict[int, NormStage] | dict[int, CodeStage]) -> tuple[int, ...]:
+    return tuple(number for number, stage in kept.items() if not stage.done)
+
+
+def _of_number(kept: dict[int, NormStage] | dict[int, CodeStage], number: int) -> Stage:
+    stage = kept.get(number)
+    if stage is None:  # it would be a fault of KeptStages; without this, the ranks' streams would part
+        raise TransportError(f"another rank lacks stage {number}, which this rank has no more: restart the training")
+    return stage
+
+
+def _has_result(session: Session, operation: _comm.Operation) -> bool:
+    if not operation.done:  # also where compared words differ: the error comes again
+        return False
+    try:
+        session.wait(operation, 0.0)
+    except ThcError:
+        return False
+    return True

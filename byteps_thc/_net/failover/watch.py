@@ -1,0 +1,163 @@
+"""Which servers are there, as one rank sees it: asked all the time, by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from byteps_thc._net.failover.moves import THERE, UNDELIVERED
+from byteps_thc._scheme.errors import ThcError
+
+_logger = logging.getLogger("byteps_thc")
+
+#: From one look to the next; every fourth one asks the servers, and each one while a server has not answered.
+TICK_S = 0.25
+_TICKS_PER_QUESTION = 4
+#: How long the first question lasts; meanwhile HELLO is repeated five times, and all answers count.
+QUESTION_S = 0.5
+#: Or so many round trips of results, as an answer may wait behind data in a queue on its way: up to twice as long,
+#: because a slow worker makes these long, too.
+_ROUND_TRIPS = 4.0
+#: So many questions in a row without an answer, each twice as long as the one before, and a server is gone.
+_QUESTIONS = 3
+#: How long a server that was lost stays out at least: doubled each time, so that one that comes and goes costs little.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
+#: A rank's store may be gone because the training ends: so long until that is worth a warning.
+_ENDING_S = 2.0
+
+
+class Presences:
+    """What a rank knows of the servers. Written by one thread; any may read."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self.servers = tuple(servers)
+        self._last = [THERE] * len(servers)
+        self._unanswered = [0] * len(servers)
+        self._losses = [0] * len(servers)
+        self._out_until = [0.0] * len(servers)
+        self._blames = [0] * len(servers)
+        self._blamed_until = [0.0] * len(servers)
+
+    def take(self, answers: Sequence[str], heard: Collection[int] = ()) -> None:
+        """Take in what ask_servers() has returned. heard: servers of which anything else arrived meanwhile, as results.
+
+        These are there, whatever keeps their answers.
+        """
+        for number, answer in enumerate(answers):
+            if answer == "silent" and number in heard:
+                self._unanswered[number] = 0
+            else:
+                self._unanswered[number] = self._unanswered[number] + 1 if answer == "silent" else 0
+                self._last[number] = answer
+
+    def question_s(self, round_trip_s: float) -> float:
+        """Return how long the next question may take. round_trip_s: of results; 0: unknown."""
+        doubts = max((count for count in self._unanswered if count < _QUESTIONS), default=0)
+        return patience_s(QUESTION_S, round_trip_s) * 2.0**doubts
+
+    def blame(self, numbers: Sequence[int]) -> None:
+        """Take in, once or more often until moved(), that these answer but deliver nothing. They are not THERE then."""
+        for number in numbers:
+            self._blames[number] += self._blamed_until[number] < math.inf
+            self._blamed_until[number] = math.inf
+
+    def moved(self, used: Sequence[int], lost: Collection[int], refusing: Collection[int], now_s: float) -> None:
+        """Take in that ranks have moved to `used`, without `lost`, some of which have refused them.
+
+        A server that delivers nothing, and then again, or refuses, stays out for the longest pause.
+        """
+        for number in lost:
+            fresh = self._blamed_until[number] == math.inf
+            self._blames[number] += self._blames[number] > 0 and number in refusing and not fresh
+            pause_s = min(_FIRST_PAUSE_S * 2.0 ** self._losses[number], _LONGEST_PAUSE_S)
+            if self._blames[number] > 1:
+                pause_s = _LONGEST_PAUSE_S
+            self._losses[number] += 1
+            self._out_until[number] = now_s + pause_s
+            if fresh:
+                self._blamed_until[number] = now_s + pause_s
+        for number in used:
+            self._blamed_until[number] = 0.0
+
+    def words(self, now_s: float) -> tuple[str, ...]:
+        """Return what this rank says of each server to the others."""
+        return tuple(
+            UNDELIVERED if last == THERE and now_s < self._blamed_until[number] else last
+            for number, last in enumerate(self._last)
+        )
+
+    def doubtful(self) -> bool:
+        """Whether a server has not answered, and may be gone or not."""
+        return any(0 < unanswered < _QUESTIONS for unanswered in self._unanswered)
+
+    def gone(self, used: Sequence[int]) -> list[int]:
+        """Return those that do not answer any more."""
+        return [number for number in used if self._unanswered[number] >= _QUESTIONS]
+
+    def leaving(self, used: Sequence[int]) -> list[int]:
+        """Return those that have said that they drain."""
+        return [number for number in used if self._last[number] == "leaving"]
+
+    def back(self, used: Sequence[int], now_s: float) -> list[int]:
+        """Return those that are not used, but may be again."""
+        return [
+            number
+            for number, last in enumerate(self._last)
+            if number not in used and last == THERE and now_s >= self._out_until[number]
+        ]
+
+
+class Watch:
+    """Asks, and looks after each question and between them, until it is closed.
+
+    ask: asks the servers whether they are there. look: what to do a few times a second. An error of either ends
+    it: a rank whose store is gone cannot agree with others on anything. lost: called then.
+    """
+
+    def __init__(
+        self,
+        presences: Presences,
+        ask: Callable[[], None],
+        look: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._presences, self._ask, self._look, self._lost = presences, ask, look, lost
+        self._closing = threading.Event()
+        # A daemon: it must not keep a process from ending that has forgotten it.
+        self._thread = threading.Thread(target=self._run, name="thc-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, unless it is what calls. May be called again."""
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(2 * QUESTION_S + 1.0)
+
+    def _run(self) -> None:
+        tick = 0
+        try:
+            while not self._closing.wait(TICK_S):
+                tick += 1
+                if tick % _TICKS_PER_QUESTION == 0 or self._presences.doubtful():
+                    self._ask()
+                self._look()
+        except ThcError as error:
+            if self._closing.wait(_ENDING_S):
+                return
+            self._lost()
+            _logger.warning(
+                "this rank can no longer fail over: the training continues, but ends if a server goes. %s", error
+            )
+
+
+def patience_s(least_s: float, round_trip_s: float) -> float:
+    """Return how long to wait for an answer where results take that round trip."""
+    return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
+
+
+def now_s() -> float:
+    """Return the time that pauses are counted in."""
+    return time.monotonic()

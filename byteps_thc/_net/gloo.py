@@ -1,0 +1,134 @@
+"""Gloo: collectives on host tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
+
+_LEAST_WAIT_S = 1e-3  # zero would be no limit
+_TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
+#: Between the tags of an operation and the next: odd, so that tags repeat late, and far from the sizes of messages.
+_OPERATION_STEP = 0x2545F491
+#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
+_EXCHANGED_BYTES = 64 << 10
+
+
+def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
+    """Whether a maximum of that size goes from every rank to every other, instead of around a ring."""
+    return tensor_bytes * ranks <= _EXCHANGED_BYTES
+
+
+class GlooCommunicator(Communicator):
+    """Host tensors as they are.
+
+    Small maxima and uint8 messages go from rank to rank: gloo's own all-gather copies everything once more, and its
+    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by its size and the number
+    of its operation, which are the same on all ranks. A rank with messages of another size waits until the deadline,
+    where gloo's own collectives end the process.
+    """
+
+    def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
+        self._group: Backend = group
+        self._timeout_s = timeout_s
+        self._rank, self._size = group.rank(), group.size()
+        self._operations = 0
+        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        close_at_exit(self.close)
+
+    def close(self) -> None:
+        """Let go of the group: its threads end now, unless something is in flight (_GlooWork).
+
+        They are still there a moment after a collective is over, and destroy its tensors. For those that were Python's
+        they want the interpreter, and when that is ending, the process would be aborted.
+        """
+        self._group = None
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        if not is_exchanged(tensor.nbytes, self._size):
+            return self._work(lambda: [self._group.allreduce([tensor], self._max)])
+        received = tensor.new_empty(self._size, *tensor.shape)
+        return self._exchange(received, [tensor] * self._size, lambda: torch.amax(received, 0, out=tensor))
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return self._work(lambda: [self._group.allreduce([tensor], self._sum)])
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        sent = source.view(self._size, -1) if source.dim() == 1 else source
+        return self._exchange(output.view(self._size, -1) if output.dim() == 1 else output, [*sent])
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._exchange(output.view(self._size, -1), [source] * self._size)
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return self._work(lambda: [self._group.broadcast([tensor], from_rank_zero())])
+
+    def _exchange(
+        self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None
+    ) -> _GlooWork:
+        """Start sending sent[r] to rank r; received[r] is the message of rank r. Call `then` at the end."""
+        tag, self._operations = self._tag(sent[0].nbytes), self._operations + 1
+        # Each rank begins with the next one, so that no rank is everybody's first.
+        others = [(self._rank + step) % self._size for step in range(1, self._size)]
+
+        def start() -> list[dist.Work]:
+            works = [self._group.recv([received[rank]], rank, tag) for rank in reversed(others)]
+            return works + [self._group.send([sent[rank]], rank, tag) for rank in others]
+
+        work = self._work(start, then)
+        received[self._rank].copy_(sent[self._rank])
+        return work
+
+    def _tag(self, message_bytes: int) -> int:
+        return (self._operations * _OPERATION_STEP + message_bytes) % _TAGS
+
+    def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _GlooWork:
+        return _GlooWork(self._group, self._timeout_s, start, then)
+
+
+class _GlooWork(Waitable):
+    """What has been started on a Gloo group; `then` is called when it is over.
+
+    While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
+    would keep a process whose peers do not answer from ending. So this object, which has group and tensors, is held
+    where Python's end does not let go, for good if it fails: messages from living ranks may still be on their way.
+    """
+
+    def __init__(
+        self, group: Backend, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
+    ) -> None:
+        self._group: Backend = group
+        self._timeout_s, self._then = timeout_s, then
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        try:
+            self._works = start()
+        except RuntimeError as error:
+            raise translate(error) from error
+
+    @override
+    def wait(self) -> None:
+        deadline_s = time.monotonic() + self._timeout_s
+        for work in self._works:
+            left_s = max(deadline_s - time.monotonic(), _LEAST_WAIT_S)
+            try:
+                work.wait(timedelta(seconds=left_s))
+            except RuntimeError as error:
+                raise translate(error) from error
+        # Whoever keeps this keeps neither the group nor its connections and threads, which its works have, too.
+        self._group, self._works = None, []
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        self._then()

@@ -1,0 +1,228 @@
+"""The communicators of an engine over a process group, and which ones its back end allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from byteps_thc._net.communicator import Backend, Communicator, translate
+from byteps_thc._net.ending import collect_forgotten
+from byteps_thc._net.gloo import GlooCommunicator
+from byteps_thc._net.nccl import DeviceCommunicator
+from byteps_thc._net.rendezvous import connect_groups
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._scheme.errors import ConfigurationError, ThcError
+from byteps_thc._scheme.settings import Settings, describe
+
+
+def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
+    """Return the process group that a front end is given as its first argument, None for the default one.
+
+    caller: what users call. ConfigurationError that says what to write when it is no group, or this rank is not in it.
+    """
+    group = dist.group.WORLD if given is None else given
+    if isinstance(group, dist.ProcessGroup):
+        return group
+    if group is None:
+        raise ConfigurationError(f"call torch.distributed.init_process_group() before {caller}()")
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ConfigurationError(f"this rank is not in the process group: make {caller} on its ranks only")
+    if isinstance(group, Settings):
+        right = f"{caller}(None, {type(group).__name__}(...)), where None is the default process group"
+    elif isinstance(group, DeviceMesh):
+        names = group.mesh_dim_names or ()
+        name = repr(names[0]) if group.ndim > 1 and names else ""
+        right = f"{caller}(mesh.get_group({name}))"
+        if name:
+            right += f" averages over that dimension, {caller}(None, levels=(mesh, {name})) in two levels"
+    elif isinstance(group, nn.Module):
+        right = f"{caller}(None), or byteps_thc.ddp.compress(ddp) for a DDP model"
+    else:
+        right = f"{caller}(torch.distributed.new_group(ranks)), or {caller}(None) for the default one"
+    raise ConfigurationError(f"the first argument of {caller} is a process group, not {describe(group)}: {right}")
+
+
+@contextmanager
+def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
+    """Be around what a front end does before the ranks of a process group ask each other anything.
+
+    An error is what this rank answers their first question with: so they raise it, too, instead of waiting for this
+    rank until the deadline, and what is asked later is asked of all. None: nobody is told.
+    """
+    try:
+        yield
+    except Exception as error:
+        if process_group is not None and process_group.size() > 1:
+            with suppress(ThcError):  # of a store that is gone: the others see that, too
+                _questions(process_group, _new_store(process_group), 0.0).refuse(
+                    f"rank {dist.get_rank()} could not begin: {error}"
+                )
+        raise
+
+
+class Communicators:
+    """Those of one engine over the ranks of a process group (gloo or NCCL), which end with it.
+
+    Host tensors travel over gloo in any case, device tensors over NCCL: no thread of an engine starts a collective of
+    NCCL's beside those of the training, whose order among ranks would be left to chance. All ranks must open the same
+    ones in the same order. timeout_s: of every collective. callers: communicators that for_caller() will return, which
+    connect with the first ones of of_host(): connecting takes several round trips, however many connect. The
+    constructor raises ConfigurationError for other back ends.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, timeout_s: float, *, callers: int = 0) -> None:
+        _require_known(process_group)
+        collect_forgotten()  # before the ranks meet: after that no rank is in a server's job of an earlier training
+        self._process_group, self._timeout_s = process_group, timeout_s
+        self._store, self._stores = _new_store(process_group), 0
+        self._questions = _questions(process_group, self._store, timeout_s)
+        self._opened: list[GlooCommunicator | DeviceCommunicator] = []
+        self._callers, self._for_callers = callers, list[GlooCommunicator]()
+
+    def for_questions(self) -> StoreCommunicator:
+        """Return one of few, small host tensors and texts, which needs no connections: for what is asked once."""
+        return self._questions
+
+    def of_host(self, count: int) -> list[GlooCommunicator]:
+        """Return so many of host tensors, which connect together. TransportError or DeadlineError if they cannot."""
+        opened = self._connect(count)
+        self._opened += opened
+        return opened
+
+    def for_caller(self) -> GlooCommunicator:
+        """Return one of host tensors, which the caller closes. Raises what of_host() raises."""
+        if not self._for_callers:
+            self._callers = max(1, self._callers)
+            self._connect(0)
+        return self._for_callers.pop(0)
+
+    def _connect(self, count: int) -> list[GlooCommunicator]:
+        opened = _connect(self._questions, self._process_group, self._timeout_s, count + self._callers)
+        self._for_callers += opened[count:]
+        self._callers = 0
+        return opened[:count]
+
+    def of_device(self) -> Communicator:
+        """Return one of tensors on a GPU; the process group has NCCL. Raises what of_host() raises."""
+        group, timeout = self._process_group, timedelta(seconds=self._timeout_s)
+        try:
+            opened = DeviceCommunicator(self.new_store(), group.rank(), group.size(), timeout)
+        except RuntimeError as error:
+            raise translate(error) from error
+        self._opened.append(opened)
+        return opened
+
+    def new_store(self) -> PrefixStore:
+        """Return a store of the ranks for nothing else."""
+        number, self._stores = self._stores, self._stores + 1
+        return PrefixStore(f"store{number}", self._store)
+
+    def close(self) -> None:
+        """End all of them, in the order in which they were opened: the same on all ranks. May be called again."""
+        while self._opened:
+            self._opened.pop(0).close()
+
+
+def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> GlooCommunicator:
+    """Return a new communicator of host tensors over the ranks of `process_group`, of whatever back end.
+
+    All of them must call this, in the same order. timeout_s: a collective that takes longer fails. ConfigurationError
+    for back ends other than gloo and NCCL, TransportError or DeadlineError when the ranks cannot connect.
+    """
+    _require_known(process_group)
+    questions = _questions(process_group, _new_store(process_group), timeout_s)
+    return _connect(questions, process_group, timeout_s, 1)[0]
+
+
+def _connect(
+    questions: StoreCommunicator, process_group: dist.ProcessGroup, timeout_s: float, count: int
+) -> list[GlooCommunicator]:
+    try:
+        groups = connect_groups(questions, process_group.rank(), process_group.size(), timeout_s, count)
+    except RuntimeError as error:
+        raise _how_to_connect(translate(error)) from error
+    return [GlooCommunicator(group, timeout_s) for group in groups]
+
+
+def _questions(group: dist.ProcessGroup, store: Store, timeout_s: float) -> StoreCommunicator:
+    return StoreCommunicator(PrefixStore("questions", store), group.rank(), group.size(), timeout_s)
+
+
+def _require_known(process_group: dist.ProcessGroup) -> None:
+    names = backends(process_group)
+    if not {"gloo", "nccl"} & set(names):
+        raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
+
+
+def _how_to_connect(error: ThcError) -> ThcError:
+    hint = (
+        "Ranks exchange host tensors over gloo, with NCCL, too: where host names do not lead to the network, name its "
+        "interface in GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"
+    )
+    return type(error)(f"{error}. {hint}")
+
+
+class GroupPart(dist.ProcessGroup):
+    """Some ranks of a process group, with what communicators are opened with: number, size, store and back ends.
+
+    It has no connections and no threads of its own, so none of torch's collectives work on it, making one waits for
+    nobody, and nothing is to be closed.
+    """
+
+    def __init__(self, whole: dist.ProcessGroup, ranks: Sequence[int], store: PrefixStore) -> None:
+        """ranks: their numbers in `whole`, this one's among them. store: of these ranks alone."""
+        # torch has another constructor, with a store, that makes no subclasses.
+        super().__init__(ranks.index(whole.rank()), len(ranks))  # type: ignore[call-arg]
+        self._whole, self._part_store = whole, store
+
+    @override
+    def get_group_store(self) -> PrefixStore:
+        """Return where these ranks find each other."""
+        return self._part_store
+
+    @override
+    def _get_backend(self, device: torch.device) -> Backend:
+        """Return what the whole group has for tensors there; for its name."""
+        return self._whole._get_backend(device)
+
+
+def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:
+    """Return the parts of a process group that this rank is in, one of each division; all its ranks must call this.
+
+    parts[d]: disjoint groups of ranks, by their numbers in the process group, which together are all of them.
+    """
+    store, own = _new_store(process_group), process_group.rank()
+    return [
+        GroupPart(process_group, ranks, PrefixStore(f"division{division}/part{number}", store))
+        for division, groups in enumerate(parts)
+        for number, ranks in enumerate(groups)
+        if own in ranks
+    ]
+
+
+def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:
+    """Return where the ranks of a new communicator find each other."""
+    # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
+    # after the number of groups that the process knows, which need not be the same on all ranks.
+    store = process_group.get_group_store()
+    number = store.add(f"thc/communicators/{process_group.rank()}", 1)
+    return PrefixStore(f"thc/communicator{number}", store)
+
+
+def backends(process_group: dist.ProcessGroup) -> list[str]:
+    """Return those of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+    names = []
+    for device in ("cpu", "cuda"):
+        try:
+            names.append(process_group._get_backend(torch.device(device)).name())
+        except RuntimeError:  # none for this device
+            continue
+    return list(dict.fromkeys(names))

@@ -1,0 +1,161 @@
+"""Do all ranks have the same? Settings, asked once when an engine is made; a number, as often as needed; texts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from byteps_thc._net.communicator import Communicator
+from byteps_thc._net.host import host_identity
+from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
+from byteps_thc._scheme.errors import ConfigurationError
+
+#: Returns the texts of all ranks of a group, which all call it; TransportError or DeadlineError when they do not.
+Gather = Callable[[bytes], list[bytes]]
+
+#: Ranks that an error names one by one.
+_NAMED_RANKS = 8
+#: The setting of every rank that its user does not choose.
+_ARITHMETIC = "arithmetic"
+#: Decodes any bytes to a text that JSON takes.
+_ANY_BYTES = "latin-1"
+
+
+@dataclass(frozen=True)
+class Introductions:
+    """What the ranks of a group have told each other before they do anything else. run: a random text of rank 0's."""
+
+    ranks_on_this_host: int
+    run: str
+
+
+def introduce(
+    gather: Gather, settings: Mapping[str, object], chosen: Mapping[str, object] | None = None
+) -> Introductions:
+    """Exchange what ranks must know of each other, in one exchange.
+
+    settings: plain values. chosen: what they have come to, which other versions may have chosen otherwise: compared if
+    the settings are the same. Raises ConfigurationError on all ranks when a setting is not the same on all of them,
+    naming it and who has what; TransportError or DeadlineError when other ranks do not answer.
+    """
+    own = host_identity().decode()
+    told = [with_arithmetic(settings), dict(chosen or {}), own, secrets.token_hex(8)]
+    everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, json.dumps(told)).items()}
+    require_equal({rank: theirs for rank, (theirs, _, _, _) in everyone.items()})
+    require_equal({rank: theirs for rank, (_, theirs, _, _) in everyone.items()})
+    hosts = [host for _, _, host, _ in everyone.values()]
+    return Introductions(hosts.count(own), next(iter(everyone.values()))[3])
+
+
+def with_arithmetic(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings and the version of the arithmetic, for require_equal()."""
+    return {_ARITHMETIC: version_name(arithmetic_version()), **settings}
+
+
+def require_equal(everyone: Mapping[int, Mapping[str, object]]) -> None:
+    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r of the world."""
+    versions = {rank: str(theirs.get(_ARITHMETIC, "unknown")) for rank, theirs in everyone.items()}
+    if len({*versions.values()}) > 1:  # alone: other differences may follow from this one
+        raise ConfigurationError(
+            f"ranks have different versions of byteps_thc's arithmetic: {_who(versions)}. Install the same version of "
+            "byteps_thc on the hosts of all ranks"
+        )
+    differences = []
+    for name in sorted({name for theirs in everyone.values() for name in theirs}):
+        values = {rank: theirs.get(name) for rank, theirs in everyone.items()}
+        first = next(iter(values.values()))
+        if any(value != first for value in values.values()):
+            differences.append(f"{name} is {_who_has(values)}")
+    if differences:
+        raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
+
+
+def first_difference(texts: Mapping[int, str]) -> tuple[int, str]:
+    """Return the number, from 0, of the first line that not all ranks have, and who has what there.
+
+    texts[r]: the lines of rank r of the world, which are not the same on all ranks.
+    """
+    everyone = [text.split("\n") if text else [] for text in texts.values()]
+    for number, lines in enumerate(itertools.zip_longest(*everyone, fillvalue="none")):
+        if len(set(lines)) > 1:
+            return number, _who(dict(zip(texts, lines, strict=True)))
+    raise ValueError("all ranks have the same lines")
+
+
+def _who_has(values: Mapping[int, object]) -> str:
+    return _who({rank: repr(value) for rank, value in values.items()})
+
+
+def _who(values: Mapping[int, str]) -> str:
+    if len(values) <= _NAMED_RANKS:
+        return ", ".join(f"{value} on rank {rank}" for rank, value in sorted(values.items()))
+    ranks_of: dict[str, list[int]] = {}
+    for rank, value in sorted(values.items()):
+        ranks_of.setdefault(value, []).append(rank)
+    return ", ".join(f"{value} on {_named(ranks)}" for value, ranks in ranks_of.items())
+
+
+def _named(ranks: Sequence[int]) -> str:
+    first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
+    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
+
+
+def all_have_same(communicators: Iterable[Communicator], fingerprint: int) -> bool:
+    """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
+
+    communicators: one of all ranks, or one within a node, then one between the nodes. Raises TransportError or
+    DeadlineError if other ranks do not answer.
+    """
+    halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32, device="cpu")
+    largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
+    for communicator in communicators:
+        communicator.max_(largest).wait()
+    return torch.equal(largest[:2], -largest[2:])
+
+
+def gather_by_rank(gather: Gather, text: str) -> dict[int, str]:
+    """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
+    return by_rank(gather(with_rank(dist.get_rank(), text)))
+
+
+def with_rank(rank: int, text: str) -> bytes:
+    """Return what a rank sends for by_rank()."""
+    return f"{rank} {text}".encode()
+
+
+def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
+    """Return the texts of with_rank(), in the same order."""
+    parts = (each.decode().partition(" ") for each in gathered)
+    return {int(rank): text for rank, _, text in parts}
+
+
+def gather_in_levels(fast: Gather, slow: Gather) -> Gather:
+    """Return what gathers the texts of all nodes, node by node. fast: gathers within a node; slow: between them."""
+
+    def gather(text: bytes) -> list[bytes]:
+        node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
+        return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
+
+    return gather
+
+
+def gather_over(communicator: Communicator, ranks: int) -> Gather:
+    """Return what gathers texts over a communicator, in two collectives; without the spaces that they end with."""
+
+    def gather(text: bytes) -> list[bytes]:
+        longest = torch.tensor([len(text)], dtype=torch.int32, device="cpu")
+        communicator.max_(longest).wait()
+        size = int(longest[0])
+        mine = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
+        everyone = torch.zeros(ranks * size, dtype=torch.uint8, device="cpu")
+        communicator.all_gather(everyone, mine).wait()
+        return [bytes(part.tolist()).rstrip() for part in everyone.view(ranks, size)]
+
+    return gather

@@ -1,0 +1,126 @@
+"""Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
+
+A mesh says which ranks those are, or they are found (nodes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from byteps_thc._net.handshake import gather_in_levels
+from byteps_thc._net.replicas import RankReplicas, Replicas
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import describe
+
+#: auto: two levels if they are the faster way. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension
+#: between the nodes.
+Levels = Literal["auto", "flat"] | tuple[DeviceMesh, str]
+
+
+@dataclass(frozen=True)
+class MeshGroups:
+    """The two process groups that this rank is in. fast: averages exactly, on a node. slow: compressed, between the
+    nodes, among the ranks that have the same place on theirs.
+    """
+
+    fast: dist.ProcessGroup
+    slow: dist.ProcessGroup
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.fast.size() * self.slow.size()
+
+    @property
+    def rank(self) -> int:
+        """This one's number, from 0: node by node."""
+        return self.slow.rank() * self.fast.size() + self.fast.rank()
+
+    @property
+    def shard(self) -> str:
+        """What checkpoints call the ranks that average the same shard."""
+        return f"shard{self.fast.rank()}of{self.fast.size()}"
+
+    def __str__(self) -> str:
+        """As users see it."""
+        return f"{counted(self.slow.size(), 'node')} of {counted(self.fast.size(), 'rank')}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: 1 node, 2 nodes."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def require_levels(levels: object) -> None:
+    """Raise ConfigurationError, before any communication, unless `levels` is one of Levels."""
+    if isinstance(levels, str) and levels in ("auto", "flat"):
+        return
+    example = 'levels=(mesh, "between")'
+    if not isinstance(levels, tuple) or len(levels) != 2 or not isinstance(levels[0], DeviceMesh):
+        given = repr(levels) if isinstance(levels, str) else describe(levels)
+        raise ConfigurationError(
+            f'levels is {given}: give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between the '
+            f"nodes, {example}"
+        )
+    mesh, dim = levels
+    names = mesh.mesh_dim_names or ()
+    if mesh.ndim != 2:
+        raise ConfigurationError(
+            f"levels={example} needs a mesh of two dimensions, between the nodes and within them, and this one has "
+            f"{mesh.ndim}: make it with init_device_mesh(device, (nodes, ranks of a node), mesh_dim_names=...), or "
+            "give the process group of one dimension, mesh.get_group(dim), for averages over that alone"
+        )
+    if dim not in names:
+        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}: {example}")
+    if mesh.get_coordinate() is None:
+        raise ConfigurationError("this rank is not in the mesh: average on its ranks only")
+
+
+def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup | None) -> MeshGroups:
+    """Return the groups of a mesh that require_levels() accepts.
+
+    process_group: raise ConfigurationError unless the mesh has its ranks; None: any ranks.
+    """
+    ranks = mesh.mesh.flatten().tolist()
+    if process_group is not None and set(others := dist.get_process_group_ranks(process_group)) != set(ranks):
+        raise ConfigurationError(
+            f"the mesh has ranks {sorted(ranks)}, and the process group {sorted(others)}: make the mesh of all ranks "
+            "of the process group, and no others"
+        )
+    assert mesh.mesh_dim_names is not None
+    return MeshGroups(mesh.get_group(1 - mesh.mesh_dim_names.index(dim)), mesh.get_group(dim))
+
+
+class MeshReplicas(Replicas):
+    """All ranks of a mesh, of which the first is the root; what it sends crosses the slow dimension once.
+
+    deadline_s: of each wait. As RankReplicas, the first call connects them.
+    """
+
+    def __init__(self, groups: MeshGroups, deadline_s: float) -> None:
+        self.rank, self.size, self.world_rank = groups.rank, groups.size, dist.get_rank()
+        self.is_root = self.rank == 0
+        self._fast, self._slow = RankReplicas(groups.fast, deadline_s), RankReplicas(groups.slow, deadline_s)
+
+    @override
+    def gather(self, text: bytes) -> list[bytes]:
+        return gather_in_levels(self._fast.gather, self._slow.gather)(text)
+
+    @override
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        if self._fast.is_root:
+            self._slow.broadcast_tensors(tensors)
+        self._fast.broadcast_tensors(tensors)
+
+    @override
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        if self._fast.is_root:
+            data = self._slow.broadcast_bytes(data)
+        return self._fast.broadcast_bytes(data)

@@ -1,0 +1,159 @@
+"""NCCL, which moves device memory only."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
+from typing_extensions import override
+
+from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.communicator import (
+    Backend,
+    Communicator,
+    Waitable,
+    from_rank_zero,
+    on_current_stream,
+    reduction,
+    translate,
+)
+
+_POLL_S = 1e-3
+_END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
+
+_logger = logging.getLogger("byteps_thc")
+
+
+class DeviceCommunicator(Communicator):
+    """A communicator of tensors on this rank's GPU.
+
+    A collective begins behind what is on the current stream; to wait for it makes the current stream wait, not the
+    thread. With a dead rank NCCL's own watchdog ends the process after the timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    """
+
+    def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
+        self._group: Backend = _open(store, rank, size, timeout)
+        self._max, self._sum = (
+            on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
+        )
+        self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
+        self._last: Backend = None
+        close_at_exit(self.close)
+
+    def close(self) -> None:
+        """End the communicator once its collectives are over, ten seconds at most; may be called again.
+
+        Nobody else does it in order: when torch destroys the group it is aborted, which takes kernels away that a
+        slower rank may still need.
+        """
+        group, self._group = self._group, None
+        last, self._last = self._last, None
+        if group is not None:
+            end_group(group, last, _END_S)
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        return self._start(tensor, lambda: self._group.allreduce([tensor], self._max))
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return self._start(tensor, lambda: self._group.allreduce([tensor], self._sum))
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._start(source, lambda: self._group.alltoall_base(output, source, [], [], self._to_all))
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._start(source, lambda: self._group._allgather_base(output, source, self._gather))
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return self._start(tensor, lambda: self._group.broadcast([tensor], from_rank_zero()))
+
+    def _start(self, tensor: Tensor, collective: Callable[[], Waitable | None]) -> Waitable:
+        try:
+            work = collective()
+        except RuntimeError as error:
+            raise translate(error) from error
+        if work is None:  # it is on the current stream
+            work = _InOrder(torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None)
+        self._last = work
+        return work
+
+
+def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Backend:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    options.is_high_priority_stream = True  # where torch has no collectives on the current stream
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+class _InOrder(Waitable):
+    """A collective on a stream (None: on the CPU), behind which all else there waits for it."""
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        self._stream = stream
+
+    @override
+    def wait(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        """Whether it is over, and what is behind it."""
+        return self._stream is None or self._stream.query()
+
+
+def end_group(group: Backend, last: Backend, wait_s: float) -> None:
+    """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails.
+
+    last: the work of its last collective; None: there is none.
+    """
+    try:
+        if not _over(last, wait_s):
+            raise RuntimeError(f"its collectives were not over within {wait_s:g} s")
+        _shut_down(group, wait_s)
+    except RuntimeError as error:
+        _logger.warning("NCCL's communicator is aborted: %s", error)
+        group.abort()
+
+
+def _over(work: Backend, wait_s: float) -> bool:
+    deadline_s = time.monotonic() + wait_s
+    while work is not None and not work.is_completed():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _shut_down(group: Backend, wait_s: float) -> None:
+    """RuntimeError when it fails, or takes longer than that."""
+    end = group.shutdown if hasattr(group, "shutdown") else group._shutdown  # torch 2.6 has NCCL's as the second
+    errors: list[RuntimeError] = []
+
+    def shut_down() -> None:
+        try:
+            end()
+        except RuntimeError as error:
+            errors.append(error)
+
+    # A thread, because nothing of torch's or NCCL's ends the wait for a rank that is dead.
+    ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
+    try:
+        ending.start()
+    except RuntimeError:  # Python 3.12 starts none when it is ending; by now there is nothing to wait for
+        shut_down()
+    else:
+        ending.join(wait_s)
+    if errors:
+        raise errors[0]
+    if ending.is_alive():
+        raise RuntimeError(f"it was not shut down within {wait_s:g} s")

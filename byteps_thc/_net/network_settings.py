@@ -1,0 +1,158 @@
+"""How a worker talks to servers: the settings of Session, NetworkConfig and Compression.thc, listed once.
+
+Annotations are types here, no strings: classes of other modules inherit them, where the names would mean nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from byteps_thc._native import _comm
+from byteps_thc._net.quorum import Quorum
+from byteps_thc._net.run import Run
+from byteps_thc._scheme.built import check_arithmetic
+from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import RefusesGone
+
+check_arithmetic(_comm)
+
+#: Path of a key file, or the 32 bytes of a key.
+JobKey = str | os.PathLike[str] | bytes
+
+
+@dataclass(frozen=True)
+class UdpConfig:
+    """Kernel UDP."""
+
+    local: str = "0.0.0.0:0"
+    """HOST or HOST:PORT to bind; port 0: any free port. With a switch, the address its job description lists"""
+    gso: bool = True
+    """send bursts in one system call where the kernel can"""
+    gro: bool = True
+    """receive bursts in one system call where the kernel can"""
+
+
+@dataclass(frozen=True)
+class DpdkConfig(RefusesGone):
+    """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
+
+    local: str
+    """own HOST or HOST:PORT; port 0: any. With a switch, the address its job description lists"""
+    eal_args: Sequence[str] = ()
+    """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
+    devices: Sequence[str] = ()
+    """names or PCI addresses; empty: all that EAL has"""
+    prefix_length: int = 24
+    gateway: str = ""
+    """next hop of other networks; empty: none"""
+    neighbours: Sequence[tuple[str, str]] = ()
+    """(IP, MAC) of next hops; others are found by ARP"""
+    mtu_bytes: int = 1500
+    verify_udp_checksum: bool = True
+    """False for peers behind veth with checksum offload"""
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """Faults put in on purpose, for tests and demonstrations: probabilities of a datagram, up and down each."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Timeouts(RefusesGone):
+    """Seconds. When a packet is sent again follows the round trips, and needs no setting."""
+
+    connect_s: float = 10.0
+    operation_s: float = 60.0
+    """from the push to its last result"""
+    loss_s: float = 0.05
+    """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings(RefusesGone):
+    """How a worker talks to servers, in Session, NetworkConfig and Compression.thc."""
+
+    quorum: Quorum = None
+    """workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all; the
+    rest is left behind"""
+    loss_tolerant: bool = False
+    """codes are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are
+    always repeated, because workers that quantize with different norms add up wrong sums. Workers may then get
+    different averages, as with a quorum: use a ParameterSynchronizer"""
+    timeouts: Timeouts | None = None
+    """None: the defaults; in a training, an operation takes at most CompressionPolicy.deadline_s"""
+    backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
+    """kernel UDP or DPDK, with its settings"""
+    faults: FaultConfig | None = None
+    """for tests"""
+    key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
+    """path of the key file of an authenticated job, or its 32 bytes; None: the file that the environment variable
+    THC_KEY_FILE names, and a job without a key if there is none (docs/security.md). Servers must have the same key"""
+    run: Run | None = None
+    """which training this is, a number or a text that all its workers have and no other training; None: what the
+    environment variable THC_RUN says, or else, in a Session without a process group, the variables of torchrun, Slurm
+    or BytePS's scheduler. A server that has another training under this job number refuses the worker, whose gradients
+    would be added to that one's. Two trainings without a run are one training to it, and thc-ps logs a warning"""
+
+
+def settings_of(network: NetworkSettings) -> dict[str, Any]:
+    """Return the network settings of a NetworkConfig or the like, by name."""
+    return {setting.name: getattr(network, setting.name) for setting in fields(NetworkSettings)}
+
+
+def has_key(key: JobKey | None) -> bool:
+    """Whether a Session with this argument would use a key."""
+    return key is not None or bool(variable("KEY_FILE"))
+
+
+def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
+    key = variable("KEY_FILE") or None if key is None else key
+    if isinstance(key, bytes):
+        io.use_key(key)
+    elif isinstance(key, (str, os.PathLike)):
+        io.use_key_file(os.fspath(key))
+    elif key is not None:  # not shown: it may be a secret all the same
+        raise ConfigurationError(f"key must be the path of a key file or 32 bytes, not a {type(key).__name__}")
+
+
+def io_config(network: NetworkSettings) -> _comm.IoConfig:
+    """Return back end, faults and key as C++ takes them."""
+    io = _comm.IoConfig()
+    backend = UdpConfig() if network.backend == "udp" else network.backend
+    if isinstance(backend, UdpConfig):
+        io.use_udp(local=backend.local, gso=backend.gso, gro=backend.gro)
+    elif isinstance(backend, DpdkConfig):
+        io.use_dpdk(
+            local=backend.local,
+            eal_args=list(backend.eal_args),
+            devices=list(backend.devices),
+            prefix_length=backend.prefix_length,
+            gateway=backend.gateway,
+            neighbours=list(backend.neighbours),
+            mtu_bytes=backend.mtu_bytes,
+            verify_udp_checksum=backend.verify_udp_checksum,
+        )
+    else:
+        raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
+    if (faults := network.faults) is not None:
+        io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
+    _use_key(io, network.key)
+    return io
+
+
+def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
+    """Return what asks whether servers are there: kernel UDP from a port of its own, without faults, with the key."""
+    backend = network.backend if isinstance(network.backend, UdpConfig) else UdpConfig()
+    io = _comm.IoConfig()
+    io.use_udp(local=backend.local.partition(":")[0] + ":0", gso=False, gro=False)
+    _use_key(io, network.key)
+    return io

@@ -1,0 +1,65 @@
+"""How messages travel among ranks: to the owners of shards in one all-to-all, and of them in one all-gather."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._net.recorder import TrafficRecorder
+
+
+class RankMessages:
+    """Memory for messages, and the two collectives. to_owners, of_owners: may be the same if one thread starts both.
+
+    device: where messages are. Memory is lent for a round: pieces of the same size share it.
+    """
+
+    def __init__(
+        self,
+        to_owners: Communicator,
+        of_owners: Communicator,
+        recorder: TrafficRecorder,
+        ranks: int,
+        device: torch.device,
+    ) -> None:
+        self._to_owners, self._of_owners = to_owners, of_owners
+        self._recorder, self.ranks, self._device = recorder, ranks, device
+        self._lock = threading.Lock()
+        self._free: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def take(self, size_bytes: int) -> Tensor:
+        """Return memory for a message of every rank, uint8[ranks, size_bytes]; it may hold anything."""
+        with self._lock:
+            free = self._free[size_bytes]
+            if free:
+                return free.pop()
+        # Zeros: what fills messages up must not be what some other object left there.
+        return torch.zeros(self.ranks, size_bytes, dtype=torch.uint8, device=self._device)
+
+    def give_back(self, memory: Tensor) -> None:
+        """Let others have the memory."""
+        with self._lock:
+            self._free[memory.shape[1]].append(memory)
+
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Waitable:
+        """Start sending message r to rank r; received[r] is that of rank r."""
+        self._recorder.add_collective(sent.numel(), self.ranks)
+        return self._to_owners.all_to_all(received.view(-1), sent.view(-1))
+
+    def all_to_all_apart(self, received: Tensor, sent: Tensor, header_bytes: int) -> tuple[Waitable, Waitable]:
+        """As all_to_all(), in host memory: the headers of the messages arrive also from ranks whose messages have
+        another size, and the rest from no rank then. Return the headers' work, and that of the rest.
+        """
+        self._recorder.add_collective(sent.numel(), self.ranks)
+        at = header_bytes
+        headers = self._to_owners.all_to_all(received[:, :at], sent[:, :at])
+        return headers, self._to_owners.all_to_all(received[:, at:], sent[:, at:])
+
+    def all_gather(self, gathered: Tensor, own: Tensor) -> Waitable:
+        """Start sending a message to all; gathered[r] is that of rank r. own: not in `gathered`."""
+        self._recorder.add_collective(gathered.numel(), self.ranks)
+        return self._of_owners.all_gather(gathered.view(-1), own)

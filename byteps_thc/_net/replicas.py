@@ -1,0 +1,124 @@
+"""Ranks that should have the same parameters: what it takes to compare them, and to copy those of one to all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc._net.communicator import Communicator, Waitable
+from byteps_thc._net.groups import open_communicator
+from byteps_thc._net.handshake import by_rank, first_difference, gather_over, with_rank
+from byteps_thc._scheme.errors import ConfigurationError
+
+_SLICE_BYTES = 16 << 20
+_SLICES_IN_FLIGHT = 8
+_LENGTH_BYTES = 8
+
+
+class Replicas(Protocol):
+    """A group of ranks; all of them call the same methods in the same order. Each may raise TransportError or
+    DeadlineError.
+    """
+
+    rank: int
+    """this one's number, from 0"""
+    world_rank: int
+    """this one's number among all processes, by which errors name it"""
+    is_root: bool
+    """whether this one's tensors are copied to the others"""
+    size: int
+    """number of ranks"""
+    synchronized: bool = False
+    """whether there is, or was, somebody to synchronise them"""
+
+    def gather(self, text: bytes) -> list[bytes]:
+        """Return the texts of all ranks, without the spaces that they end with."""
+
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrite tensors with those of the root, bit for bit. The same names, shapes and dtypes on all ranks."""
+
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Return what the root passes; others pass anything."""
+
+
+class RankReplicas(Replicas):
+    """The ranks of a process group (gloo or NCCL), of which rank 0 is the root.
+
+    deadline_s: of each wait. The first call connects them, and raises what open_communicator raises.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, deadline_s: float) -> None:
+        self.rank, self.size = process_group.rank(), process_group.size()
+        self.world_rank = dist.get_rank()
+        self.is_root = self.rank == 0
+        self._process_group, self._deadline_s = process_group, deadline_s
+
+    @cached_property
+    def _communicator(self) -> Communicator:
+        return open_communicator(self._process_group, self._deadline_s)
+
+    @override
+    def gather(self, text: bytes) -> list[bytes]:
+        return gather_over(self._communicator, self.size)(text)
+
+    @override
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        in_flight: deque[Waitable] = deque()
+        for tensor in tensors.values():
+            if tensor.numel() == 0:
+                continue
+            data = bytes_of(tensor)
+            for first in range(0, len(data), _SLICE_BYTES):
+                in_flight.append(self._communicator.broadcast(data[first : first + _SLICE_BYTES]))
+                if len(in_flight) == _SLICES_IN_FLIGHT:
+                    in_flight.popleft().wait()
+            if data.data_ptr() != tensor.data_ptr():  # a copy, which is not to be kept for all tensors at a time
+                _wait(in_flight)
+                put_bytes(data, tensor)
+        _wait(in_flight)
+
+    @override
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        length = torch.frombuffer(bytearray(len(data).to_bytes(_LENGTH_BYTES, "little")), dtype=torch.uint8)
+        self._communicator.broadcast(length).wait()
+        size = int.from_bytes(bytes(length.tolist()), "little")
+        if size == 0:
+            return b""
+        received = bytearray(data if self.is_root else size)
+        self._communicator.broadcast(torch.frombuffer(received, dtype=torch.uint8)).wait()
+        return bytes(received)
+
+
+def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> None:
+    """Raise ConfigurationError on all ranks, naming the first line that differs, unless all pass the same ones.
+
+    what: that ranks have different ones of. Collective; raises what Replicas raises.
+    """
+    prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
+    if len(set(prints)) > 1:
+        texts = by_rank(replicas.gather(with_rank(replicas.world_rank, "\n".join(lines))))
+        raise ConfigurationError(f"ranks have different {what}: {first_difference(texts)[1]}")
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """Return a tensor's bytes, uint8[nbytes] on the host: the same memory where it is contiguous and on the host."""
+    return tensor.detach().contiguous().cpu().view(-1).view(torch.uint8)
+
+
+def put_bytes(data: Tensor, tensor: Tensor) -> None:
+    """Overwrite a tensor with what bytes_of() has returned for another one."""
+    with torch.no_grad():
+        tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
+
+
+def _wait(in_flight: deque[Waitable]) -> None:
+    while in_flight:
+        in_flight.popleft().wait()

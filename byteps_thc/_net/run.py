@@ -1,0 +1,61 @@
+"""Which training a worker is of: HELLO says it, so that two trainings with one job number do not average each other."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+from byteps_thc._net.host import host_identity
+from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.wire.fnv1a import fnv1a_64
+
+#: What all workers of a training say, and those of no other do; 7 and "7" are the same.
+Run = int | str
+#: TORCHELASTIC_RUN_ID without --rdzv-id or --standalone, the same in all trainings.
+_TORCHRUN_DEFAULT = "none"
+
+
+def told_run(run: Run | None) -> str | None:
+    """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
+    if run is None:
+        return variable("RUN") or None
+    if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
+        raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
+    return str(run)
+
+
+def run_of_launcher() -> str | None:
+    """Return the run that the launcher's variables name, the same on all workers it has started; None without them.
+
+    A process that torchrun or srun starts again has the same one.
+    """
+    torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
+    if torchrun and torchrun != _TORCHRUN_DEFAULT:
+        return f"torchrun {torchrun}"
+    job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    if job and step:  # without a step srun has not started this process
+        return f"slurm {job}.{step}"
+    return run_of_scheduler()
+
+
+def run_number(run: str | None) -> int:
+    """Return the 64 bits that HELLO has: 0 when no run is told, and else never 0."""
+    return 0 if run is None else fnv1a_64(run.encode()) or 1
+
+
+def run_of_scheduler() -> str | None:
+    """Return the address of a BytePS training's scheduler, which two trainings cannot share; None without one."""
+    address, port = os.environ.get("DMLC_PS_ROOT_URI"), os.environ.get("DMLC_PS_ROOT_PORT")
+    if not address or not port:
+        return None
+    # A loopback address is another scheduler on each host.
+    host = f" of {host_identity().decode(errors='replace')}" if _is_loopback(address) else ""
+    return f"scheduler {address}:{port}{host}"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

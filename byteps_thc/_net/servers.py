@@ -1,0 +1,187 @@
+"""THC with parameter servers or a switch: codes go there, sums come back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from typing_extensions import override
+
+from byteps_thc._native import _core
+from byteps_thc._net.environment import backend_from_environment, network_from_environment
+from byteps_thc._net.failover.session import FailoverSession
+from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
+from byteps_thc._net.quorum import resolve_quorum
+from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.run import told_run
+from byteps_thc._net.session import Session
+from byteps_thc._net.transport import FINGERPRINT_WORDS, Transfer, Transport
+from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
+
+
+@dataclass(frozen=True)
+class NetworkConfig(NetworkSettings):
+    """Where the servers are, and how to talk to them: see NetworkSettings and Session.
+
+    run: None: THC_RUN, and without it a random number of rank 0's, which the ranks of a process group share. With
+    loss_tolerant or a quorum ranks may get different sums, so that their parameters drift apart: use a
+    ParameterSynchronizer, as the paper synchronises every epoch.
+    """
+
+    servers: Sequence[str]
+    job: int = 1
+    failover: bool | None = None
+    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/operations.md);
+    None: where there are several thc-ps, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True:
+    also with one, which may be restarted then"""
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say (docs/plugins.md).
+
+        Ranks of one host share them under torchrun: each binds the port of THC_LOCAL plus LOCAL_RANK. Raises
+        ConfigurationError for wrong values, and without servers.
+        """
+        settings = network_from_environment()
+        if not settings.get("servers"):
+            raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
+        if "lanes" in settings:
+            raise ConfigurationError("THC_SERVERS: lanes are of BytePS: omit them")
+        try:
+            job, local_rank = int(variable("JOB") or "1"), int(os.environ.get("LOCAL_RANK", "0"))
+        except ValueError as error:
+            raise ConfigurationError(f"THC_JOB or LOCAL_RANK is no number: {error}") from error
+        settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
+        return cls(job=job, **settings)
+
+    def shared_settings(self, workers: int) -> dict[str, object]:
+        """Return what must be the same on all `workers` workers: not addresses of their own."""
+        return {
+            "servers": list(self.servers),
+            "job": self.job,
+            "quorum": resolve_quorum(self.quorum, workers),
+            "loss_tolerant": self.loss_tolerant,
+            "authenticated": has_key(self.key),
+            "run": told_run(self.run),
+            "failover": self.goes_on(workers),
+        }
+
+    def may_drift(self, workers: int) -> bool:
+        """Whether workers may get different sums."""
+        return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
+
+    def goes_on(self, workers: int) -> bool:
+        """Return whether workers with a process group go on when a server is gone; see failover.
+
+        ConfigurationError where that is asked for and does not work.
+        """
+        reason = None
+        if self.may_drift(workers):
+            reason = "a quorum or loss_tolerant, where a sum that is computed again may be another one"
+        elif isinstance(self.backend, DpdkConfig):
+            reason = "DPDK, whose devices a process opens once"
+        if self.failover and reason is not None:
+            raise ConfigurationError(f"failover=True does not work with {reason}: leave it out")
+        wanted = len(self.servers) > 1 if self.failover is None else self.failover
+        return wanted and reason is None and workers > 1
+
+    def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
+        """Join the servers' job; raises what Session raises."""
+        settings = settings_of(self) | {"timeouts": self.timeouts or Timeouts(operation_s=deadline_s)}
+        return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
+
+
+class ServersTransport(Transport):
+    """Norms and codes are numbered in separate streams, so a thread each keeps their order.
+
+    Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the
+    same time meets on the same server, and fingerprints tell whether it is the same (_engine/fingerprint.py).
+    Numbers that go with names would send other names to other servers, to wait for each other until the deadline.
+
+    zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
+    """
+
+    def __init__(
+        self, session: Session | FailoverSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros
+    ) -> None:
+        self.session = session
+        self.recorder = recorder
+        self.zeros = zeros
+        self.codes_per_chunk = session.codes_per_packet
+        self.servers = len(session.servers)  # also after failover: pieces stay as they are
+        self._sent = 0  # partitions
+        self._counted: dict[str, int] = {}
+
+    @override
+    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        return ServersTransfer(self, norms, codes)
+
+    def next_partition(self) -> int:
+        """Return the number of the partition whose norms are sent now; by one thread."""
+        number, self._sent = self._sent % MAX_PARTITIONS, self._sent + 1
+        return number
+
+    @override
+    def close(self) -> None:
+        self.session.close()
+
+    def count(self) -> None:
+        """Report what the session sent and repeated since the last call; by one thread."""
+        now = self.session.counters()
+        new = {name: now[name] - self._counted.get(name, 0) for name in now}
+        self._counted = now
+        self.recorder.add_traffic(sent_bytes=new["bytes_sent"], received_bytes=new["bytes_received"])
+        self.recorder.add_losses(retransmissions=new["retransmissions"])
+
+
+class ServersTransfer(Transfer):
+    """The servers sum, so there is nothing to relay."""
+
+    def __init__(self, transport: ServersTransport, norms: int, codes: int) -> None:
+        self._transport, self._partition = transport, 0
+        session, zeros = transport.session, transport.zeros
+        self._max_norms: F32 = np.zeros(norms, np.float32)
+        self._aggregate: U8 | U16 = zeros(codes, value_dtype(session.value_bits))
+        self._contributions: U8 = zeros(session.chunks(codes), np.uint8)
+        self.codes: U8 = zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
+        self._norm_stage: Any
+        self._code_stage: Any
+
+    @override
+    def send_norms(self, norms: F32) -> None:
+        self._partition = self._transport.next_partition()
+        self._norm_stage = self._transport.session.push_norms(
+            self._partition, norms, self._max_norms, compared=FINGERPRINT_WORDS
+        )
+
+    @override
+    def wait_norms(self) -> F32:
+        self._transport.session.wait(self._norm_stage)
+        return self._max_norms
+
+    @override
+    def send_codes(self) -> None:
+        self._code_stage = self._transport.session.push_codes(
+            self._partition, self.codes, self._aggregate, self._contributions
+        )
+
+    @override
+    def wait_sums(self) -> None:
+        self._transport.session.wait(self._code_stage)
+        chunks, recorder = len(self._contributions), self._transport.recorder
+        recorder.add_losses(lost_chunks=chunks - int(np.count_nonzero(self._contributions)))
+        recorder.add_contributions(
+            expected=chunks * self._transport.session.workers, arrived=int(self._contributions.sum(dtype=np.int64))
+        )
+        self._transport.count()
+
+    @override
+    def aggregate(self) -> tuple[U8 | U16, U8]:
+        return self._aggregate, self._contributions

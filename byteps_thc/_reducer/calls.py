@@ -1,0 +1,153 @@
+"""The calls of a ThcReducer on their way through its threads and the engine.
+
+The threads hold no ThcReducer, which ends when it is forgotten; a call in flight does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.drivers import StageThreads
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.steps import Steps
+from byteps_thc._reducer.average_work import AverageWork
+from byteps_thc._reducer.tensor_packing import Packing, Signature
+from byteps_thc._scheme.errors import InputError, TransportError
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of all_reduce() on its way. ready: events after which the buffers on CUDA devices may be read.
+
+    reducer: kept until the call is over, when somebody waits for nothing but the work.
+    """
+
+    packing: Packing
+    tensors: list[Tensor]
+    work: AverageWork
+    reducer: object
+    buffers: list[GradientBuffer] = field(default_factory=list)
+    ready: list[torch.Event] = field(default_factory=list)
+    futures: list[Future[Tensor]] = field(default_factory=list)
+
+    def finish(self, error: Exception | None) -> None:
+        """Hand the average over, or the error."""
+        self.work.finish(error)
+        self.reducer = None
+
+
+class Calls:
+    """Takes calls through two threads, in front of and behind the engine's own; ends with both.
+
+    questions: asked whether all ranks pass the same, before every call. asks_once: before the first call with each
+    packing alone, once the averages of earlier calls are there: the engine finds a different order of known ones.
+    steps: of the engine. leave: ends what questions are asked with.
+    """
+
+    def __init__(
+        self, engine: Engine, questions: Questions, steps: Steps, *, asks_once: bool, leave: Callable[[], None]
+    ) -> None:
+        self._engine, self._questions, self._asks_once, self._steps = engine, questions, asks_once, steps
+        self._leave = leave
+        #: what all ranks have agreed on; written by the agree thread
+        self.packings: dict[tuple[Signature, ...], Packing] = {}
+        #: likewise, of each name
+        self.known: dict[str, Signature] = {}
+        self._submitted: list[Future[Tensor]] = []  # by the agree thread, of the calls that may be in flight
+        self._lock = threading.Lock()  # guards the next two
+        self._in_flight: list[Call] = []
+        self._error: Exception | None = None
+        self._threads = StageThreads([("thc-agree", self._agree), ("thc-finish", self._finish)], self._fail)
+
+    def submit(self, call: Call) -> None:
+        """Pack the tensors, and let the call in. InputError when a name is in flight, TransportError after the end."""
+        packing = call.packing
+        with self._lock:
+            self._require_working()
+            for other in self._in_flight:
+                if not packing.names.isdisjoint(other.packing.names):
+                    name = min(packing.names & other.packing.names)
+                    raise InputError(f"{name!r} is in flight: wait() for the call that has it first")
+            packing.wait_for_memory()
+            call.buffers = packing.pack(call.tensors)
+            call.ready = [torch.cuda.current_stream(device).record_event() for device in packing.cuda_devices]
+            self._in_flight.append(call)
+            self._threads.submit(call)
+
+    def require_idle(self, what: str) -> None:
+        """Raise InputError when calls are in flight."""
+        with self._lock:
+            if self._in_flight:
+                raise InputError(f"{what}: {len(self._in_flight)} calls are in flight, wait() for them first")
+
+    def close(self) -> None:
+        """End the threads and the engine, and log the last step; what is in flight fails."""
+        self._threads.end()
+        self._fail(TransportError("the reducer was closed"))
+        self._engine.close()
+        self._threads.join()
+        self._leave()
+        self._steps.log()
+
+    def _agree(self, call: Call) -> Iterator[Call]:
+        """Let a call into the engine that is the next one of all ranks."""
+        self._submitted = [future for future in self._submitted if not future.done()]
+        try:
+            self._require_same(call.packing)
+        except InputError as error:  # on all ranks, and none of them has begun
+            self._finished(call, error)
+            return
+        self.packings[call.packing.signature] = call.packing
+        self.known |= {now[0]: now for now in call.packing.signature}
+        self._steps.start()
+        # The engine begins with what the current streams, which are this thread's, have done by then.
+        for device, event in zip(call.packing.cuda_devices, call.ready, strict=True):
+            torch.cuda.current_stream(device).wait_event(event)
+        call.futures = [self._engine.all_reduce(buffer) for buffer in call.buffers]
+        self._submitted += call.futures
+        yield call
+
+    def _require_same(self, packing: Packing) -> None:
+        if self._asks_once:
+            if packing.signature in self.packings:
+                return
+            for future in self._submitted:
+                future.wait()
+        self._questions.require_same(packing.contents, 0, 0)
+
+    def _finish(self, call: Call) -> Iterator[None]:
+        """Hand the averages over. The engine's deadlines are those of the waiting here."""
+        for future in call.futures:
+            future.wait()
+        call.packing.unpack(call.buffers, call.tensors)
+        self._finished(call, None)
+        return iter(())
+
+    def _finished(self, call: Call, error: Exception | None) -> None:
+        with self._lock:
+            if call not in self._in_flight:
+                return  # closed meanwhile
+            self._in_flight.remove(call)
+            if error is None:
+                call.packing.used_until = call.work.get_future()
+        call.finish(error)  # not under the lock: its callbacks may call all_reduce()
+
+    def _fail(self, error: Exception) -> None:
+        """End all that is in flight, and all later calls."""
+        with self._lock:
+            self._error = self._error or error
+            calls, self._in_flight = self._in_flight, []
+        for call in calls:
+            call.finish(error)
+
+    def _require_working(self) -> None:
+        if self._error is not None:
+            raise TransportError(f"the reducer has ended: {self._error}") from self._error

@@ -1,0 +1,238 @@
+"""Averages of named tensors over all ranks, for training loops of any kind.
+
+    reducer = ThcReducer(bits=4)
+    reducer.all_reduce({name: parameter.grad for name, parameter in model.named_parameters()})
+
+A call goes through two threads, in front of and behind the engine's own:
+
+    all_reduce(): pack -> [agree: do all ranks pass the same?] -> engine -> [finish: unpack] -> AverageWork.wait()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+import torch.distributed as dist
+from torch import Tensor
+
+from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine
+from byteps_thc._engine.drift_warning import DriftWarning, may_drift
+from byteps_thc._engine.hierarchy.bucket_shards import shard_elements
+from byteps_thc._engine.in_flight import require_not_captured
+from byteps_thc._engine.loss_scaling import LossScale, saved_scale
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import require_scope, require_sound, with_values
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import Steps
+from byteps_thc._net.ending import Ending
+from byteps_thc._net.groups import choose_process_group, refusals_told
+from byteps_thc._net.mesh import Levels, counted, require_levels
+from byteps_thc._net.replicas import Replicas
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._reducer.average_work import AverageWork
+from byteps_thc._reducer.calls import Call, Calls
+from byteps_thc._reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
+from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+
+
+class ThcReducer:
+    """Averages named tensors over the ranks of a process group, or over workers with servers or a switch.
+
+    where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
+    switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
+    `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
+    bypass_elements is 0; warm-up, stop_step and exclude are refused. levels: as ThcState's. With two levels, residuals,
+    figures and checkpoints are those of a rank's shards. config: a ThcConfig; or settings of ThcConfig as keywords,
+    ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). rows: names of
+    tensors whose rows have a scale each, such as the gradients of embeddings, added to policy.rows; None: no more than
+    those. grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps from one log line
+    ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+
+    Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
+    is a context manager, and not for several threads at a time.
+
+    All ranks must make it, in the same order as their other collectives and with the same settings. Raises
+    ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when ranks
+    or servers do not answer.
+    """
+
+    def __init__(
+        self,
+        where: dist.ProcessGroup | NetworkConfig | None = None,
+        config: ThcConfig | None = None,
+        *,
+        levels: Levels = "auto",
+        policy: CompressionPolicy | None = None,
+        rows: Sequence[str] | None = None,
+        worker: int | None = None,
+        workers: int | None = None,
+        grad_scaler: LossScale | None = None,
+        log_every: int = 0,
+        **settings: Unpack[ThcSettings],
+    ) -> None:
+        network = where if isinstance(where, NetworkConfig) else None
+        group, given = None, None if network is not None else where
+        of_mesh = given is None and isinstance(levels, tuple)  # whose ranks may be some of all
+        if not of_mesh and (network is None or dist.group.WORLD is not None):
+            group = choose_process_group(given, "ThcReducer")
+        with refusals_told(group):
+            require_levels(levels)
+            if dist.group.WORLD is not None and (worker is not None or workers is not None):
+                raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
+            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
+            config = choose_config(config, settings)
+        ranks = group if group is not None or of_mesh else _worker(worker, workers)
+        opened = open_engine(ranks, levels, network, config, policy, asks=True)
+        self._engine, self._levels = opened.engine, opened.levels
+        #: the ranks that average; None without a process group
+        self.replicas: Replicas | None = opened.replicas
+        # Without a process group nobody sums exactly.
+        self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
+        self._grad_scaler = grad_scaler
+        self._steps = Steps(
+            [self._engine],
+            grad_scaler,
+            sees_all=False,  # a call may have some of the gradients only
+            compared=not may_drift(network, opened.workers),
+            log_every=log_every,
+            rank=self._engine.worker,
+            drift_warning=DriftWarning(network, opened.workers, self.replicas),
+        )
+        self._calls = Calls(
+            self._engine,
+            opened.questions,
+            self._steps,
+            asks_once=self.replicas is None,
+            leave=opened.leave,
+        )
+        self._closed = False
+        self._ending = Ending(self, self._calls.close)
+
+    def __repr__(self) -> str:
+        """Say in which levels the tensors are averaged, and whether they are no longer."""
+        levels = self._levels or f"flat, {counted(self._engine.workers, 'worker')}"
+        return f"ThcReducer({levels}{', closed' if self._closed else ''})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: Literal[False] = False) -> None: ...
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: Literal[True]) -> AverageWork: ...
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool) -> AverageWork | None: ...
+
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool = False) -> AverageWork | None:
+        """Replace every tensor by its average over the ranks, the same bits on all of them; collective.
+
+        tensors: float32, float16 or bfloat16, any shape, CPU or CUDA, also of several dtypes, not contiguous, empty, or
+        parameters that require gradients. All ranks pass the same names with the same numbers of elements in the same
+        order, call by call; calls may have different names. A name keeps its number of elements, dtype and device.
+        async_op: return an AverageWork at once; until it is waited for, nobody may touch the tensors, and other calls
+        may have other names only. Otherwise wait, and return None.
+
+        A tensor that is not finite on a rank makes NaN of the rotation blocks it is in, on all ranks.
+
+        Raises InputError for tensors that cannot be averaged, and (from wait(), with async_op) when ranks pass other
+        ones than this: no tensor has changed then, and the reducer goes on. DeadlineError or TransportError when other
+        ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
+        has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
+        """
+        signature = signature_of(tensors, self._policy)
+        require_memory_of_its_own(tensors)
+        packing = self._calls.packings.get(signature) or self._new_packing(signature)
+        own = [tensor.detach() for tensor in tensors.values()]
+        require_not_captured(*own)
+        if self._grad_scaler is not None:
+            self._calls.require_idle("all_reduce with a grad_scaler")
+            self._steps.scaling.begin_backward()
+        work = AverageWork(list(tensors.values()), packing.cuda_devices)
+        self._calls.submit(Call(packing, own, work, reducer=self))
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    @property
+    def parameter_sizes(self) -> Mapping[str, int] | None:
+        """Elements by name, of the tensors of all calls so far, in two levels of this rank's shards of them; None
+        before the first.
+        """
+        sizes = {name: size for name, size, *_ in tuple(self._calls.known.values())}
+        if self._levels is not None:
+            rank, ranks = self._levels.fast.rank(), self._levels.fast.size()
+            sizes = {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
+        return sizes or None
+
+    def compression_stats(self) -> CompressionStats:
+        """Return what compression did on this rank and what it cost; call it when nothing is in flight."""
+        return self._engine.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's part of a checkpoint, copied: step, random keys, settings, and residuals by name if any.
+
+        Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
+        is in flight.
+        """
+        self._calls.require_idle("state_dict")
+        self._steps.scaling.undo_skipped_step()
+        scope = {} if self._levels is None else {"scope": self._levels.shard}
+        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
+
+        ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
+        """
+        self._calls.require_idle("load_state_dict")
+        require_scope(state, None if self._levels is None else self._levels.shard)
+        require_sound(state, self.parameter_sizes, complete=False)
+        scale = saved_scale(state.get("loss_scale"))
+        self._engine.load_state_dict(state)
+        self._steps.scaling.scale = scale
+
+    def close(self) -> None:
+        """End the threads, and leave the servers; what is in flight fails.
+
+        The collection of the reducer does so, too, once no call is in flight, or Python's end.
+        """
+        self._closed = True
+        self._ending.close()
+
+    def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:
+        for now in signature:
+            before = self._calls.known.get(now[0], now)
+            if now != before:
+                raise InputError(
+                    f"{now[0]!r} has {_words(now)}, and had {_words(before)} in an earlier call: give another tensor "
+                    "another name"
+                )
+        if not self._calls.known:
+            self._policy.warn_of_unmatched((name for name, *_ in signature), self._engine.worker)
+            self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
+        return Packing(signature, self._policy)
+
+
+def _worker(worker: int | None, workers: int | None) -> Worker:
+    if worker is None or workers is None:
+        raise ConfigurationError(
+            "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
+            "call torch.distributed.init_process_group() before"
+        )
+    return Worker(worker, workers)
+
+
+def _words(signature: Signature) -> str:
+    _, size, _, dtype, device = signature
+    return f"{size} elements of {dtype} on {device}"

@@ -1,0 +1,103 @@
+"""The version of the arithmetic: ranks with different versions get wrong averages, so every route compares it.
+
+The version is the number ARITHMETIC of wire.toml (8 bits) and a digest of a small known average, by servers and among
+ranks (16 bits). The number names the difference to people. The digest also finds a changed bit whose author forgot to
+bump the number.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from byteps_thc._native import _core
+from byteps_thc._scheme.arrays import F32, everybody
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan
+from byteps_thc._scheme.compressor import Compressor
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
+from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.wire.layout import ARITHMETIC
+
+#: Bits of the digest in the version.
+DIGEST_BITS = 16
+_COORDINATES = 300  # two rotation blocks and a part of one
+_WORKERS = 2
+# Fixed, so that the digest is about the arithmetic and not about chosen tables, which ranks compare by themselves. The
+# threshold of p = 1/4 needs no logarithm, whose last bit differs between C libraries.
+_TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
+_ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
+# Given for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
+_POINTS = np.array([-1.75, -1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1.75], np.float32)
+_EDGES = np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], np.float32)
+_BLOCKS = _core.RotationBlocks(_COORDINATES, 256, np.array([128, 260], np.uint64))
+
+
+@functools.cache
+def arithmetic_version() -> int:
+    """Return the version of the arithmetic in this process, 24 bits, computed once."""
+    return ARITHMETIC << DIGEST_BITS | int.from_bytes(golden_digest()[: DIGEST_BITS // 8])
+
+
+def version_name(version: int) -> str:
+    """Return a version for people: number and digest."""
+    return f"{version >> DIGEST_BITS} (digest 0x{version & (1 << DIGEST_BITS) - 1:04x})"
+
+
+def golden_digest() -> bytes:
+    """Return a hash of the codes, sums and averages of a small fixed gradient, the same on all processors."""
+    digest = hashlib.blake2b(digest_size=16)
+    stratified = ThcConfig(rotation_block=128)
+    independent = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
+    for resolved, plan in (
+        (ResolvedConfig(stratified, _WORKERS, _TABLE, value_bits=8), WHOLE),
+        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), WHOLE),
+        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), _ROWS),
+    ):
+        _encode_and_decode(resolved, plan, digest)
+    _average_among_ranks(digest)
+    return digest.digest()
+
+
+def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashlib.blake2b) -> None:
+    gradient = _gradient()
+    sums = np.zeros(0, np.uint8)
+    for worker in range(_WORKERS):
+        compressor = Compressor(resolved, workers=_WORKERS, worker=worker, threads=1)
+        partition = compressor.partition("arithmetic", _COORDINATES, plan=plan)
+        compressor.measure(partition, gradient, round=3)
+        # Given, not measured: the last bit of a norm is a worker's own affair.
+        codes = compressor.encode(partition, np.full(len(partition.norms), 30, np.float32))
+        digest.update(codes.tobytes())
+        if worker == 0:
+            sums = np.zeros(partition.padded, np.uint8)
+        _core.lookup_sum(codes, _TABLE.array, sums, bits=_TABLE.bits, add=worker > 0)
+    average = np.zeros(_COORDINATES, np.float32)
+    compressor.decode(partition, sums, everybody(_WORKERS), average)
+    digest.update(average.tobytes())
+
+
+def _average_among_ranks(digest: hashlib.blake2b) -> None:
+    code_bytes = _core.code_bytes(_BLOCKS.padded, 3)
+    codes, scales = np.zeros((_WORKERS + 1, code_bytes), np.uint8), np.zeros((_WORKERS + 1, len(_BLOCKS)), np.float32)
+    points: F32 = np.stack([_POINTS + np.float32(rank / 16) for rank in range(_WORKERS)])
+    key: dict[str, Any] = {"blocks": _BLOCKS, "seed": 1 << 40, "tensor": 5, "round": 3}
+    for rank, own in enumerate(points):
+        edges = _EDGES + np.float32(rank / 16)
+        gradient = _gradient() * np.float32(1 + rank)
+        _core.encode_nearest(gradient, codes[rank], scales[rank], edges=edges, points=own, **key)
+    up, down = (codes[:_WORKERS], scales[:_WORKERS]), (codes[_WORKERS:], scales[_WORKERS:])
+    _core.recode_nearest(*up, codes[-1], scales[-1], points=points, down_edges=_EDGES, down_points=_POINTS, **key)
+    average = np.zeros(_COORDINATES, np.float32)
+    for bits in (codes, scales):
+        digest.update(bits.tobytes())
+    _core.decode_nearest(*up, average, points=points, **key)
+    digest.update(average.tobytes())
+    _core.decode_nearest(*down, average, points=_POINTS[np.newaxis], down=True, **key)
+    digest.update(average.tobytes())
+
+
+def _gradient() -> F32:
+    return ((np.arange(_COORDINATES) * 37 % 101 - 50) / 16).astype(np.float32)

@@ -1,0 +1,156 @@
+"""Arrays as the kernels take them; gradients are flat NumPy views, nothing copied."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc._scheme.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+U64 = npt.NDArray[np.uint64]
+#: float32, float16, or uint16 holding bfloat16 bits
+Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+#: float32, or uint16 holding bfloat16 bits: what quantization lost
+Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+#: What residuals are kept in, by the name that NumPy, which has no bfloat16, and ThcConfig.residual_dtype give it.
+ResidualDtype = Literal["float32", "bfloat16"]
+
+#: coordinates that are widened together
+_CHUNK = 1 << 15
+
+#: Makes a flat array of so many zeros of a dtype, in host memory of some kind; np.zeros is one.
+HostZeros = Callable[[int, npt.DTypeLike], npt.NDArray[Any]]
+
+
+def value_dtype(value_bits: int) -> np.dtype[Any]:
+    """Return the dtype of an aggregate: uint8 or uint16."""
+    return np.dtype(np.uint8 if value_bits == 8 else np.uint16)
+
+
+def everybody(workers: int) -> U8 | U16:
+    """Return the contributions of one chunk that all workers are in: uint8[1], or uint16[1] for more than 255."""
+    return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
+
+
+def residual_array_dtype(dtype: ResidualDtype) -> np.dtype[Any]:
+    """Return what NumPy has residuals of that type in."""
+    return np.dtype(np.float32 if dtype == "float32" else np.uint16)
+
+
+def residual_torch_dtype(dtype: ResidualDtype) -> torch.dtype:
+    """Return what tensors have residuals of that type in."""
+    import torch
+
+    return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def indexed_device(device: torch.device) -> torch.device:
+    """Return a device by the name that its tensors give it: "cuda" is the current GPU, as "cuda:0", which differs."""
+    import torch
+
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def widened(residual: Residual) -> F32:
+    """Return a residual as float32, exactly: itself where it is."""
+    if residual.dtype == np.float32:
+        return residual  # type: ignore[return-value]
+    wide: F32 = (residual.astype(np.uint32) << 16).view(np.float32)
+    return wide
+
+
+def residual_tensor(residual: Residual) -> torch.Tensor:
+    """Return a residual as a tensor, float32 or bfloat16, of the same memory."""
+    import torch
+
+    tensor = torch.from_numpy(residual)
+    return tensor.view(torch.bfloat16) if residual.dtype == np.uint16 else tensor
+
+
+def residual_of_tensor(tensor: torch.Tensor) -> Residual:
+    """Return a tensor as a residual in host memory, the same memory if it is there; undoes residual_tensor()."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    array: Residual = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
+
+
+def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
+    """Return `source` as a flat array that shares its memory.
+
+    source: C-contiguous NumPy array of float32 or float16, or of uint16 holding bfloat16 bits when `bfloat16` says so;
+    or a contiguous torch CPU tensor of float32, float16 or bfloat16. Raises InputError for anything else.
+    """
+    if not isinstance(source, np.ndarray):
+        source, bfloat16 = _from_torch(source)
+    accepted: tuple[type, ...] = (np.uint16,) if bfloat16 else (np.float32, np.float16)
+    if source.dtype not in [np.dtype(kind) for kind in accepted]:
+        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16 (uint16 with bfloat16=True)"
+        raise InputError(f"gradient has dtype {source.dtype}, not {wanted}")
+    if not source.flags.c_contiguous:
+        raise InputError("gradient is not C-contiguous; pass numpy.ascontiguousarray(gradient)")
+    flat: Gradient = source.reshape(-1)
+    return flat
+
+
+def require_tensor(name: str, tensor: torch.Tensor, dtypes: Sequence[torch.dtype], size: int | None = None) -> None:
+    """Raise InputError unless it is contiguous, of one of the types and, unless size is None, of `size` elements."""
+    if tensor.dtype not in dtypes or (size is not None and tensor.numel() != size) or not tensor.is_contiguous():
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        count = "..." if size is None else size
+        given = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        layout = "" if tensor.is_contiguous() else ", which is not contiguous"
+        raise InputError(f"{name} must be contiguous {wanted}[{count}], not {given}{layout}")
+
+
+def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:
+    """Raise InputError when arrays of different names overlap: the average of one would be written into the other.
+
+    ranges: name, address and bytes (not 0) of every array.
+    """
+    last_name, last_stop = "", 0
+    for start, size_bytes, name in sorted((start, size_bytes, name) for name, start, size_bytes in ranges):
+        if start < last_stop and name != last_name:
+            raise InputError(f"{last_name!r} and {name!r} share memory: pass it under one name, or copies")
+        if start + size_bytes > last_stop:
+            last_name, last_stop = name, start + size_bytes
+
+
+def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
+    torch = sys.modules.get("torch")  # not imported here: whoever has a tensor has imported torch
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        raise InputError(f"gradient is a {type(tensor).__name__}, not a NumPy array or torch tensor")
+    if tensor.device.type != "cpu":
+        raise InputError(f"gradient is on {tensor.device}; copy it to the CPU first")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise InputError("gradient is not contiguous; pass gradient.contiguous()")
+    tensor = tensor.detach()
+    bfloat16 = tensor.dtype == torch.bfloat16
+    if not (bfloat16 or tensor.dtype in (torch.float32, torch.float16)):
+        raise InputError(f"gradient has dtype {tensor.dtype}, not float32, float16 or bfloat16")
+    return (tensor.view(torch.uint16) if bfloat16 else tensor).numpy(), bfloat16
+
+
+def energy_of(array: npt.NDArray[Any]) -> float:
+    """Return the sum of squares of float32s, also where it is beyond float32's range: norms near 1e38 are finite."""
+    with np.errstate(over="ignore"):
+        energy = float(np.dot(array, array))
+    if math.isfinite(energy):
+        return energy
+    chunks = (array[start : start + _CHUNK].astype(np.float64) for start in range(0, len(array), _CHUNK))
+    return sum(float(np.dot(chunk, chunk)) for chunk in chunks)

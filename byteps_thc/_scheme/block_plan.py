@@ -1,0 +1,170 @@
+"""How the coordinates of a gradient share rotation blocks and scales, so that the error of one tensor, or of one row of
+an embedding, is not spread over others.
+
+Coordinates that are rotated together get the same error each, however small some of them are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteps_thc._native import _core
+from byteps_thc._scheme.arrays import U64
+
+#: Coordinates of the smallest tensors with rotation blocks of their own. Smaller ones share theirs with others like
+#: them: a norm for each block of 64 would be an eighth of its codes.
+OWN_BLOCKS_COORDINATES = 1024
+#: Blocks end at its multiples: coordinates whose signs are drawn together.
+END_MULTIPLE = 128
+#: Of a message among ranks.
+HEADER_BYTES = 16
+_WORD_BYTES = 4
+_ALIGNED_BYTES = 16
+
+
+@dataclass(frozen=True)
+class RowSpan:
+    """Coordinates start .. stop - 1 of a gradient, in rows of `width` coordinates with a scale of their own each.
+
+    skipped: coordinates of the first row that lie in front of `start`, fewer than width.
+    """
+
+    start: int
+    stop: int
+    width: int
+    skipped: int = 0
+
+    def within(self, span: slice) -> RowSpan:
+        """Return the part in a span that it overlaps, counted from the span's beginning."""
+        start, stop = max(self.start, span.start), min(self.stop, span.stop)
+        skipped = (self.skipped + start - self.start) % self.width
+        return RowSpan(start - span.start, stop - span.start, self.width, skipped)
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """What the workers agree on about the blocks of a gradient.
+
+    ends: where rotation blocks end, besides where partitions do: ascending multiples of 128. rows: ascending and
+    disjoint spans of rows with scales (row_scales.py).
+    """
+
+    ends: tuple[int, ...] = ()
+    rows: tuple[RowSpan, ...] = ()
+
+    def within(self, span: slice) -> BlockPlan:
+        """Return the plan of a partition, counted from its beginning."""
+        overlapping = (row for row in self.rows if row.start < span.stop and row.stop > span.start)
+        return BlockPlan(ends_within(self.ends, span), tuple(row.within(span) for row in overlapping))
+
+    def __str__(self) -> str:
+        """A text that is the same for the same plan only; empty for blocks of whole partitions without rows."""
+        rows = " ".join(f"{row.start}:{row.stop}/{row.width}-{row.skipped}" for row in self.rows)
+        return " ".join(filter(None, (str(self.ends) if self.ends else "", rows)))
+
+
+#: Rotation blocks end where partitions do, and no row has a scale.
+WHOLE = BlockPlan()
+
+
+def block_ends(tensors: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Return where rotation blocks end, besides where partitions do, so that they do not mix tensors of a gradient.
+
+    tensors: (start, stop) of what is compressed, ascending and disjoint; between them are zeros. Ends are multiples of
+    128; a group of 128 with coordinates of several tensors is a block of its own. Tensors of less than 1024 coordinates
+    that follow each other share blocks, until they are as many.
+    """
+    neighbours = itertools.pairwise(_with_own_blocks(tensors))
+    return tuple(sorted({end for before, behind in neighbours for end in _ends_between(before[1], behind[0])}))
+
+
+def ends_within(ends: Sequence[int], span: slice) -> tuple[int, ...]:
+    """Return the ends of blocks in a partition, counted from its beginning."""
+    return tuple(end - span.start for end in ends if span.start < end < span.stop)
+
+
+def ends_array(ends: Sequence[int]) -> U64 | None:
+    """Return ends as kernels take them."""
+    return np.array(ends, np.uint64) if ends else None
+
+
+def _with_own_blocks(tensors: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Join small neighbours."""
+    small: tuple[int, int] | None = None
+    for start, stop in tensors:
+        if stop - start >= OWN_BLOCKS_COORDINATES:
+            if small is not None:
+                yield small
+            yield start, stop
+            small = None
+            continue
+        small = (start if small is None else small[0], stop)
+        if small[1] - small[0] >= OWN_BLOCKS_COORDINATES:
+            yield small
+            small = None
+    if small is not None:
+        yield small
+
+
+def _ends_between(stop: int, start: int) -> Iterator[int]:
+    """Give ends between a tensor that stops and one that starts there."""
+    last = start // END_MULTIPLE * END_MULTIPLE
+    if last >= stop:
+        yield last
+    else:
+        yield stop // END_MULTIPLE * END_MULTIPLE
+        yield -(-start // END_MULTIPLE) * END_MULTIPLE
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank owns of a piece: it averages that.
+
+    tensor: the random key. row: of the gradient. columns: of the piece, and exact: of the values of the piece that
+    travel exactly: those that `blocks` and this shard have.
+    """
+
+    tensor: int
+    row: int
+    columns: slice
+    blocks: _core.RotationBlocks
+    exact: slice
+
+
+@dataclass(frozen=True)
+class MessageLayout:
+    """A message to an owner, or of an owner: 16 bytes of header, scales, exact values, codes. All messages of a piece
+    have the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
+    """
+
+    scales: int
+    exact: int
+    code_bytes: int
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
+        """Return the messages of these shards with codes of `bits` bits."""
+        return cls(
+            max(len(shard.blocks) for shard in shards),
+            max(shard.exact.stop - shard.exact.start for shard in shards),
+            max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards),
+        )
+
+    @property
+    def exact_at(self) -> int:
+        """Offset of the exact values, bytes."""
+        return HEADER_BYTES + _WORD_BYTES * self.scales
+
+    @property
+    def codes_at(self) -> int:
+        """Offset of the codes, bytes."""
+        return self.exact_at + _WORD_BYTES * self.exact
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a message."""
+        return -(-(self.codes_at + self.code_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES

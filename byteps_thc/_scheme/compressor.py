@@ -1,0 +1,327 @@
+"""A worker's side of THC: gradient to codes, aggregate to average gradient (paper, sections 4 to 6).
+
+The network runs between the stages, so each is a call of its own:
+
+    partition = compressor.partition("layer1.weight", gradient.size)
+    compressor.measure(partition, gradient, round=step)    # partition.norms
+    compressor.encode(partition, max_norms)                # after the preliminary stage; partition.codes
+    compressor.decode(partition, aggregate, contributions, out)
+
+A Compressor keeps nothing of a gradient; a Partition does. Calls for different partitions may come from different
+threads; those for one partition must be in order. The kernels release the GIL.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc._native import _core
+from byteps_thc._scheme.arrays import (
+    F32,
+    U8,
+    U16,
+    U64,
+    Gradient,
+    Residual,
+    energy_of,
+    gradient_view,
+    residual_array_dtype,
+    residual_of_tensor,
+    value_dtype,
+)
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, ends_array
+from byteps_thc._scheme.built import check_arithmetic
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig, require_thc
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.rounding import Rounding
+from byteps_thc._scheme.row_scales import PartitionSizes, RowScales
+from byteps_thc._scheme.threads import MAX_THREADS, default_threads
+from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+check_arithmetic(_core)
+
+#: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
+#: as lost as one with infinite gradients, and a GradScaler will skip it.
+LARGEST_NORM = 2.0**96
+
+
+class _Stage(enum.Enum):
+    IDLE = "without a gradient"
+    MEASURED = "measured"
+    ENCODED = "encoded"
+
+
+class Partition:
+    """Buffers and progress of one partition; made by Compressor.partition and used again every round.
+
+    norms: float32[B + S], Euclidean norms of the rotation blocks and of rows with scales, to be max-reduced over the
+    workers; valid after measure. scales: of those rows; None without any. limits: float32[B], the norms that clamp the
+    blocks; valid after encode.
+    codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
+    float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far; None
+    without error feedback. ends: of rotation blocks, None without any. clamped: coordinates beyond the clamp in the
+    last encode. residual_kept: whether that encode wrote the residual.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensor: int,
+        coordinates: int,
+        padded: int,
+        ends: U64 | None,
+        *,
+        residual: Residual | None,
+        norms: F32,
+        codes: U8,
+        scales: RowScales | None,
+    ) -> None:
+        self.name = name
+        self.tensor = tensor
+        self.coordinates = coordinates
+        self.ends = ends
+        self.padded = padded
+        self.residual = residual
+        self.norms = norms
+        self.codes = codes
+        self.scales = scales
+        self.max_norms: F32 = np.zeros_like(norms)
+        self.limits: F32 = self.max_norms
+        self.round = 0
+        self.clamped = 0
+        self.residual_kept = False
+        self.gradient: Gradient | None = None
+        self.stage = _Stage.IDLE
+
+    @property
+    def measured(self) -> F32:
+        """Norms of the blocks as they are, float32[B]."""
+        return self.norms if self.scales is None else self.norms[: self.scales.blocks]
+
+    @property
+    def energy(self) -> float:
+        """|gradient + residual|^2 of this round."""
+        return energy_of(self.measured)
+
+    def require(self, stage: _Stage) -> None:
+        """Raise InputError unless the partition is in this stage."""
+        if self.stage is not stage:
+            raise InputError(f"partition {self.name!r} is {self.stage.value}: call measure, encode, decode in order")
+
+
+class Compressor:
+    """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
+
+    config: the same on all workers; a table that is chosen already (ThcConfig.resolve) is kept. workers, worker: number
+    of workers and this one's id. threads: that work on a kernel together, 1 .. 8; None: threads.default_threads().
+    Results do not depend on it. Raises ConfigurationError when the settings cannot work for that many workers.
+    """
+
+    def __init__(
+        self, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int, threads: int | None = None
+    ) -> None:
+        if not isinstance(config, ResolvedConfig):
+            require_thc(config, "Compressor")
+            config = config.resolve(workers)
+        if not 0 <= worker < workers:
+            raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
+        self.resolved = config
+        if self.resolved.workers != workers:
+            raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
+        self.config = self.resolved.config
+        self.table = self.resolved.table
+        self._threshold, self._decode_threshold = self.table.threshold, config.decode_threshold
+        self.workers = workers
+        self.worker = worker
+        self.rounding = Rounding.of(self.config.rounding, worker, workers)
+        self._sizes = PartitionSizes(self.resolved)
+        threads = default_threads() if threads is None else threads
+        if not 1 <= threads <= MAX_THREADS:
+            raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
+        #: for all kernels that work on this worker's gradients
+        self.pool = _core.ThreadPool(threads) if threads > 1 else None
+
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+
+        plan: see partition().
+        """
+        return self._sizes.of(coordinates, plan)
+
+    def partition(
+        self,
+        name: str,
+        coordinates: int,
+        *,
+        plan: BlockPlan = WHOLE,
+        tensor: int | None = None,
+        residual: Residual | Tensor | None = None,
+        norms: F32 | None = None,
+        codes: U8 | None = None,
+    ) -> Partition:
+        """Return a new partition, in arrays of the caller's where they are given.
+
+        plan: where rotation blocks end besides, ascending multiples of 128 between 0 and coordinates, and which rows
+        have scales; the same on all workers. Raises ConfigurationError for other ends.
+        tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
+        the name. residual: like Partition.residual or a tensor in
+        host memory, what was lost before; None: zeros. norms: float32[B]. codes:
+        uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
+        without error feedback.
+        """
+        count, padded = self.sizes(coordinates, plan)
+        code_bytes = _core.code_bytes(padded, self.table.bits)
+        if residual is not None and not self.resolved.error_feedback:
+            raise ConfigurationError("a residual is of no use without error feedback")
+        residual_dtype = residual_array_dtype(self.config.residual_dtype)
+        if residual is None and self.resolved.error_feedback:
+            residual = np.zeros(coordinates, residual_dtype)
+        elif residual is not None and not isinstance(residual, np.ndarray):
+            residual = residual_of_tensor(residual)
+        if residual is not None:
+            _check_array("residual", residual, residual_dtype, coordinates)
+        norms = np.zeros(count, np.float32) if norms is None else norms
+        codes = np.zeros(code_bytes, np.uint8) if codes is None else codes
+        _check_array("norms", norms, np.float32, count)
+        _check_array("codes", codes, np.uint8, code_bytes)
+        key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
+        rows = self._sizes.scaled_rows(coordinates, plan)
+        scales = None if rows is None else RowScales(rows, self.pool)
+        arrays: dict[str, Any] = {"residual": residual, "norms": norms, "codes": codes}
+        return Partition(name, key, coordinates, padded, ends_array(plan.ends), scales=scales, **arrays)
+
+    def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
+        """Begin a round: return the norms of gradient + residual, which are those of its rotation, and of its rows.
+
+        gradient: see arrays.gradient_view, `partition.coordinates` elements, which must stay as they are until
+        encode(). round: 32 bits, the same on all workers; never use one twice for a partition.
+        """
+        flat = gradient_view(gradient, bfloat16=bfloat16)
+        if flat.size != partition.coordinates:
+            raise InputError(f"gradient of {partition.name!r} has {flat.size} coordinates, not {partition.coordinates}")
+        partition.round = _word("round", round)
+        _core.block_norms(
+            flat,
+            partition.residual,
+            partition.measured,
+            rotation_block=self.config.rotation_block,
+            ends=partition.ends,
+            pool=self.pool,
+        )
+        if partition.scales is not None:
+            partition.scales.measure(flat, partition.residual, partition.norms)
+        partition.gradient, partition.stage = flat, _Stage.MEASURED
+        return partition.norms
+
+    def encode(self, partition: Partition, max_norms: F32) -> U8:
+        """Rotate, quantize and pack the gradient that was measured, keep its residual, and return partition.codes.
+
+        max_norms: float32[B + S], the maximum of partition.norms over the workers. A gradient that is not finite, on
+        this worker or another, leaves the residual as it was: the step will be skipped, and NaN must not stay behind.
+        Both norms count: with a quorum the maximum may be without this worker's.
+        """
+        _check_array("max_norms", max_norms, np.float32, len(partition.norms))
+        partition.require(_Stage.MEASURED)
+        assert partition.gradient is not None
+        partition.max_norms[:] = max_norms
+        partition.residual_kept = partition.residual is not None and _is_finite(partition)
+        scales, gradient, carried = partition.scales, partition.gradient, partition.residual
+        partition.limits = partition.max_norms if scales is None else scales.take(partition.max_norms)
+        if scales is not None:
+            gradient = scales.scale(gradient, carried)
+            carried = np.zeros_like(gradient) if partition.residual_kept else None
+        partition.clamped = _core.encode(
+            gradient,
+            carried,
+            partition.limits,
+            partition.codes,
+            rotation_block=self.config.rotation_block,
+            values=self.table.array,
+            bits=self.table.bits,
+            threshold=self._threshold,
+            domain=self.rounding.domain,
+            phase=self.rounding.phase,
+            keep_error=partition.residual_kept,
+            ends=partition.ends,
+            pool=self.pool,
+            **self._key(partition),
+        )
+        if scales is not None and partition.residual is not None and carried is not None:
+            scales.unscale(carried, partition.residual)
+        partition.gradient, partition.stage = None, _Stage.ENCODED
+        return partition.codes
+
+    def decode(
+        self,
+        partition: Partition,
+        aggregate: U8 | U16,
+        contributions: U8 | U16,
+        out: Any,
+        *,
+        codes_per_chunk: int | None = None,
+        bfloat16: bool = False,
+    ) -> None:
+        """Write the average gradient to `out`; several times, if wanted.
+
+        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8 or
+        uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them);
+        0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees
+        them.
+        """
+        partition.require(_Stage.ENCODED)
+        codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
+        _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
+        chunks = -(-partition.padded // codes_per_chunk)
+        wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
+        _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
+        flat = gradient_view(out, bfloat16=bfloat16)
+        if flat.size != partition.coordinates or not flat.flags.writeable:
+            raise InputError(f"out must be a writable array of {partition.coordinates} elements")
+        rows = partition.scales
+        average = flat if rows is None else np.empty(partition.coordinates, np.float32)
+        _core.decode(
+            aggregate,
+            contributions,
+            partition.limits,
+            average,
+            coordinates=partition.coordinates,
+            codes_per_chunk=codes_per_chunk,
+            rotation_block=self.config.rotation_block,
+            granularity=self.table.granularity,
+            threshold=self._decode_threshold,
+            ends=partition.ends,
+            pool=self.pool,
+            **self._key(partition),
+        )
+        if rows is not None:
+            rows.unscale(average, flat)
+
+    def _key(self, partition: Partition) -> dict[str, Any]:
+        return {"seed": self.config.seed, "tensor": partition.tensor, "round": partition.round}
+
+
+def _is_finite(partition: Partition) -> bool:
+    measured = partition.measured
+    return all(bool((norms <= LARGEST_NORM).all()) for norms in (measured, partition.max_norms[: len(measured)]))
+
+
+def _word(name: str, value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 32:
+        raise InputError(f"{name} must be an integer of 32 bits, not {value!r}")
+    return value
+
+
+def _check_array(name: str, array: object, dtype: npt.DTypeLike, size: int) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (size,):
+        given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise InputError(f"{name} must be {np.dtype(dtype)}[{size}], not {given}")
+    if not array.flags.c_contiguous:
+        raise InputError(f"{name} is not contiguous")

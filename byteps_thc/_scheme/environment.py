@@ -1,0 +1,109 @@
+"""The THC_* variables. Launchers set them, and front ends read them where a program does not say otherwise."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import VARIABLES as GONE
+from byteps_thc._scheme.settings import similar_to, warn_once
+
+#: All of them, without THC_.
+NAMES = (
+    "BACKEND",
+    "CONFIG",
+    "DEADLINE_S",
+    "EAL_ARGS",
+    "JOB",
+    "KEY_FILE",
+    "LOCAL",
+    "LOG_EVERY",
+    "POLICY",
+    "ROUTE",
+    "RUN",
+    "SERVERS",
+)
+#: Of those with settings.
+_EXAMPLES = {
+    "CONFIG": "bits=4,granularity=30,p=1/32",
+    "POLICY": "warmup_steps=100,exclude=lm_head",
+    "SERVERS": "10.0.0.1,10.0.0.2:4000,quorum=0.9",
+}
+
+
+def variable(name: str) -> str:
+    """Return the text of THC_<name>, empty if it is not set. ConfigurationError if one of an earlier version is set."""
+    assert name in NAMES
+    for gone, instead in GONE.items():
+        if os.environ.get(gone):
+            raise ConfigurationError(f"{gone}: there is no such variable any more: {instead}")
+    return os.environ.get(f"THC_{name}", "").strip()
+
+
+def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
+    """Return the settings in THC_<name>, by setting; nothing if it is not set.
+
+    The text is like those of _EXAMPLES, or the path of a TOML file with the settings, which ends in .toml. Values are
+    checked by the caller. Raises ConfigurationError for anything else, and for a setting that is none of `names`.
+    """
+    text, label = variable(name), f"THC_{name}"
+    try:
+        settings = _toml(text) if text.endswith(".toml") else _parse(name, text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{label}={text!r}: {error}; write {label}={_EXAMPLES[name]} or the path of a TOML file"
+        ) from error
+    for setting in settings:
+        if setting not in names:
+            raise ConfigurationError(f"{label}: {setting}: there is no such setting{similar_to(setting, names)}")
+    return settings
+
+
+def say_unused(name: str, settings: Mapping[str, Any], used: Mapping[str, Any], instead: str) -> None:
+    """Warn once of the settings in THC_<name> that nobody uses. instead: what is used, in words.
+
+    Of several ranks, which mostly have the same variable, the first one does.
+    """
+    unused = {setting: value for setting, value in settings.items() if setting not in used or used[setting] != value}
+    if unused and os.environ.get("RANK", "0") == "0":
+        text = ", ".join(f"{setting}={value}" for setting, value in unused.items())
+        warn_once(f"THC_{name}: not used: {text}; the program gives {instead}, which goes first")
+
+
+def _toml(path: str) -> dict[str, Any]:
+    return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def _parse(name: str, text: str) -> dict[str, Any]:
+    """Items with commas between; one without "=" belongs to the setting before it, and the first ones to SERVERS."""
+    texts: dict[str, str] = {}
+    setting = "servers" if name == "SERVERS" else ""
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        key, separator, value = (part.strip() for part in item.partition("="))
+        if not separator and setting:
+            texts[setting] = f"{texts[setting]},{item}" if setting in texts else item
+            continue
+        if not separator or not key or not value:
+            raise ValueError(f"{item!r} is not setting=value")
+        if key in texts:
+            raise ValueError(f"{key} is there twice")
+        setting, texts[key] = key, value
+    return {key: _value(value) for key, value in texts.items()}
+
+
+def _value(text: str) -> int | float | bool | str | None:
+    """A number, a fraction, true, false or none; anything else is a word such as auto."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)

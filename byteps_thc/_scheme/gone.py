@@ -1,0 +1,65 @@
+"""What earlier versions had, and what to write instead: one list, and one text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from byteps_thc._scheme.errors import ConfigurationError
+
+_RANKS = "omit it: ranks without servers decode each other's codes"
+_LEVELS = 'give levels="auto", "flat" or (mesh, dim); compress_replicas() takes mesh["replicate"]'
+_WAY = "omit it: workers find what the way carries"
+#: Settings, by name.
+SETTINGS = {
+    "adaptive_clamp": _RANKS,
+    "collective": _RANKS,
+    "cuda_graphs": "omit it: a bucket takes few launches",
+    "dim": _LEVELS,
+    "isolate": "omit it: DPDK receives all packets of its device",
+    "mesh": _LEVELS,
+    "nodes": _LEVELS,
+    "polling_threads": "omit it: a session has one thread",
+    "queues": "omit it: a session has one thread",
+    "rto_initial_s": _WAY,
+    "rto_max_s": _WAY,
+    "rto_min_s": _WAY,
+    "slots": "omit it: the server decides (thc-ps --slots, a switch's job description)",
+    "subtract_rounding": _RANKS,
+    "total_bits": "give bits for the way to the ranks that average, and down_bits for the way back",
+    "uniform_table": "use ThcConfig.uniform(), or give granularity=2^bits - 1",
+    "window_bytes": _WAY,
+}
+#: Environment variables, by name.
+VARIABLES = {
+    "THC_BYPASS_ELEMENTS": "set THC_POLICY=bypass_elements=1024",
+    "THC_DPDK_ISOLATE": "unset it: DPDK receives all packets of its device",
+    "THC_DPDK_NEIGHBOURS": "unset it: ARP finds them, or give DpdkConfig(neighbours=...)",
+    "THC_EXCLUDE": "set THC_POLICY=exclude=lm_head,*.router.*",
+    "THC_LANES": "set THC_SERVERS=10.0.0.1,lanes=2",
+    "THC_LOSS_TOLERANT": "set THC_SERVERS=10.0.0.1,loss_tolerant=true",
+    "THC_POLLING_THREADS": "unset it: a session has one thread",
+    "THC_QUORUM": "set THC_SERVERS=10.0.0.1,quorum=0.9",
+    "THC_ROWS": "set THC_POLICY=rows=experts.*",
+    "THC_STOP_STEP": "set THC_POLICY=stop_step=1000",
+    "THC_TIMEOUTS": "set THC_SERVERS=10.0.0.1,connect_s=60",
+    "THC_WARMUP_STEPS": "set THC_POLICY=warmup_steps=100",
+}
+#: Commands, by the words after `thc`.
+COMMANDS = {"break-even": "use thc compare", "solve": "use thc tables show", "version": "use thc --version"}
+
+
+def instead_of(name: str) -> str:
+    """Return the end of a message about a setting that is not there, empty unless an earlier version had it."""
+    return f" any more: {SETTINGS[name]}" if name in SETTINGS else ""
+
+
+class RefusesGone:
+    """Dataclasses of settings: ConfigurationError for a setting of an earlier version."""
+
+    if not TYPE_CHECKING:  # type checkers take it for the signature
+
+        def __new__(cls, *_, **settings):
+            for name in settings:
+                if name in SETTINGS:
+                    raise ConfigurationError(f"{name}: {cls.__name__} has no such setting{instead_of(name)}")
+            return super().__new__(cls)

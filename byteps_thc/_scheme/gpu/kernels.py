@@ -1,0 +1,149 @@
+"""The kernels as plain functions on tensors; shapes and dtypes as in _core.pyi. Nothing here waits for the device.
+
+Sizes: n coordinates, P padded, B rotation blocks. Tensors are contiguous, of any alignment, all on one device: a GPU,
+or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key. `tiles`: of a partition whose blocks end in places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc._scheme.compressor import LARGEST_NORM
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gpu.decode import decode_kernel
+from byteps_thc._scheme.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc._scheme.gpu.frontend import PLAIN
+from byteps_thc._scheme.gpu.launch import Launcher
+from byteps_thc._scheme.gpu.layouts import MAX_TILE, WARP_COORDINATES
+from byteps_thc._scheme.gpu.norms import norms_kernel
+from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES, TileTable, tile_of
+from byteps_thc._scheme.tables.device import DeviceTable
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
+
+#: Registers a thread, so that two tiles of 8192 share a multiprocessor.
+_REGISTERS = 128
+
+
+def register_limit() -> dict[str, Any]:
+    """Option of the kernels that would take more registers than occupancy allows."""
+    return {} if PLAIN else {"maxnreg": _REGISTERS}
+
+
+#: The CPU rounds after every operation.
+_EXACT: dict[str, Any] = {"enable_fp_fusion": False}
+_norms = Launcher(norms_kernel, **_EXACT)
+_ranges = Launcher(ranges_kernel, **_EXACT)
+_encode = Launcher(encode_kernel, **_EXACT, **register_limit())
+_decode = Launcher(decode_kernel, **_EXACT, **register_limit())
+
+
+def block_norms(
+    gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int, tiles: TileTable | None = None
+) -> None:
+    """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
+    carried = gradient if residual is None else residual
+    _for_tiles(_norms, gradient.numel(), rotation_block, tiles, (gradient, carried, norms), (residual is not None,))
+
+
+def clamp_ranges(
+    norms: Tensor,
+    max_norms: Tensor,
+    ranges: Tensor,
+    keep: Tensor,
+    clamped: Tensor,
+    energy: Tensor,
+    *,
+    table: DeviceTable,
+    largest_norm: float = LARGEST_NORM,
+) -> None:
+    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
+    scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
+    _ranges(1, (norms, max_norms, ranges, keep, clamped, energy, *scalars), (), RANGES_WARPS.value)
+
+
+def encode(
+    gradient: Tensor,
+    residual: Tensor | None,
+    ranges: Tensor,
+    codes: Tensor,
+    keep: Tensor,
+    clamped: Tensor,
+    *,
+    rotation_block: int,
+    table: DeviceTable,
+    key: Tensor,
+    keep_error: bool,
+    tiles: TileTable | None = None,
+) -> None:
+    """codes[code_bytes(P, bits)] of gradient[n] + residual[n]; with keep_error and where keep[0] != 0 the new residual.
+
+    ranges, keep: of clamp_ranges. clamped: int64[1], to which the clamped coordinates are added.
+    """
+    carried = gradient if residual is None else residual
+    _for_tiles(
+        _encode,
+        gradient.numel(),
+        rotation_block,
+        tiles,
+        (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped),
+        (table.bits, table.wide, residual is not None, keep_error),
+    )
+
+
+def decode(
+    aggregate: Tensor,
+    contributions: Tensor,
+    max_norms: Tensor,
+    out: Tensor,
+    *,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    key: Tensor,
+    tiles: TileTable | None = None,
+) -> None:
+    """out[n] = average gradient of aggregate[P], uint8 or uint16."""
+    _for_tiles(
+        _decode,
+        out.numel(),
+        rotation_block,
+        tiles,
+        (aggregate, contributions, max_norms, out, key, threshold, float(granularity), codes_per_chunk),
+        (aggregate.dtype == torch.uint8, contributions.numel() > 1),
+    )
+
+
+def check_rotation_block(rotation_block: int) -> None:
+    """Raise ConfigurationError for blocks that do not fit a tile."""
+    if rotation_block > MAX_TILE:
+        raise ConfigurationError(
+            f"rotation_block {rotation_block} is too large for the GPU kernels: use at most {MAX_TILE}"
+        )
+
+
+def _for_tiles(
+    launch: Launcher,
+    coordinates: int,
+    rotation_block: int,
+    tiles: TileTable | None,
+    arguments: tuple[Any, ...],
+    constants: tuple[Any, ...],
+) -> None:
+    """Launch a kernel for all tiles. coordinates: of the partition."""
+    check_rotation_block(rotation_block)
+    tile = tile_of(rotation_block)
+    if tiles is None:
+        programs, full = -(-coordinates // tile), coordinates // tile
+        kind = FULL_TILES if full == programs else ALL_TILES if full else ODD_TILES
+        padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
+        place = (arguments[0], coordinates, padded)
+    else:
+        programs, kind = tiles.words.shape[0], tiles.kind
+        place = (tiles.words, 0, 0)
+    constants = (rotation_block.bit_length() - 1, tile, *constants, kind, tiles is not None)
+    if programs:
+        launch(programs, (*arguments, *place), constants, tile // WARP_COORDINATES)

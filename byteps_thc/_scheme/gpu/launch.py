@@ -1,0 +1,58 @@
+"""Launches of kernels that were launched before, without what Triton does to find them again.
+
+Triton specializes a kernel for its arguments, and looks at all of them, at all options and at all globals of the kernel
+at every launch: several times what the launch itself takes of the host's time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc._scheme.gpu.frontend import INTERPRETED
+
+#: AMD's kernels are specialized for more than _kind() knows.
+_CACHED = not INTERPRETED and torch.version.hip is None
+_INT32 = 0x7FFFFFFF
+#: Engines launch from several threads, and Triton's interpreter works for one alone. So may the compiler.
+_TRITON = threading.Lock()
+
+
+class Launcher:
+    """A kernel on grids of one dimension. options: of the compiler, the same in all launches."""
+
+    def __init__(self, kernel: Any, **options: Any) -> None:
+        self._kernel, self._options = kernel, options
+        self._compiled: dict[tuple[Any, ...], Any] = {}  # like Triton's own, it lives as long as the kernel
+        #: numbers that it is compiled for
+        self._special = [not parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
+
+    def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
+        """Launch it. arguments: tensors, the first on the current device, and numbers; constants: those behind them."""
+        if not _CACHED:
+            with _TRITON:
+                self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
+            return
+        kinds = map(_kind, arguments, self._special or itertools.repeat(True))
+        key = (arguments[0].get_device(), warps, constants, *kinds)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            with _TRITON:
+                launched = self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
+            self._compiled[key] = launched
+        else:
+            compiled[(programs, 1, 1)](*arguments, *constants)
+
+
+def _kind(argument: Tensor | float, special: bool) -> Any:
+    """What a kernel is compiled for, or more than that. special: unless it is a number of any kind."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() & 15
+    if isinstance(argument, float):
+        return None
+    wide = argument > _INT32
+    return (argument == 1, argument & 15, wide) if special else wide

@@ -1,0 +1,127 @@
+"""Where the tiles of a kernel lie in a partition: one behind the other, or as a table in device memory says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from byteps_thc._native import _core
+from byteps_thc._scheme.gpu.frontend import L, constexpr, jit
+from byteps_thc._scheme.gpu.layouts import MIN_TILE
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
+
+#: Words of a tile in a table, see TileTable.
+WORDS = 5
+FIRST, BLOCK, REST, USED, ODD = range(WORDS)
+#: Kinds of tiles that a partition has. Odd tiles end before they are full, or have holes.
+FULL_TILES, ODD_TILES, ALL_TILES = range(3)
+
+_FIRST, _BLOCK, _REST, _USED, _ODD = (constexpr(word) for word in (FIRST, BLOCK, REST, USED, ODD))
+_WORDS, _UNIT = constexpr(WORDS), constexpr(MIN_ROTATION_BLOCK)
+
+
+def tile_of(rotation_block: int) -> int:
+    """Return the coordinates of a tile."""
+    return max(MIN_TILE, rotation_block)
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """Tiles of a partition whose rotation blocks begin anew in places.
+
+    words: int32[tiles, 5], of each: FIRST coordinate / 64, the number of its first BLOCK, the REST of the coordinates
+    to where its blocks end (padded ones included, at most a tile), how many coordinates are USED, whether it is ODD.
+    kind: which tiles the table has.
+    """
+
+    words: Tensor
+    kind: int
+
+    @classmethod
+    def of(cls, coordinates: int, ends: Sequence[int], rotation_block: int, device: torch.device) -> TileTable:
+        """Return the tiles of a partition. ends: of rotation blocks, multiples of 64."""
+        words = _tiles(coordinates, ends, rotation_block)
+        return cls(torch.from_numpy(words.astype(np.int32)).to(device), _kind(words))
+
+
+def _tiles(coordinates: int, ends: Sequence[int], rotation_block: int) -> npt.NDArray[np.int64]:
+    tile, blocks, found = tile_of(rotation_block), 0, []
+    for begin, stop in itertools.pairwise([0, *ends, coordinates]):
+        rest = _core.padded_size(stop - begin, rotation_block)
+        for at in range(0, rest, tile):
+            used = min(stop - begin - at, tile)
+            first, block = (begin + at) // MIN_ROTATION_BLOCK, blocks + at // rotation_block
+            found.append([first, block, min(rest - at, tile), used, int(used < tile)])
+        blocks += len(_core.block_sizes(rest, rotation_block))
+    return np.array(found, np.int64).reshape(-1, WORDS)
+
+
+def _kind(words: npt.NDArray[np.int64]) -> int:
+    odd = int(words[:, ODD].sum())
+    return FULL_TILES if not odd else ODD_TILES if odd == len(words) else ALL_TILES
+
+
+@jit
+def _word(tiles, word: constexpr):
+    return L.load(tiles + L.program_id(0) * _WORDS + word)
+
+
+@jit
+def first_of(tiles, T: constexpr, LISTED: constexpr):
+    """First coordinate of a program's tile.
+
+    LISTED: as a TileTable says; else tile `program` of a partition without ends.
+    """
+    if LISTED:
+        first = _word(tiles, _FIRST).to(L.int64) * _UNIT
+    else:
+        first = L.program_id(0).to(L.int64) * T
+    return first
+
+
+@jit
+def rest_of(tiles, padded, T: constexpr, LISTED: constexpr):
+    """Coordinates from there to the end, padded ones included, T at most; int32."""
+    if LISTED:
+        rest = _word(tiles, _REST)
+    else:
+        rest = L.minimum(padded - L.program_id(0).to(L.int64) * T, T).to(L.int32)
+    return rest
+
+
+@jit
+def first_block_of(tiles, LOG: constexpr, T: constexpr, LISTED: constexpr):
+    """The number of its first block: to be asked for where it is needed, so that no register has it before."""
+    if LISTED:
+        block = _word(tiles, _BLOCK).to(L.int64)
+    else:
+        block = L.program_id(0).to(L.int64) * (T >> LOG)
+    return block
+
+
+@jit
+def is_odd(tiles, coordinates, T: constexpr, LISTED: constexpr):
+    """Whether the tile lacks coordinates."""
+    if LISTED:
+        odd = _word(tiles, _ODD) != 0
+    else:
+        odd = coordinates - L.program_id(0).to(L.int64) * T < T
+    return odd
+
+
+@jit
+def there_of(i, tiles, coordinates, T: constexpr, ODD: constexpr, LISTED: constexpr):
+    """Whether the tile has coordinates i, int32; a tile that is not ODD has all."""
+    if not ODD:
+        there = i < T
+    elif LISTED:
+        there = i < _word(tiles, _USED)
+    else:
+        there = i < L.minimum(coordinates - L.program_id(0).to(L.int64) * T, T).to(L.int32)
+    return there

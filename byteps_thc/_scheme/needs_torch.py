@@ -1,0 +1,8 @@
+"""Imported first by what is of no use without PyTorch: the error says what to install."""
+
+from byteps_thc._scheme.built import explain
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise explain(error) from error

@@ -1,0 +1,94 @@
+"""What settings come to among ranks, which decode each other's codes."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
+from byteps_thc._scheme.worker_limits import MAX_RANKS
+
+#: Bits of a code each way, unless they are given (docs/benchmarks.md has the trainings that chose them).
+DEFAULT_BITS = 5
+#: Settings of tables and of what servers do with codes. Ranks that decode have none of that.
+_OF_SERVERS = (
+    "granularity",
+    "p",
+    "value_bits",
+    "error_feedback",
+    "residual_dtype",
+    "rounding",
+    "codes_per_packet",
+)
+
+
+@dataclass(frozen=True)
+class RankSettings:
+    """ThcConfig for a number of ranks. bits: of a code to the owner of a shard. down_bits: of a code of its average;
+    None in a reduce-scatter, whose averages stay with their owners.
+    """
+
+    config: ThcConfig
+    ranks: int
+    bits: int
+    down_bits: int | None
+
+    @classmethod
+    def of(cls, config: ThcConfig, ranks: int, *, sharded: bool = False) -> RankSettings:
+        """Return what `config` comes to. sharded: for a reduce-scatter.
+
+        Raises ConfigurationError for more than MAX_RANKS ranks, and for settings that only servers have.
+        """
+        if not 1 <= ranks <= MAX_RANKS:
+            raise ConfigurationError(f"ranks must be in 1 .. {MAX_RANKS}, not {ranks}")
+        given = [name for name in _OF_SERVERS if name in config.model_fields_set]
+        if given:
+            raise ConfigurationError(
+                f"{', '.join(given)}: settings of servers and switches, and ranks without them decode each other's "
+                "codes. Give network=NetworkConfig(...), or omit them: ranks have bits and down_bits"
+            )
+        bits = DEFAULT_BITS if config.bits == "auto" else config.bits
+        down_bits = bits if config.down_bits is None else config.down_bits
+        return cls(config, ranks, bits, None if sharded else down_bits)
+
+    @cached_property
+    def up(self) -> tuple[Points, ...]:
+        """What each rank rounds to."""
+        return tuple(staggered(self.bits, rank, self.ranks) for rank in range(self.ranks))
+
+    @cached_property
+    def up_points(self) -> F32:
+        """The points of all ranks, [ranks, 2^bits]."""
+        points: F32 = np.stack([own.points for own in self.up])
+        return points
+
+    @cached_property
+    def down(self) -> Points:
+        """What owners round averages to."""
+        assert self.down_bits is not None
+        return lloyd_max(self.down_bits)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What the settings have come to, which other versions may have chosen otherwise."""
+        return {"bits": self.bits, "down_bits": self.down_bits, "points": zlib.crc32(self.up_points.tobytes())}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain values, with the bits that were chosen: what a checkpoint has of them."""
+        kept = self.config.model_dump(exclude={*_OF_SERVERS, *LOCAL_SETTINGS})
+        return kept | {"bits": self.bits, "down_bits": self.down_bits}
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What an average depends on besides the gradients; see ResolvedConfig.identity."""
+        config = self.config
+        shared = (config.seed, config.rotation_block, config.partition_bytes)
+        return (self.ranks, *self.chosen.values(), *shared)

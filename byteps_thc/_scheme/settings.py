@@ -1,0 +1,77 @@
+"""What all classes of settings have in common: keyword arguments with types, checked when they are made."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import dataclass_transform
+
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import instead_of
+
+_logger = logging.getLogger("byteps_thc")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class Settings(BaseModel, frozen=True):
+    """A frozen pydantic model that raises ConfigurationError, one line per setting that is wrong."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    if not TYPE_CHECKING:  # type checkers and editors make a signature of the fields, as long as they see no __init__
+
+        def __init__(self, **settings):
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise ConfigurationError(
+                    explain(error, type(self))
+                ) from None  # pydantic's own words tell users nothing
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line per setting of `model` that is wrong, without pydantic's type codes and links."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for detail in error.errors():
+        # A union reports once per alternative; the first part of the location is the setting.
+        setting = str(detail["loc"][0]) if detail["loc"] else ""
+        message = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
+            message = f"{model.__name__} has no such setting{similar_to(setting, model.model_fields)}"
+        given = f" (given: {detail['input']!r})" if setting else ""
+        first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
+        lines.setdefault((setting, given), []).append(first)
+    return "; ".join(
+        f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
+        for (setting, given), messages in lines.items()
+    )
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warn, unless this process has done so in the same words, however many engines it makes."""
+    _logger.warning("%s", text)
+
+
+def describe(value: object) -> str:
+    """What somebody has passed, in words of an error message."""
+    if value is None or isinstance(value, type):
+        return str(value) if value is None else f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def similar_to(name: str, names: Collection[str]) -> str:
+    """Return the end of a message about a name that is none of `names`: what is in its place, those like it, or all."""
+    if gone := instead_of(name):
+        return gone
+    if owners := [other.__name__ for other in Settings.__subclasses__() if names and name in other.model_fields]:
+        return f": it is a setting of {owners[0]}"
+    if similar := difflib.get_close_matches(name, names, n=3):
+        return f", did you mean {' or '.join(similar)}?"
+    return f", only {', '.join(names)}" if names else ""

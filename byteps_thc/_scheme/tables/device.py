@@ -1,0 +1,56 @@
+"""A lookup table in device memory, as the kernels take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc._scheme.tables import LookupTable
+
+#: Largest granularity whose values fit a byte of an entry.
+_NARROW = 255
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """entries: int64[g + 1], one for each cell of the grid, what encode needs of the interval around it.
+
+    The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte, the lower table
+    value, the code and the upper table value as bfloat16; for g > 255 the code alone: values are looked up in `values`.
+    values: float32[2^bits].
+    """
+
+    bits: int
+    granularity: int
+    threshold: float
+    entries: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
+        """Return the table on a device."""
+        values = table.array.astype(np.float32)
+        used = table.array[: table.levels]
+        code = np.repeat(np.arange(table.levels - 1), np.diff(used))
+        code = np.append(code, table.levels - 2)  # g itself ends the last interval
+        gap_inverse = np.float32(2**16) / np.diff(values[: table.levels])
+        words = code.astype(np.uint64) << np.uint64(8)
+        if table.granularity <= _NARROW:
+            upper = values[code + 1].view(np.uint32).astype(np.uint64)  # the lower half of these floats is zero
+            words |= table.array[code].astype(np.uint64) | upper
+        entries = gap_inverse[code].view(np.uint32).astype(np.uint64) | words << np.uint64(32)
+        return cls(
+            table.bits,
+            table.granularity,
+            float(np.float32(table.threshold)),
+            torch.from_numpy(entries.view(np.int64)).to(device),
+            torch.from_numpy(values).to(device),
+        )
+
+    @property
+    def wide(self) -> bool:
+        """Whether entries are without table values."""
+        return self.granularity > _NARROW

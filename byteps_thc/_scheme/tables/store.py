@@ -1,0 +1,72 @@
+"""The committed tables: a file per width of codes, a table in JSON per line, written by scripts/generate_tables.py.
+
+Machines may round the solver's costs differently; a committed table is the same everywhere, which is why the automatic
+choice is made among these.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.tables.lookup_table import LookupTable
+
+#: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024;
+#: and 1/8, for 2 bits.
+GRID_BITS = (2, 3, 4, 5)
+GRID_MAX_GRANULARITY = 51
+GRID_P = tuple(1 / (1 << k) for k in range(3, 11))
+
+
+def directory() -> Path:
+    """Return the folder of the committed tables: inside the package when installed, else the checkout's tables/."""
+    installed = Path(__file__).parent / "data"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "tables"
+
+
+def file_name(bits: int) -> str:
+    """Return the name in directory() of the file with the tables of that many bits."""
+    return f"b{bits}.jsonl"
+
+
+def to_json(table: LookupTable) -> str:
+    """Return a table as a line of a table file. The cost has 10 digits, fewer than machines disagree about."""
+    fields = {
+        "bits": table.bits,
+        "granularity": table.granularity,
+        "p": table.p,
+        "cost": float(f"{table.cost:.9e}"),
+        "values": list(table.values),
+    }
+    return json.dumps(fields) + "\n"
+
+
+def load(path: Path) -> tuple[LookupTable, ...]:
+    """Read and validate a file of tables; ConfigurationError names the file, the line and what is wrong with it."""
+    place = str(path)
+    tables = []
+    try:
+        for number, line in enumerate(path.read_text().splitlines() or [""], 1):  # an empty file has no table: an error
+            place = f"{path}:{number}"
+            tables.append(_parse(line))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError(f"{place} is not a lookup table: {reason}") from error
+    return tuple(tables)
+
+
+def _parse(line: str) -> LookupTable:
+    fields: dict[str, Any] = json.loads(line)
+    bits, granularity, values = fields["bits"], fields["granularity"], fields["values"]
+    if not all(isinstance(number, int) for number in (bits, granularity, *values)):
+        raise ConfigurationError("bits, granularity and values must be integers")
+    return LookupTable(bits, granularity, float(fields["p"]), tuple(values), float(fields["cost"]))
+
+
+@lru_cache
+def committed(bits: int) -> tuple[LookupTable, ...]:
+    """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
+    return load(directory() / file_name(bits)) if bits in GRID_BITS else ()

@@ -1,0 +1,97 @@
+"""What of a model is copied from rank to rank, and among which ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._net.groups import choose_process_group
+from byteps_thc._net.replicas import RankReplicas, Replicas
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import describe
+from byteps_thc._synchronization.optimizer_state import local, parameters_of
+
+
+class CompressionHandle(Protocol):
+    """What a front end returns: a ThcState, an FsdpCompression, a ThcReducer, BytePS's optimizer."""
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """The ranks that average their gradients, and so should have the same parameters; None where it cannot say."""
+
+    def compression_stats(self) -> CompressionStats:
+        """Return the figures of this rank."""
+
+
+def choose_handle(optimizer: object, compression: object) -> CompressionHandle | None:
+    """Return the handle that is given, BytePS's optimizer being one itself; None without any."""
+    if compression is None:
+        compression = optimizer if hasattr(optimizer, "replicas") else None
+    elif not hasattr(compression, "replicas") or not hasattr(compression, "compression_stats"):
+        raise ConfigurationError(
+            f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
+            "BytePS's DistributedOptimizer() has returned"
+        )
+    return cast(CompressionHandle | None, compression)
+
+
+def choose_replicas(model: nn.Module, handle: CompressionHandle | None) -> Replicas:
+    """Return the ranks that should have the same parameters: the handle's, or all of the model's process group."""
+    if handle is not None:
+        if handle.replicas is None:
+            raise ConfigurationError(
+                f"{describe(handle)} has no replicas that could be synchronised: without a process group nobody can "
+                "copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
+                "compress_reduce_scatter() are on one rank each, and do not drift"
+            )
+        return handle.replicas
+    if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
+        raise ConfigurationError(
+            "the model is sharded, and it must be known which ranks have the same shards: give compression=..., what "
+            "compress_replicas() has returned"
+        )
+    wrapped = getattr(model, "_orig_mod", model)
+    group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else None
+    return RankReplicas(choose_process_group(group, "synchronize_parameters"), CompressionPolicy().deadline_s)
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name; of DTensors this rank's shards. ConfigurationError for sparse ones."""
+    for module in model.modules():
+        # After a forward pass without backward, whole parameters may be in the place of shards. The class goes by its
+        # name, because it takes seconds to import.
+        if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            cast(Any, module).reshard()
+    named = [*model.named_parameters(), *model.named_buffers()]
+    tensors = {name: local(tensor.detach()) for name, tensor in named}
+    sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
+    if sparse:
+        raise ConfigurationError(f"{sparse[0]!r} is sparse, and only dense tensors can be copied to other ranks")
+    return tensors
+
+
+def parameters_to_measure(model: nn.Module) -> list[Tensor]:
+    """Return this rank's part of the parameters of floating-point types, in the order of the model."""
+    return [local(p.detach()) for p in model.parameters() if p.is_floating_point()]
+
+
+def description(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> list[str]:
+    """One line per tensor that must be the same on all ranks, but for its values."""
+    lines = [f"{name}: {_kind(tensor)}" for name, tensor in tensors_of(model).items()]
+    if optimizer is not None:
+        kind = type(optimizer)
+        lines.append(f"the optimizer is {kind.__module__}.{kind.__qualname__}")
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        lines.append(f"parameters of the optimizer's groups: {sizes}")
+        lines += [f"optimizer's parameter {i}: {_kind(p)}" for i, p in enumerate(parameters_of(optimizer))]
+    return lines
+
+
+def _kind(tensor: Any) -> str:
+    part = local(tensor)
+    return f"{part.dtype} {list(part.shape)}"

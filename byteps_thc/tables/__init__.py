@@ -1,6 +1,0 @@
-"""Lookup tables: optimal solver, choice of granularity and clamp, and the committed tables."""
-
-from byteps_thc.tables.lookup_table import LookupTable, solve_grid
-from byteps_thc.wire.layout import CODE_BITS
-
-__all__ = ["CODE_BITS", "LookupTable", "solve_grid"]
