@@ -47,6 +47,7 @@ def imported(file: Path, name: str) -> Iterator[str]:
 
 def module_graph(known: Mapping[str, Path]) -> Graph:
     """Return the modules that each module imports; compiled ones, which import none, as their package."""
+
     def home(name: str) -> str:
         while name and name not in known:
             name = name.rpartition(".")[0]

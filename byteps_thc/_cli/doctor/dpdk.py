@@ -30,9 +30,7 @@ def check_dpdk() -> Sequence[Finding]:
         meaning = f"is built in, and its libraries are not installed ({', '.join(missing)}); kernel UDP works"
         return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install dpdk librte-meta-net librte-meta-mempool")]
     if why_not_loaded("_comm"):
-        return [
-            Finding("DPDK", State.OPTIONAL, "is built in, and the module that loads it does not load")
-        ]
+        return [Finding("DPDK", State.OPTIONAL, "is built in, and the module that loads it does not load")]
     try:
         answer = run_probe("dpdk_probe", _DPDK_DEADLINE_S)
     except ProbeError as error:
