@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import value_dtype
 
 CODES_PER_PACKET = 1024

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import Compressor, _core
+from byteps_thc import Compressor
+from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import value_dtype
 from byteps_thc._scheme.compressor import Partition
 from byteps_thc._scheme.config import ResolvedConfig

@@ -25,7 +25,8 @@ import torch
 import torch_baseline
 from ratio import Row, at_least, at_most, compared, medians_us, report
 
-from byteps_thc import LookupTable, _core
+from byteps_thc import LookupTable
+from byteps_thc._native import _core
 from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 COORDINATES = 1 << 20

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from byteps_thc import Compressor, _core
+from byteps_thc import Compressor
+from byteps_thc._native import _core
 from rounds.decoding_server import ServerTimes, adders
 from rounds.schemes import COORDINATES, SCHEMES, STREAMED, THC, THC_CONFIG, WORKERS, gradient_of
 from rounds.worker import CodecRounds

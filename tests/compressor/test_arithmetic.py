@@ -11,8 +11,9 @@ import _core_test as core
 import numpy as np
 import pytest
 
-from byteps_thc import Compressor, ConfigurationError, ThcConfig, _comm, _core
+from byteps_thc import Compressor, ConfigurationError, ThcConfig
 from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._native import _comm, _core
 from byteps_thc._net.byteps.comparison import require_same_arithmetic
 from byteps_thc._net.handshake import require_equal, with_arithmetic
 from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
@@ -88,7 +89,7 @@ def averages_among_ranks(bits: int, random: np.random.Generator) -> bytes:
 @pytest.fixture(params=core.instruction_sets())
 def instruction_set(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for module in ("compressor", "arithmetic"):  # with the same kernels, of which one set can be chosen
-        monkeypatch.setattr(f"byteps_thc.{module}._core", core)
+        monkeypatch.setattr(f"byteps_thc._scheme.{module}._core", core)
     core.use_instruction_set(request.param)
     yield request.param
     core.use_instruction_set(None)

@@ -7,7 +7,8 @@ import pytest
 import reference
 from server_oracle import ServerOracle
 
-from byteps_thc import ThcConfig, _core
+from byteps_thc import ThcConfig
+from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import everybody
 from byteps_thc._scheme.config import ResolvedConfig
 from byteps_thc._scheme.rounding import Rounding

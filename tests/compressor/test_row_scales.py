@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc._native import _core
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan, ends_array
 from byteps_thc._scheme.row_scales import ScaledRows
 

@@ -17,8 +17,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import Compressor, ThcConfig, ThcError, rank_settings
+from byteps_thc import Compressor, ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._scheme import rank_settings
 from byteps_thc._scheme.arithmetic import arithmetic_version
 from byteps_thc._scheme.tables.points import lloyd_max, staggered
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook

@@ -65,13 +65,13 @@ def test_all_names_exist(module: str) -> None:
 def test_every_error_is_public() -> None:
     """But for those of the thc command."""
     for info in pkgutil.walk_packages(byteps_thc.__path__, "byteps_thc."):
-        if ".tools" not in info.name and not info.name.startswith("byteps_thc.lib"):  # shared libraries, no modules
+        if "._cli" not in info.name and not info.name.startswith("byteps_thc._native.lib"):  # shared libraries, no modules
             importlib.import_module(info.name)
     pending, errors = [ThcError], set()
     while pending:
         error = pending.pop()
         pending += error.__subclasses__()
-        errors |= {error} if re.match(r"byteps_thc\.(?!tools)", error.__module__) else set()
+        errors |= {error} if re.match(r"byteps_thc\.(?!_cli)", error.__module__) else set()
     assert len(errors) > 5
     assert {error.__name__ for error in errors} <= {*byteps_thc.__all__}
     assert all(getattr(byteps_thc, error.__name__) is error for error in errors)

@@ -29,7 +29,8 @@ from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer, engines
+from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._engine import door
 from byteps_thc._engine.buffers import ParameterSlice
 from byteps_thc._engine.device import choice
 from byteps_thc._engine.factory import flat_engine
@@ -261,7 +262,7 @@ def check_nccl_reducer(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
 
 def reducer_with(group: dist.ProcessGroup, make: Callable[[], FlatEngine]) -> ThcReducer:
     """A reducer of that engine: its own would hand tensors back as they are, as there is nobody to average with."""
-    with patch.object(engines, "_one_level", lambda *_, **__: make()):
+    with patch.object(door, "flat_engine", lambda *_, **__: make()):
         return ThcReducer(group, bits=4)
 
 

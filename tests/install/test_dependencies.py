@@ -102,7 +102,7 @@ def test_without_dpdk_s_libraries_the_error_says_what_to_install(tmp_path: Path)
 
 def test_a_build_without_dpdk_says_so(tmp_path: Path) -> None:
     copy = ChangedPackage(tmp_path)
-    (copy.package / DPDK_LIBRARY).unlink(missing_ok=True)
+    (copy.package / "_native" / DPDK_LIBRARY).unlink(missing_ok=True)
     worker = run([sys.executable, "-P", "-c", OPEN_DPDK], copy.environment)
     server = run([str(copy.thc_ps), "--dpdk", "--listen", "10.0.0.1"])
     assert server.returncode == 1

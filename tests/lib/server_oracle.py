@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import reference
 
-from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import F32, U8, U16, everybody, value_dtype
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 from byteps_thc._scheme.compressor import Partition

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from byteps_thc import LookupTable, _core
+from byteps_thc import LookupTable
+from byteps_thc._native import _core
 from byteps_thc._scheme.errors import ConfigurationError
 
 SIZES = [0, 1, 63, 8191, 8192, 100_001, 1_000_003]

@@ -36,21 +36,23 @@ constexpr bool is_code_bits(std::uint32_t bits) noexcept {
 }
 
 inline constexpr const char* kValueBitsText = "8 or 16";
-constexpr bool is_value_bits(std::uint32_t bits) noexcept { return bits == 8 || bits == 16; }
+constexpr bool is_value_bits(std::uint32_t bits) noexcept {
+  return bits == 8 || bits == 16;
+}
 
 enum class MessageType : std::uint8_t {
-  kHello = 1,       // join a job: configuration in the payload
-  kWelcome = 2,     // joined: epoch in the header, slots in the payload
-  kNorm = 3,        // norms of rotation blocks, fp32 (preliminary stage)
-  kMaxNorm = 4,     // maximum of the norms over the workers, fp32
-  kCodes = 5,       // packed codes (main stage)
-  kAggregate = 6,   // sum of table values, value_bits each
-  kStraggler = 7,   // the round of the packet is over; nothing was aggregated
-  kError = 8,       // refusal, with a reason code in the payload
-  kGoodbye = 9,     // worker leaves the job (best effort)
+  kHello = 1,  // join a job: configuration in the payload
+  kWelcome = 2,  // joined: epoch in the header, slots in the payload
+  kNorm = 3,  // norms of rotation blocks, fp32 (preliminary stage)
+  kMaxNorm = 4,  // maximum of the norms over the workers, fp32
+  kCodes = 5,  // packed codes (main stage)
+  kAggregate = 6,  // sum of table values, value_bits each
+  kStraggler = 7,  // the round of the packet is over; nothing was aggregated
+  kError = 8,  // refusal, with a reason code in the payload
+  kGoodbye = 9,  // worker leaves the job (best effort)
   kChallenge = 10,  // say HELLO again with this cookie: shows that the sender's address is its own
-  kProbe = 11,      // does this worker live? Somebody else says HELLO with its number
-  kAlive = 12,      // answer to PROBE
+  kProbe = 11,  // does this worker live? Somebody else says HELLO with its number
+  kAlive = 12,  // answer to PROBE
 };
 
 enum class ErrorReason : std::uint16_t {
@@ -58,15 +60,15 @@ enum class ErrorReason : std::uint16_t {
   kUnknownJob = 2,  // no such job (server restarted or job expired): send HELLO
   kStaleEpoch = 3,  // the job was started anew by other workers
   kDuplicateWorker = 4,  // another live process already has the worker id in worker_bitmap
-  kConfigMismatch = 5,   // worker and job disagree about `field`, of which the job has job_value
+  kConfigMismatch = 5,  // worker and job disagree about `field`, of which the job has job_value
   kOverflow = 6,  // granularity * num_workers does not fit value_bits, or that of a rack 8 bits; `field` is granularity
-  kTooManyJobs = 7,       // server is out of slots for another job
-  kOrderMismatch = 8,     // workers pushed different partitions into one slot and round
-  kDraining = 9,          // server is shutting down
-  kBadConfig = 10,        // the server does not take what HELLO has in `field`
+  kTooManyJobs = 7,  // server is out of slots for another job
+  kOrderMismatch = 8,  // workers pushed different partitions into one slot and round
+  kDraining = 9,  // server is shutting down
+  kBadConfig = 10,  // the server does not take what HELLO has in `field`
   kRacksIncomplete = 11,  // not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)
-  kOtherTraining = 12,    // the job number is another training's, which has another `run` and lives
-  kNewEpoch = 13,         // go on in epoch job_value: rounds would come again in this one; all slots stay as they are
+  kOtherTraining = 12,  // the job number is another training's, which has another `run` and lives
+  kNewEpoch = 13,  // go on in epoch job_value: rounds would come again in this one; all slots stay as they are
 };
 
 /// By value; empty where there is none.
@@ -88,55 +90,61 @@ inline constexpr std::array<const char*, 14> kErrorReasonNames = {
 };
 
 enum class ConfigField : std::uint16_t {
-  kNone = 0,            // not about a field
-  kNumWorkers = 1,      // number of workers
-  kCodeBits = 2,        // bits of a code
-  kValueBits = 3,       // bits of an aggregate coordinate
-  kGranularity = 4,     // granularity g
-  kTable = 5,           // lookup table
+  kNone = 0,  // not about a field
+  kNumWorkers = 1,  // number of workers
+  kCodeBits = 2,  // bits of a code
+  kValueBits = 3,  // bits of an aggregate coordinate
+  kGranularity = 4,  // granularity g
+  kTable = 5,  // lookup table
   kCodesPerPacket = 6,  // codes per packet
-  kQuorum = 7,          // quorum
-  kWorkerId = 8,        // worker id
-  kSlots = 9,           // slots
-  kSettings = 10,       // seed, p, rotation block, partition size or rounding
-  kArithmetic = 11,     // version of the arithmetic: other codes of the same gradient
+  kQuorum = 7,  // quorum
+  kWorkerId = 8,  // worker id
+  kSlots = 9,  // slots
+  kSettings = 10,  // seed, p, rotation block, partition size or rounding
+  kArithmetic = 11,  // version of the arithmetic: other codes of the same gradient
 };
 
 /// By value; empty where there is none.
 inline constexpr std::array<const char*, 12> kConfigFieldNames = {
-    "none",   "num_workers", "code_bits", "value_bits", "granularity", "table", "codes_per_packet",
-    "quorum", "worker_id",   "slots",     "settings",   "arithmetic",
+    "none",
+    "num_workers",
+    "code_bits",
+    "value_bits",
+    "granularity",
+    "table",
+    "codes_per_packet",
+    "quorum",
+    "worker_id",
+    "slots",
+    "settings",
+    "arithmetic",
 };
 
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
-inline constexpr std::uint8_t kFlagPartial = 1U << 1;     // aggregate of a quorum, not of all workers
-inline constexpr std::uint8_t kFlagAbstain =
-    1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
-inline constexpr std::uint8_t kFlagCongested =
-    1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
-inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is
-                                                    // the network's; in WELCOME: the server tells
+inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum, not of all workers
+inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
+inline constexpr std::uint8_t kFlagCongested = 1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
+inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells
 
 /// Start of every message.
 struct Header {
-  be8_t version;         ///< protocol version; anything else is dropped and counted
-  be8_t message_type;    ///< see message_types
-  be8_t flags;           ///< see flags
-  be8_t code_bits;       ///< b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)
-  be8_t value_bits;      ///< bits of one coordinate of an aggregate (8 or 16)
-  be8_t worker_id;       ///< sender (up) or addressee (down), 0 .. num_workers - 1
-  be8_t num_workers;     ///< n, workers of the job
-  be8_t contributions;   ///< workers summed in an aggregate; the worker averages by it (down only, zero up)
-  be16_t job_id;         ///< training job; many jobs share one server
+  be8_t version;  ///< protocol version; anything else is dropped and counted
+  be8_t message_type;  ///< see message_types
+  be8_t flags;  ///< see flags
+  be8_t code_bits;  ///< b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)
+  be8_t value_bits;  ///< bits of one coordinate of an aggregate (8 or 16)
+  be8_t worker_id;  ///< sender (up) or addressee (down), 0 .. num_workers - 1
+  be8_t num_workers;  ///< n, workers of the job
+  be8_t contributions;  ///< workers summed in an aggregate; the worker averages by it (down only, zero up)
+  be16_t job_id;  ///< training job; many jobs share one server
   be16_t payload_count;  ///< codes, aggregate coordinates or norms in the payload
-  be32_t
-      epoch;  ///< incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO
-  be32_t round;      ///< how often this slot was used, from 1, a serial number that wraps around; decides what is stale
-  be32_t slot;       ///< slot of the job, 0 .. slots - 1
+  be32_t epoch;  ///< incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO
+  be32_t round;  ///< how often this slot was used, from 1, a serial number that wraps around; decides what is stale
+  be32_t slot;  ///< slot of the job, 0 .. slots - 1
   be16_t partition;  ///< partition the payload belongs to; workers that push in different orders are told so
-  be16_t chunk;      ///< packet position inside the partition
-  be8_t switch_pass;    ///< pass counter of a switch; zero on the wire outside the switch
-  be8_t switch_step;    ///< what the next pass of a switch does; zero on the wire outside the switch
+  be16_t chunk;  ///< packet position inside the partition
+  be8_t switch_pass;  ///< pass counter of a switch; zero on the wire outside the switch
+  be8_t switch_step;  ///< what the next pass of a switch does; zero on the wire outside the switch
   be16_t switch_state;  ///< scratch a switch carries between passes; zero on the wire outside the switch
 };
 static_assert(sizeof(Header) == 32 && alignof(Header) == 1);
@@ -163,17 +171,15 @@ static_assert(offsetof(Header, switch_state) == 30);
 /// Payload of HELLO; 2^code_bits table values (16 bits each) follow.
 struct HelloPayload {
   be64_t table_hash;  ///< FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)
-  be64_t nonce;       ///< random per worker process: tells a repeated HELLO from a restarted worker
-  be64_t cookie;      ///< what CHALLENGE said; 0 before the first
+  be64_t nonce;  ///< random per worker process: tells a repeated HELLO from a restarted worker
+  be64_t cookie;  ///< what CHALLENGE said; 0 before the first
   be64_t run;  ///< which training: the same on all its workers and on no others; 0: not told. Servers only compare it
-  be16_t granularity;       ///< g, the largest table value
+  be16_t granularity;  ///< g, the largest table value
   be16_t codes_per_packet;  ///< codes in a full CODES packet
-  be32_t slots;             ///< slots asked for (0: the server decides)
-  be8_t quorum;             ///< contributions that complete a slot, 1 .. num_workers
-  be24_t arithmetic;  ///< number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers
-                      ///< only compare it
-  be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers;
-                         ///< servers only compare it
+  be32_t slots;  ///< slots asked for (0: the server decides)
+  be8_t quorum;  ///< contributions that complete a slot, 1 .. num_workers
+  be24_t arithmetic;  ///< number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers only compare it
+  be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it
 };
 static_assert(sizeof(HelloPayload) == 48 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);
@@ -190,13 +196,11 @@ static_assert(offsetof(HelloPayload, settings_hash) == 44);
 
 /// Payload of WELCOME.
 struct WelcomePayload {
-  be32_t slots;         ///< slots of the job on this server; NORM uses 0 .. norm_slots - 1, CODES the rest
-  be32_t norm_slots;    ///< slots of the preliminary stage
+  be32_t slots;  ///< slots of the job on this server; NORM uses 0 .. norm_slots - 1, CODES the rest
+  be32_t norm_slots;  ///< slots of the preliminary stage
   be32_t window_bytes;  ///< bytes a worker may have in flight towards this server (its share of the receive buffer)
-  be16_t shards;  ///< packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field =
-                  ///< shard)
-  be16_t codes_multiple;  ///< workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to
-                          ///< its value_bits / 32
+  be16_t shards;  ///< packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)
+  be16_t codes_multiple;  ///< workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32
 };
 static_assert(sizeof(WelcomePayload) == 16 && alignof(WelcomePayload) == 1);
 static_assert(std::is_trivially_copyable_v<WelcomePayload>);
@@ -208,8 +212,7 @@ static_assert(offsetof(WelcomePayload, codes_multiple) == 14);
 
 /// Payload of CHALLENGE.
 struct ChallengePayload {
-  be64_t
-      cookie;  ///< keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing
+  be64_t cookie;  ///< keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing
 };
 static_assert(sizeof(ChallengePayload) == 8 && alignof(ChallengePayload) == 1);
 static_assert(std::is_trivially_copyable_v<ChallengePayload>);
@@ -217,12 +220,10 @@ static_assert(offsetof(ChallengePayload, cookie) == 0);
 
 /// Payload of ERROR.
 struct ErrorPayload {
-  be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in
-                         ///< question; else zero
-  be16_t reason;         ///< see error_reasons
-  be16_t field;          ///< config_mismatch, bad_config, overflow, incomplete: see config_fields; else none
-  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see
-                     ///< docs/protocol.md
+  be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
+  be16_t reason;  ///< see error_reasons
+  be16_t field;  ///< config_mismatch, bad_config, overflow, incomplete: see config_fields; else none
+  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);

@@ -13,7 +13,8 @@ import pytest
 from byteps_lab import BytepsLab
 from gradient_rounds import simulate
 
-from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc._native import _core
 
 pytestmark = pytest.mark.byteps
 
