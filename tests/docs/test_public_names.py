@@ -65,7 +65,8 @@ def test_all_names_exist(module: str) -> None:
 def test_every_error_is_public() -> None:
     """But for those of the thc command."""
     for info in pkgutil.walk_packages(byteps_thc.__path__, "byteps_thc."):
-        if "._cli" not in info.name and not info.name.startswith("byteps_thc._native.lib"):  # shared libraries, no modules
+        # lib*: shared libraries, no modules
+        if "._cli" not in info.name and not info.name.startswith("byteps_thc._native.lib"):
             importlib.import_module(info.name)
     pending, errors = [ThcError], set()
     while pending:
