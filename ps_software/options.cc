@@ -207,7 +207,7 @@ FaultOptions read_faults(const std::string& text) {
     const std::string value = item.substr(std::min(end_of_name + 1, item.size()));
     const auto read = [&](auto& number, const CLI::Validator& range) {
       const std::string why = range(value);
-      if (!why.empty()) throw CLI::ValidationError("--faults", name + ": " + why);
+      if (!why.empty()) throw CLI::ValidationError("--faults", std::string(name).append(": ").append(why));
       CLI::detail::lexical_cast(value, number);
     };
     if (name == "drop")
