@@ -1,4 +1,4 @@
-"""Process groups of the pipeline's own: collectives of one thread never wait for, or mix with, those of another."""
+"""Process groups of the engines' own: collectives of one thread never wait for, or mix with, those of another."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ RANKS_PAIRS = ((1, 1), (2, 2), *PAIRS, *IF_ALIKE)
 
 @dataclass(frozen=True)
 class Way:
-    """A scheme with its settings. family: what is a line of a plot, and has a colour of evaluation/style.py."""
+    """A scheme with its settings. family: what is a line of a plot, and has a colour of evaluation/pages/style.py."""
 
     name: str
     family: str

@@ -1,5 +1,5 @@
-// The same bits with any number of threads. More sizes, widths and formats: tests/oracle/test_kernel_threads.py; this
-// one is for the sanitizers.
+// The same bits with any number of threads. More sizes, widths and formats:
+// tests/reference/test_kernel_threads.py; this one is for the sanitizers.
 #include "thc/threaded_kernels.h"
 
 #include <thread>

@@ -1,4 +1,4 @@
-"""The hash of HELLO's fields. C++: byteps_thc/csrc/thc/fnv1a.h."""
+"""The hash of HELLO's fields."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which it would hold (transport/communicator.py)
+import torch.distributed.nn.functional  # before there is a group, which it would hold (_net/communicator.py)
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc import ThcConfig
