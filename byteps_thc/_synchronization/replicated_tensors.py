@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.groups import choose_process_group
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._scheme.errors import ConfigurationError
@@ -24,15 +23,12 @@ class CompressionHandle(Protocol):
     def replicas(self) -> Replicas | None:
         """The ranks that average their gradients, and so should have the same parameters; None where it cannot say."""
 
-    def compression_stats(self) -> CompressionStats:
-        """Return the figures of this rank."""
-
 
 def choose_handle(optimizer: object, compression: object) -> CompressionHandle | None:
     """Return the handle that is given, BytePS's optimizer being one itself; None without any."""
     if compression is None:
         compression = optimizer if hasattr(optimizer, "replicas") else None
-    elif not hasattr(compression, "replicas") or not hasattr(compression, "compression_stats"):
+    elif not hasattr(compression, "replicas"):
         raise ConfigurationError(
             f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
             "BytePS's DistributedOptimizer() has returned"
@@ -73,11 +69,6 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     if sparse:
         raise ConfigurationError(f"{sparse[0]!r} is sparse, and only dense tensors can be copied to other ranks")
     return tensors
-
-
-def parameters_to_measure(model: nn.Module) -> list[Tensor]:
-    """Return this rank's part of the parameters of floating-point types, in the order of the model."""
-    return [local(p.detach()) for p in model.parameters() if p.is_floating_point()]
 
 
 def description(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> list[str]:
