@@ -3,7 +3,6 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -13,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 
-from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.door import choose_config, choose_policy
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.excluded import apart
@@ -85,11 +83,7 @@ class ThcState:
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()
-        #: for average_gradient
-        self.number = id(self)
-        _states[self.number] = self
         self._closed = False
-        self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
         self._called = False
 
     def __repr__(self) -> str:
@@ -129,24 +123,6 @@ class ThcState:
         if not policy.exclude:
             return _unwrapped(averaging.engine.all_reduce(buffer))
         return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
-
-    def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
-        """Average one parameter's gradient in place and wait for it; average_gradient calls it.
-
-        A parameter that comes again begins the next step.
-        """
-        averaging = self._opened(gradient.device)
-        self._called = True
-        name = self._buckets.name(parameter)
-        if not self._averaged or name in self._averaged:
-            averaging.steps.begin()
-            self._averaged.clear()
-        self._averaged.add(name)
-        flat = gradient.reshape(-1)
-        buffer = GradientBuffer(f"parameter {name}", flat, (self._buckets.slice_of(parameter),))
-        averaging.engine.all_reduce(buffer).wait()
-        if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
-            gradient.copy_(flat.view_as(gradient))
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
@@ -212,29 +188,6 @@ class ThcState:
         return self._averaging
 
 
-# Operators take tensors and numbers, so states go by a number. They live as long as their owners.
-_states: weakref.WeakValueDictionary[int, ThcState] = weakref.WeakValueDictionary()
-
-# torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
-# record it, which engines refuse (_engine/in_flight.py).
-_TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
-
-
-@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",), tags=_TAGS)
-def average_gradient(gradient: Tensor, parameter: Tensor, state: int) -> None:
-    """Average `gradient` over the ranks in place, for compiled programs: torch.compile leaves its inside alone.
-
-    Only optimize_ddp="python_reducer" needs it, where the hook is part of the compiled backward pass. torch.compile's
-    default splits the graph at DDP's buckets and calls thc_hook as usual. state: its number.
-    """
-    _states[state].average_parameter(gradient, parameter)
-
-
-@average_gradient.register_fake
-def _average_gradient_fake(gradient: Tensor, parameter: Tensor, state: int) -> None:
-    """Shapes stay as they are."""
-
-
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
     """Average a bucket of gradients over the ranks, compressed as `state` says; for ddp.register_comm_hook.
 
@@ -247,10 +200,10 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
             f"thc_hook was registered with {describe(state)} as its state, not a ThcState: call "
             "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)"
         )
-    if isinstance(bucket, tuple):  # torch.compile with optimize_ddp="python_reducer", which takes no result
-        gradient, parameter = bucket
-        average_gradient(gradient, parameter, state.number)
-        return None  # type: ignore[return-value]
+    if isinstance(bucket, tuple):
+        raise ConfigurationError(
+            'torch._dynamo.config.optimize_ddp = "python_reducer" calls hooks without buckets: leave it at its default'
+        )
     return state.average(bucket)
 
 

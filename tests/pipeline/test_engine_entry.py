@@ -14,7 +14,7 @@ from torch import Tensor
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import flat_engine
 from byteps_thc._engine.agreement import Questions
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import engine as node_engine
@@ -22,7 +22,6 @@ from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._reducer import thc_reducer
@@ -145,10 +144,3 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ConfigurationError, match="recorded"):
             call()
     node.close()
-
-
-@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="this torch has no such tag")
-def test_compiled_programs_leave_the_hook_out_of_cuda_graphs() -> None:
-    import byteps_thc.ddp  # noqa: F401
-
-    assert torch.Tag.cudagraph_unsafe in torch.ops.byteps_thc.average_gradient.default.tags
