@@ -17,9 +17,9 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.buffers import GradientBuffer, ShardMatrix
 from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.drivers import StreamDriver, ThreadDriver
+from byteps_thc._engine.drivers import StageThreads, StreamDriver, stage_threads
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
@@ -28,7 +28,6 @@ from byteps_thc._engine.layout import Layout, check_rows
 from byteps_thc._engine.piece import Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.stages import Reduction, Stages
 from byteps_thc._engine.staging import Staging
 from byteps_thc._engine.statistics import CompressionStats
@@ -101,8 +100,8 @@ class FlatEngine(Engine):
             questions=questions,
             finish=self._in_flight.finish,
         )
-        drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
-        self._driver = drive(stages, place.stream, self._in_flight.fail)
+        drive = StreamDriver if place.in_stream else stage_threads
+        self._driver: StreamDriver | StageThreads = drive(stages, place.stream, self._in_flight.fail)
         end = partial(_end, self._driver, self._in_flight, hang_up, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
@@ -327,7 +326,7 @@ class FlatEngine(Engine):
 
 
 def _end(
-    driver: StreamDriver | ThreadDriver,
+    driver: StreamDriver | StageThreads,
     in_flight: InFlight,
     hang_up: Callable[[], None],
     stream: SideStream,

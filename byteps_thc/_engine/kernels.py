@@ -10,9 +10,8 @@ from torch import Tensor
 
 from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.pinned import pinned_zeros
 from byteps_thc._engine.server_piece import PartitionCompressor
-from byteps_thc._engine.staging import StagedSum, Staging, make_device_staging, make_staging
+from byteps_thc._engine.staging import StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._scheme.arrays import HostZeros

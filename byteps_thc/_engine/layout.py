@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.agreement import Contents, contents_of
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.dtypes import DTYPES
 from byteps_thc._engine.piece import Extent, PlacedPiece, Round
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.staging import Staging
 from byteps_thc._scheme.block_plan import BlockPlan, block_ends
 from byteps_thc._scheme.errors import InputError

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from byteps_thc._engine.buffers import ShardMatrix
 from byteps_thc._engine.door import choose_config, choose_policy, open_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
@@ -30,7 +30,6 @@ from byteps_thc.fsdp.parameters import (
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
-from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_reduce_scatter(
@@ -127,7 +126,6 @@ class CompressedReduceScatter:
         self._engine = engine
         self._steps = steps
         self._matrices: dict[tuple[ShardedParameter, ...], ShardMatrix] = {}
-        self._unused = UnusedWarning(group.name)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return memory for a gradient or a shard."""
@@ -153,7 +151,7 @@ class CompressedReduceScatter:
         label = f"{matrix.key}, {input_tensor.numel()} elements"
         complete = matrix.size == input_tensor.numel()
         if not complete:
-            self._unused.give()
+            self._group.warn_of_unused()
         if not complete or not matrix.compressed or not self._engine.compressing:
             self._engine.require_same(label, matrix, input_tensor.dtype)
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())

@@ -32,7 +32,6 @@ from byteps_thc.fsdp.parameters import (
 )
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
-from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_replicas(
@@ -120,14 +119,13 @@ class _ReplicaAverage:
         self._group, self._policy = group, policy
         self._engine = engine
         self._steps = steps
-        self._unused = UnusedWarning(group.name)
 
     def __call__(self, shard: Tensor) -> None:
         """Average the reduced gradient shard over the replicas, in place."""
         self._steps.begin(self._group.name)
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):
-            self._unused.give()
+            self._group.warn_of_unused()
         parts = apart(own_shard(self._group, trained, shard, self._policy), self._policy)
         for average in [self._engine.all_reduce(part) for part in parts]:
             average.wait()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.pinned import pinned_zeros
+from byteps_thc._engine.staging import pinned_zeros
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
