@@ -1,4 +1,4 @@
-"""Who takes gradients through their stages: a thread for each, or a stream; turns.py has another way."""
+"""Who takes gradients through their stages: a thread for each, or a stream; averager.py has another way."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.stages import Reduction, Stages
 from byteps_thc._engine.staging import Staging
-from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.ending import Ending
@@ -114,6 +114,11 @@ class FlatEngine(Engine):
     def in_stream(self) -> bool:
         """Whether a gradient's work is on a stream of that device when all_reduce() returns, and nobody waits."""
         return self._place.in_stream
+
+    @property
+    def recorder(self) -> StatsRecorder:
+        """What counts for statistics()."""
+        return self._state.recorder
 
     @property
     def compressing(self) -> bool:

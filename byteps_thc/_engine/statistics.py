@@ -1,11 +1,7 @@
-"""What compression does to a training run: figures of one rank, collected while an engine works, and a line in the log.
-
-No torch needed.
-"""
+"""What compression does to a training run: figures of one rank. No torch needed."""
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import asdict, dataclass
 
@@ -13,8 +9,6 @@ from byteps_thc._net.recorder import PlainCollective, TrafficRecorder
 from byteps_thc._scheme.errors import ConfigurationError
 
 _FP32_BYTES, _BF16_BYTES = 4, 2
-
-_logger = logging.getLogger("byteps_thc")
 
 
 @dataclass(frozen=True)
@@ -178,30 +172,6 @@ class StatsRecorder(TrafficRecorder):
 
 
 def require_log_interval(every: object) -> None:
-    """Raise ConfigurationError unless `every` is one for RankZeroLog."""
+    """Raise ConfigurationError unless `every` is one for Steps."""
     if not isinstance(every, int) or every < 0:
         raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every!r}")
-
-
-class RankZeroLog:
-    """Logs the figures of every `every`-th step on rank 0 (level INFO, logger "byteps_thc"); 0: never.
-
-    Raises ConfigurationError when `every` is negative. Python shows INFO only when logging is set up, for example
-    with logging.basicConfig(level=logging.INFO).
-    """
-
-    def __init__(self, *, every: int, rank: int) -> None:
-        require_log_interval(every)
-        self._every = every if rank == 0 else 0
-        self._logged_step = 0
-
-    def due(self, step: int) -> bool:
-        """Whether update() would log that step, for callers whose figures take time to make."""
-        return self._every > 0 and step != self._logged_step and step % self._every == 0
-
-    def update(self, stats: CompressionStats) -> None:
-        """Log the figures if their step is due and was not logged yet. Call it when a step is over."""
-        if not self.due(stats.steps):
-            return
-        self._logged_step = stats.steps
-        _logger.info("%s", stats)

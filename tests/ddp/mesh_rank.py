@@ -21,7 +21,7 @@ from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy.factory import hierarchical_engine
+from byteps_thc._engine.hierarchy import factory as mesh_factory
 from byteps_thc._net.mesh import mesh_groups
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
@@ -276,7 +276,11 @@ def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
             raise OSError("no registers")
         return flat_engine(*arguments)
 
-    return said(lambda: hierarchical_engine(groups, CONFIG, SMALL, make_inner=broken))
+    mesh_factory.flat_engine = broken
+    try:
+        return said(lambda: mesh_factory.hierarchical_engine(groups, CONFIG, SMALL))
+    finally:
+        mesh_factory.flat_engine = flat_engine
 
 
 def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:

@@ -178,7 +178,7 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
             (place.communicator(between[local], node, CPU), NODES),
         )
         exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
-        engine = NodeEngine(inner, exchange)
+        engine = NodeEngine(inner, exchange, inner.recorder)
         averages = go(engine, place, case, rank)
         engine.close()
         return averages

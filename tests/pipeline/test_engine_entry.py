@@ -20,10 +20,9 @@ from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import engine as node_engine
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.in_flight import require_not_captured
-from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.server_engine import host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._reducer import thc_reducer
 from byteps_thc._scheme.errors import ConfigurationError
 
@@ -103,7 +102,7 @@ def test_those_of_a_node_end_after_the_inner_engine() -> None:
     order = list[str]()
     mine = engine(leave=lambda: order.append("inner"))
     exchange = SimpleNamespace(size=1, rank=0, device=CPU)
-    NodeEngine(mine, cast(Any, exchange), leave=lambda: order.append("node")).close()
+    NodeEngine(mine, cast(Any, exchange), mine.recorder, leave=lambda: order.append("node")).close()
     assert order == ["inner", "node"]
 
 
@@ -129,7 +128,7 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "require_not_captured", refuse)
     mine = engine()
     exchange = SimpleNamespace(size=1, rank=0, device=CPU)
-    node = NodeEngine(mine, cast(Any, exchange))
+    node = NodeEngine(mine, cast(Any, exchange), mine.recorder)
     matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
     buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
     reducer = object.__new__(ThcReducer)

@@ -4,7 +4,8 @@
 
 Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
 them see all fingerprints, and get the same error before the first average is written. A fingerprint is a message of its
-own, sent at the same time: so it arrives also from a rank whose gradient has another size.
+own, sent at the same time: so it arrives also from a rank whose gradient has another size. That of a gradient which
+travels uncompressed goes the same way: a rank that compresses it finds out, instead of waiting for codes.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.agreement import Questions, how_it_travels
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.piece import Piece, PlacedPiece, Round
 from byteps_thc._engine.ranks.codec import Messages, RankCodec
-from byteps_thc._engine.ranks.exact_piece import ExactPiece, ExactPlan
 from byteps_thc._engine.ranks.plan import PiecePlan, Spans, piece_plans
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
@@ -32,6 +32,9 @@ from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arrays import F32, gradient_view
 from byteps_thc._scheme.block_plan import HEADER_BYTES
+
+#: Word of a header that is 1 in front of nothing: the gradient travels uncompressed.
+_UNCOMPRESSED = FINGERPRINT_WORDS
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,64 @@ class RankPiece(Piece):
         tools.messages.give_back(self._arrived)
 
 
+class ExactPlan:
+    """A gradient that travels uncompressed, and what tells other ranks of it. questions: see ExactPiece.encode().
+    known: its identity.
+    """
+
+    def __init__(self, tools: RankTools, layout: Layout) -> None:
+        self.messages, self.fingerprints, self.questions = tools.messages, tools.fingerprints, tools.questions
+        self.contents, self.size, self.dtype = layout.contents, layout.size, layout.dtype
+        extent, how = layout.extent, how_it_travels(compress=False)
+        label = f"{extent.label} ({layout.size} elements, {how})"
+        self.known = tools.fingerprints.of(
+            [f"{extent.key} {how}"], layout.size, label, f"{extent.layout} {layout.dtype}"
+        )
+
+
+class ExactPiece(Piece):
+    """A gradient in a round. Nothing is written: its sum starts after encode()."""
+
+    def __init__(self, plan: ExactPlan) -> None:
+        self._plan = plan
+        self._round: int
+        self._sent: Tensor
+        self._arrived: Tensor
+        self._work: Waitable
+
+    @override
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """Send the fingerprint."""
+        plan, self._round = self._plan, round
+        self._sent, self._arrived = (plan.messages.take(HEADER_BYTES) for _ in range(2))
+        words = self._sent.numpy().view(np.int32)
+        words[:, :FINGERPRINT_WORDS] = plan.fingerprints.words(plan.known, round)
+        words[:, _UNCOMPRESSED] = 1
+        self._work = plan.messages.all_to_all(self._arrived, self._sent)
+
+    @override
+    def encode(self) -> None:
+        """Raise InputError on all ranks unless all have this gradient next, and none compresses it."""
+        plan, round = self._plan, self._round
+        self._work.wait()
+        words = self._arrived.numpy().view(np.int32)
+        if (error := plan.fingerprints.difference(plan.known, round, words)) is not None:
+            if words[:, _UNCOMPRESSED].all():  # so all ranks come here, and tell each other what they have
+                facts = (f"round {round}", how_it_travels(compress=False), str(plan.dtype))
+                plan.questions.require_same(plan.contents, plan.size, round, *facts)
+            raise error
+        plan.messages.give_back(self._sent)
+        plan.messages.give_back(self._arrived)
+
+    @override
+    def sum(self) -> None:
+        """Do nothing."""
+
+    @override
+    def decode(self, out: Tensor) -> None:
+        """Do nothing."""
+
+
 def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
     """Put what travels exactly into the messages, and zeros where nothing is compressed."""
     if host.exact_columns is not None:
@@ -156,7 +217,7 @@ def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
         plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
     # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
     layout.asked_first = layout.extent.sharded
-    exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
+    exact = ExactPlan(tools, layout)
     layout.pieces = partial(_of_round, tools, plans, exact)
 
 

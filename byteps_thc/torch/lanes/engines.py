@@ -11,10 +11,9 @@ from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.bystander import Bystander
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.kernels import Kernels, open_kernels
 from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.server_engine import Kernels, host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from byteps_thc._engine.statistics import CompressionStats, RankZeroLog
+from byteps_thc._engine.statistics import CompressionStats, require_log_interval
+from byteps_thc._engine.steps import Steps
 from byteps_thc._scheme.errors import ConfigurationError
 
 STATS = CompressionStats(
@@ -18,11 +19,19 @@ STATS = CompressionStats(
 )
 
 
+def take_steps(every: int, rank: int) -> None:
+    """Seven steps; the log is asked for once more behind each."""
+    steps = Steps(
+        [], None, log_every=every, rank=rank, statistics=lambda: dataclasses.replace(STATS, steps=steps.count)
+    )
+    for _ in range(7):
+        steps.begin()
+        steps.log()
+
+
 def test_log_every_third_step_once(caplog: pytest.LogCaptureFixture) -> None:
-    log = RankZeroLog(every=3, rank=0)
     with caplog.at_level(logging.INFO, logger="byteps_thc"):
-        for step in (0, 1, 2, 3, 3, 4, 5, 6, 7):
-            log.update(dataclasses.replace(STATS, steps=step))
+        take_steps(every=3, rank=0)
     assert [record.message.split(":")[0] for record in caplog.records] == ["step 3", "step 6"]
     assert {(record.name, record.levelname) for record in caplog.records} == {("byteps_thc", "INFO")}
 
@@ -36,13 +45,13 @@ def test_a_line_has_no_figures_of_residuals_that_nobody_keeps() -> None:
 @pytest.mark.parametrize(("every", "rank"), [(1, 1), (0, 0)])
 def test_no_line_on_other_ranks_or_when_off(every: int, rank: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="byteps_thc"):
-        RankZeroLog(every=every, rank=rank).update(STATS)
+        take_steps(every, rank)
     assert caplog.records == []
 
 
 def test_negative_interval_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="log_every"):
-        RankZeroLog(every=-1, rank=0)
+        require_log_interval(-1)
 
 
 def test_statistics_do_not_need_torch() -> None:
