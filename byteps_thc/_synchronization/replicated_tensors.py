@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,36 +16,28 @@ from byteps_thc._scheme.settings import describe
 from byteps_thc._synchronization.optimizer_state import local, parameters_of
 
 
-class CompressionHandle(Protocol):
-    """What a front end returns: a ThcState, an FsdpCompression, a ThcReducer, BytePS's optimizer."""
+def choose_replicas(model: nn.Module, optimizer: object, compression: object) -> Replicas:
+    """Return the ranks that should have the same parameters.
 
-    @property
-    def replicas(self) -> Replicas | None:
-        """The ranks that average their gradients, and so should have the same parameters; None where it cannot say."""
-
-
-def choose_handle(optimizer: object, compression: object) -> CompressionHandle | None:
-    """Return the handle that is given, BytePS's optimizer being one itself; None without any."""
-    if compression is None:
-        compression = optimizer if hasattr(optimizer, "replicas") else None
-    elif not hasattr(compression, "replicas"):
-        raise ConfigurationError(
-            f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
-            "BytePS's DistributedOptimizer() has returned"
-        )
-    return cast(CompressionHandle | None, compression)
-
-
-def choose_replicas(model: nn.Module, handle: CompressionHandle | None) -> Replicas:
-    """Return the ranks that should have the same parameters: the handle's, or all of the model's process group."""
-    if handle is not None:
-        if handle.replicas is None:
+    compression: the handle of a front end, whose ranks they are; None: BytePS's optimizer is one itself, else they are
+    all of the model's process group.
+    """
+    if compression is None and hasattr(optimizer, "replicas"):
+        compression = optimizer
+    if compression is not None:
+        if not hasattr(compression, "replicas"):
             raise ConfigurationError(
-                f"{describe(handle)} has no replicas that could be synchronised: without a process group nobody can "
-                "copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
+                f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
+                "BytePS's DistributedOptimizer() has returned"
+            )
+        replicas: Replicas | None = compression.replicas
+        if replicas is None:
+            raise ConfigurationError(
+                f"{describe(compression)} has no replicas that could be synchronised: without a process group nobody "
+                "can copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
                 "compress_reduce_scatter() are on one rank each, and do not drift"
             )
-        return handle.replicas
+        return replicas
     if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
         raise ConfigurationError(
             "the model is sharded, and it must be known which ranks have the same shards: give compression=..., what "

@@ -23,8 +23,6 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe
 from byteps_thc._synchronization.optimizer_state import broadcast_optimizer, require_optimizer
 from byteps_thc._synchronization.replicated_tensors import (
-    CompressionHandle,
-    choose_handle,
     choose_replicas,
     description,
     tensors_of,
@@ -37,7 +35,7 @@ def synchronize_parameters(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
     *,
-    compression: CompressionHandle | None = None,
+    compression: object = None,
     grad_scaler: Any = None,
 ) -> None:
     """Make replicas identical, bit for bit: all get the parameters, buffers and optimizer state of rank 0; collective.
@@ -73,7 +71,7 @@ class ParameterSynchronizer:
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
         *,
-        compression: CompressionHandle | None = None,
+        compression: object = None,
         grad_scaler: Any = None,
         synchronize_every: int | None = None,
     ) -> None:
@@ -85,7 +83,7 @@ class ParameterSynchronizer:
             require_optimizer(optimizer)
         self._model, self._optimizer, self._grad_scaler = model, optimizer, grad_scaler
         self._every = synchronize_every
-        self._replicas = choose_replicas(model, choose_handle(optimizer, compression))
+        self._replicas = choose_replicas(model, optimizer, compression)
         self._replicas.synchronized = True
         self._steps = 0
         self._compare_ranks()

@@ -3,8 +3,8 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -30,7 +30,7 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
-from byteps_thc.ddp.opening import Averaging, Plan
+from byteps_thc.ddp.opening import Averaging, open_averaging
 
 
 class ThcState:
@@ -79,16 +79,19 @@ class ThcState:
             require_levels(levels)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._plan = Plan(process_group, levels, config, self._buckets.policy, network, model, grad_scaler, log_every)
+        self._config, self._policy = config, self._buckets.policy
+        self._open: Callable[[torch.device | None], Averaging] | None = partial(
+            open_averaging, process_group, levels, config, self._policy, network, model, grad_scaler, log_every
+        )
         self._averaging: Averaging | None = None
-        if self._plan.has_ranks:
+        if group is not None:
             self._opened()
         self._closed = False
         self._called = False
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
-        config = self._plan.config
+        config = self._config
         given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
@@ -119,10 +122,10 @@ class ThcState:
         self._called = True
         if bucket.index() == 0:
             averaging.steps.begin()
-        buffer, policy = self._buckets.buffer(bucket), self._plan.policy
-        if not policy.exclude:
+        buffer = self._buckets.buffer(bucket)
+        if not self._policy.exclude:
             return _unwrapped(averaging.engine.all_reduce(buffer))
-        return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
+        return _together([averaging.engine.all_reduce(part) for part in apart(buffer, self._policy)], buffer.gradient)
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
@@ -183,8 +186,9 @@ class ThcState:
     def _opened(self, gradients_on: torch.device | None = None) -> Averaging:
         """Return what averages; the first call makes it, where there was no process group before."""
         if self._averaging is None:
-            self._averaging = self._plan.begin(gradients_on)
-            self._plan = replace(self._plan, model=None)  # which has this state, in C++, and would never go
+            assert self._open is not None
+            self._averaging = self._open(gradients_on)
+            self._open = None  # its model has this state, in C++, and would never go
         return self._averaging
 
 

@@ -14,6 +14,7 @@ from byteps_thc._engine.door import choose_config, choose_policy, open_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import Steps
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
@@ -67,12 +68,13 @@ def compress_reduce_scatter(
     assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)
+    steps = Steps([engine], grad_scaler, log_every=log_every, rank=dist.get_rank())
+    backward_steps = BackwardSteps(steps, unhooked.begin_step, pending.settle)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
         uncompressed = group.source._reduce_scatter_comm
-        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, steps, pending, uncompressed))
+        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, backward_steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
         # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.
         group.module.set_force_sum_reduction_for_comms(True)
@@ -85,7 +87,7 @@ def compress_reduce_scatter(
     parameters = [parameter for group in groups for parameter in group.parameters]
     return FsdpCompression(
         engine,
-        steps,
+        steps.scaling,
         sizes={parameter.name: parameter.elements for parameter in parameters},
         scope=_scope(process_group),
         uninstall=uninstall,
