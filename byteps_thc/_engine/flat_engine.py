@@ -250,7 +250,7 @@ class FlatEngine(Engine):
         future: Future[Tensor],
     ) -> Reduction:
         number = self._state.round if layout is None else self._state.next_round()
-        round = Round(number, self._state.step, compress)
+        round = Round(number, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
         self._in_flight.begin(key, job.future)
         if layout is not None and layout.staging is not None:

@@ -108,7 +108,7 @@ def host_engine(
 
     kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums small
     parameters and uncompressed steps, host tensors. questions: see FlatEngine; asked by the same
-    communicator. recorder: the transport's too. clock: for several engines that share the CPU. rollback: for several
+    communicator. recorder: the transport's too. clock: of several engines together. rollback: for several
     engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()

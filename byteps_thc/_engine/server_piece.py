@@ -80,7 +80,7 @@ class PartitionCompressor(Protocol):
 
 @dataclass(frozen=True)
 class ServerTools:
-    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU."""
+    """What the pieces of an engine share."""
 
     compressor: PartitionCompressor
     transport: Transport

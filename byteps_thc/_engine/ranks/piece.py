@@ -21,10 +21,10 @@ from typing_extensions import override
 
 from byteps_thc._engine.agreement import Questions, how_it_travels
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.layout import Layout, index_of
 from byteps_thc._engine.piece import Piece, PlacedPiece, Round
 from byteps_thc._engine.ranks.codec import Messages, RankCodec
-from byteps_thc._engine.ranks.plan import PiecePlan, Spans, piece_plans
+from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.communicator import Waitable
@@ -33,6 +33,7 @@ from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arrays import F32, gradient_view
 from byteps_thc._scheme.block_plan import HEADER_BYTES
 
+_CPU = torch.device("cpu")
 #: Word of a header that is 1 in front of nothing: the gradient travels uncompressed.
 _UNCOMPRESSED = FINGERPRINT_WORDS
 
@@ -57,8 +58,8 @@ class HostPlan:
 
     def __init__(self, plan: PiecePlan, fingerprints: Fingerprints) -> None:
         self.plan = plan
-        self.exact_columns = _index(plan.exact)
-        self.holes = [_index(spans) for spans in plan.holes]
+        self.exact_columns = index_of(plan.exact, _CPU)
+        self.holes = [index_of(spans, _CPU) for spans in plan.holes]
         self.known = fingerprints.of(*plan.identity)
 
 
@@ -227,12 +228,6 @@ def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, rou
         return
     for plan in plans:
         yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
-
-
-def _index(spans: Spans) -> Tensor | None:
-    """Return what is in the spans; None: nothing."""
-    ranges = [torch.arange(start, stop, device="cpu") for start, stop in spans]
-    return torch.cat(ranges) if ranges else None
 
 
 def _size(cut: slice) -> int:

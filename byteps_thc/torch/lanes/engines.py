@@ -22,7 +22,6 @@ from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.block_plan import BlockPlan
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.hosts import HostGroup, RootExchange, open_host_groups
-from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
@@ -52,10 +51,9 @@ def make_engines(
         kernels = open_kernels(
             device, settings.config, workers=workers, worker=worker, threads=threads, recorder=recorder
         )
-        clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
         # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
         # rollback.
-        rollback = Rollback()
+        rollback, clock = Rollback(), WorkClock()
         engines = [
             host_engine(
                 kernels,
@@ -64,12 +62,10 @@ def make_engines(
                 exact=exact,
                 questions=Questions(),
                 recorder=recorder,
-                clock=LaneClock(clock, cpus, lane.number),
+                clock=clock,
                 rollback=rollback,
             )
-            for lane, transport, exact in zip(
-                lanes, _open_transports(settings, lanes, kernels, recorder), sums, strict=True
-            )
+            for transport, exact in zip(_open_transports(settings, lanes, kernels, recorder), sums, strict=True)
         ]
     if not groups:
         return [engine for engine in engines if not isinstance(engine, Bystander)]
