@@ -51,8 +51,7 @@ def hierarchical_engine(
     network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory. If
     averages may be complete without some nodes, nodes are not asked what they average. communicators: new ones of the
     levels, which end with the engine; None: its own. Other arguments:
-    as flat_engine's. Raises ConfigurationError that names what differs, or what flat_engine raises, here or on another
-    rank.
+    flat_engine's. Raises ConfigurationError that names what differs, or what flat_engine raises, here or elsewhere.
     """
     fast, slow = communicators or level_communicators(groups, policy)
     waits_for_all = network is None or not network.may_drift(groups.slow.size())

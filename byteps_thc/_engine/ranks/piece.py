@@ -135,25 +135,20 @@ class RankPiece(Piece):
 
 
 class ExactPlan:
-    """A gradient that travels uncompressed, and what tells other ranks of it. questions: see ExactPiece.encode().
-    known: its identity.
-    """
+    """A gradient that travels uncompressed. known: its identity."""
 
     def __init__(self, tools: RankTools, layout: Layout) -> None:
-        self.messages, self.fingerprints, self.questions = tools.messages, tools.fingerprints, tools.questions
         self.contents, self.size, self.dtype = layout.contents, layout.size, layout.dtype
         extent, how = layout.extent, how_it_travels(compress=False)
-        label = f"{extent.label} ({layout.size} elements, {how})"
-        self.known = tools.fingerprints.of(
-            [f"{extent.key} {how}"], layout.size, label, f"{extent.layout} {layout.dtype}"
-        )
+        label, same = f"{extent.label} ({layout.size} elements, {how})", f"{extent.layout} {layout.dtype}"
+        self.known = tools.fingerprints.of([f"{extent.key} {how}"], layout.size, label, same)
 
 
 class ExactPiece(Piece):
     """A gradient in a round. Nothing is written: its sum starts after encode()."""
 
-    def __init__(self, plan: ExactPlan) -> None:
-        self._plan = plan
+    def __init__(self, tools: RankTools, plan: ExactPlan) -> None:
+        self._tools, self._plan = tools, plan
         self._round: int
         self._sent: Tensor
         self._arrived: Tensor
@@ -162,26 +157,26 @@ class ExactPiece(Piece):
     @override
     def measure(self, gradient: Tensor, round: int) -> None:
         """Send the fingerprint."""
-        plan, self._round = self._plan, round
-        self._sent, self._arrived = (plan.messages.take(HEADER_BYTES) for _ in range(2))
+        tools, self._round = self._tools, round
+        self._sent, self._arrived = (tools.messages.take(HEADER_BYTES) for _ in range(2))
         words = self._sent.numpy().view(np.int32)
-        words[:, :FINGERPRINT_WORDS] = plan.fingerprints.words(plan.known, round)
+        words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._plan.known, round)
         words[:, _UNCOMPRESSED] = 1
-        self._work = plan.messages.all_to_all(self._arrived, self._sent)
+        self._work = tools.messages.all_to_all(self._arrived, self._sent)
 
     @override
     def encode(self) -> None:
         """Raise InputError on all ranks unless all have this gradient next, and none compresses it."""
-        plan, round = self._plan, self._round
+        tools, plan, round = self._tools, self._plan, self._round
         self._work.wait()
         words = self._arrived.numpy().view(np.int32)
-        if (error := plan.fingerprints.difference(plan.known, round, words)) is not None:
+        if (error := tools.fingerprints.difference(plan.known, round, words)) is not None:
             if words[:, _UNCOMPRESSED].all():  # so all ranks come here, and tell each other what they have
                 facts = (f"round {round}", how_it_travels(compress=False), str(plan.dtype))
-                plan.questions.require_same(plan.contents, plan.size, round, *facts)
+                tools.questions.require_same(plan.contents, plan.size, round, *facts)
             raise error
-        plan.messages.give_back(self._sent)
-        plan.messages.give_back(self._arrived)
+        tools.messages.give_back(self._sent)
+        tools.messages.give_back(self._arrived)
 
     @override
     def sum(self) -> None:
@@ -224,7 +219,7 @@ def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
 
 def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
     if not round.compress:
-        yield PlacedPiece(ExactPiece(exact), slice(0, 0), last=True)
+        yield PlacedPiece(ExactPiece(tools, exact), slice(0, 0), last=True)
         return
     for plan in plans:
         yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
