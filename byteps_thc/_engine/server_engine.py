@@ -21,7 +21,7 @@ from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.server_piece import PartitionCompressor, ServerTools, of_round, server_pieces
+from byteps_thc._engine.server_piece import ServerTools, of_round, server_pieces
 from byteps_thc._engine.staging import StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
@@ -42,7 +42,7 @@ _CPU = torch.device("cpu")
 class Kernels:
     """What partitions are compressed with. device: where the kernels work, and residuals are; on `stream`."""
 
-    compressor: PartitionCompressor
+    compressor: Compressor | StagedCompressor
     device: torch.device
     stream: SideStream
 
