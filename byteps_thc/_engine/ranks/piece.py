@@ -10,9 +10,8 @@ travels uncompressed goes the same way: a rank that compresses it finds out, ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -214,15 +213,15 @@ def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
     # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
     layout.asked_first = layout.extent.sharded
     exact = ExactPlan(tools, layout)
-    layout.pieces = partial(_of_round, tools, plans, exact)
 
+    def of_round(round: Round) -> Iterator[PlacedPiece]:
+        if not round.compress:
+            yield PlacedPiece(ExactPiece(tools, exact), slice(0, 0), last=True)
+            return
+        for plan in plans:
+            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
 
-def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
-    if not round.compress:
-        yield PlacedPiece(ExactPiece(tools, exact), slice(0, 0), last=True)
-        return
-    for plan in plans:
-        yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
+    layout.pieces = of_round
 
 
 def _size(cut: slice) -> int:
