@@ -21,7 +21,7 @@ from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.server_piece import ServerTools, server_pieces
+from byteps_thc._engine.server_piece import ServerTools, of_round, server_pieces
 from byteps_thc._engine.staging import StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
@@ -121,8 +121,7 @@ def host_engine(
             return
         if compressor.resolved.error_feedback:
             layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
-        pieces = server_pieces(tools, layout.extent, layout.residual)
-        layout.pieces = lambda round: pieces if round.compress else ()
+        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual))
 
     return FlatEngine(
         policy,

@@ -7,6 +7,7 @@ A piece is a partition of a gradient. A Transfer moves what is in brackets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
 from byteps_thc._engine.partitioning import even_spans
-from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, identity_of
+from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, identity_of
 from byteps_thc._engine.rollback import Rollback
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
@@ -105,3 +106,8 @@ def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -
         PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
         for span in spans
     ]
+
+
+def of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
+    """Return the pieces of a gradient in a round: none when it travels uncompressed."""
+    return pieces if round.compress else ()
