@@ -15,7 +15,7 @@ check_built(Path(__file__).parent)
 if TYPE_CHECKING:
     from byteps_thc._engine.averager import GradientAverager
     from byteps_thc._engine.policy import CompressionPolicy
-    from byteps_thc._engine.statistics import CompressionStats, StatsWriter
+    from byteps_thc._engine.statistics import CompressionStats
     from byteps_thc._net.servers import NetworkConfig
     from byteps_thc._net.session import DpdkConfig, Session, Timeouts, UdpConfig
     from byteps_thc._reducer import ThcReducer
@@ -98,7 +98,6 @@ __all__ = [
     "RoundingMode",
     "ServerRefusedError",
     "Session",
-    "StatsWriter",
     "ThcConfig",
     "ThcError",
     "ThcReducer",

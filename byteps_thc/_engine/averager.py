@@ -9,7 +9,8 @@ While a partition's norms or codes travel, others are encoded and decoded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,11 @@ from byteps_thc._engine.buffers import ParameterSlice
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.piece import Extent, PlacedPiece
+from byteps_thc._engine.piece import Extent, Piece, PlacedPiece
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.saved_state import require_sound
 from byteps_thc._engine.server_piece import ServerTools, server_pieces
 from byteps_thc._engine.statistics import CompressionStats
-from byteps_thc._engine.turns import Passage, run_in_turn
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.servers import ServersTransport
 from byteps_thc._net.session import Session
@@ -33,6 +33,9 @@ from byteps_thc._scheme.arrays import Gradient, gradient_view, require_disjoint,
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
+
+#: Pieces that a stage is ahead of the next one: hides the round trips of norms and codes.
+_LOOKAHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class GradientAverager:
         self._state.start_step()
         self._state.recorder.add_gradient(compressed=sum(source.numel() for _, source, _ in named))
         self._interrupted = True
-        run_in_turn(self._tools, _passages(named), self._state.next_round())
+        self._run_in_turn(named, self._state.next_round())
         self._interrupted = False
 
     def statistics(self) -> CompressionStats:
@@ -151,6 +154,28 @@ class GradientAverager:
         )
         return views
 
+    def _run_in_turn(self, named: list[tuple[_NamedGradient, Tensor, Tensor]], round: int) -> None:
+        """Take all pieces through a round; the time in which this thread only waited is counted as communicate_ms.
+
+        While some pieces' norms or codes travel, others are encoded and decoded, in an order that is the same
+        everywhere.
+        """
+        measured: deque[tuple[Piece, Tensor]] = deque()
+        encoded: deque[tuple[Piece, Tensor]] = deque()
+        clock = self._tools.clock
+        clock.buffers(+1)
+        try:
+            for gradient, source, target in named:
+                for placed in gradient.pieces:
+                    placed.piece.measure(source[placed.span].unsqueeze(0), round)
+                    measured.append((placed.piece, target[placed.span]))
+                    _go_on(measured, encoded, _LOOKAHEAD)
+            while measured or encoded:
+                _go_on(measured, encoded, 0)
+        finally:
+            clock.buffers(-1)
+            self._state.recorder.add_time(communicate_ms=clock.take_idle_ms())
+
     def _gradient(self, name: str, size: int, shape: Sequence[int]) -> _NamedGradient:
         known = self._gradients.get(name)
         if known is None:
@@ -171,7 +196,12 @@ def _tensor(view: Gradient, source: Any) -> Tensor:
     return torch.from_numpy(view if view.flags.writeable else view.copy())
 
 
-def _passages(named: list[tuple[_NamedGradient, Tensor, Tensor]]) -> Iterator[Passage]:
-    for gradient, source, target in named:
-        for placed in gradient.pieces:
-            yield Passage(placed.piece, source[placed.span].unsqueeze(0), target[placed.span])
+def _go_on(measured: deque[tuple[Piece, Tensor]], encoded: deque[tuple[Piece, Tensor]], ahead: int) -> None:
+    """Encode a piece that is more than `ahead` behind the last one measured; likewise decode one."""
+    if len(measured) > ahead:
+        measured[0][0].encode()
+        encoded.append(measured.popleft())
+    if len(encoded) > (_LOOKAHEAD if measured else 0):
+        piece, out = encoded.popleft()
+        piece.sum()
+        piece.decode(out)

@@ -14,10 +14,9 @@ from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.hierarchy.factory import hierarchical_engine, level_communicators
-from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.server_engine import host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder, require_log_interval
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._engine.way_time import seconds_of_averages
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.ending import collect_forgotten

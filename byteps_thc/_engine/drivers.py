@@ -1,4 +1,4 @@
-"""Who takes gradients through their stages: a thread for each, or a stream; turns.py has another way."""
+"""Who takes gradients through their stages: a thread for each, or a stream; averager.py has another way."""
 
 from __future__ import annotations
 
@@ -89,32 +89,15 @@ class StageThreads:
         return True
 
 
-class ThreadDriver:
-    """A thread for each stage, so that gradients and pieces overlap. failed: called once, with the first error."""
-
-    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
-        self._threads = StageThreads(
-            [
-                ("thc-measure", stages.measure),
-                ("thc-encode", stages.encode),
-                ("thc-sum", stages.sum),
-                ("thc-decode", stages.decode),
-            ],
-            failed,
-            stream.current,
-        )
-
-    def submit(self, job: Reduction) -> None:
-        """Let a job in; jobs go through the stages in the order in which they come."""
-        self._threads.submit(job)
-
-    def end(self) -> None:
-        """Let no stage begin with another job."""
-        self._threads.end()
-
-    def join(self) -> None:
-        """Wait for the threads to end, two seconds at most."""
-        self._threads.join()
+def stage_threads(stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> StageThreads:
+    """Return a thread for each stage: gradients and pieces overlap. failed: called once, with the first error."""
+    named: list[tuple[str, Stage]] = [
+        ("thc-measure", stages.measure),
+        ("thc-encode", stages.encode),
+        ("thc-sum", stages.sum),
+        ("thc-decode", stages.decode),
+    ]
+    return StageThreads(named, failed, stream.current)
 
 
 class StreamDriver:

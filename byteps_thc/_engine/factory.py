@@ -12,11 +12,10 @@ import torch.distributed as dist
 from byteps_thc._engine.agreement import RankAgreement
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks.engine import COMMUNICATORS, rank_engine
+from byteps_thc._engine.server_engine import host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.groups import Communicators

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch.distributed as dist
 
 from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arithmetic import arithmetic_version
@@ -146,9 +146,6 @@ class Fingerprints:
 
 def _name(worker: int) -> str:
     """What users know a worker by: its rank, too, where the workers are only some of the ranks."""
-    dist = sys.modules.get("torch.distributed")  # who has ranks has imported it; this module is used without torch
-    if dist is None:
-        return f"worker {worker}"
     rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else worker
     return f"worker {worker}" if rank == worker else f"worker {worker}, rank {rank}"
 

@@ -17,9 +17,9 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.buffers import GradientBuffer, ShardMatrix
 from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.drivers import StreamDriver, ThreadDriver
+from byteps_thc._engine.drivers import StageThreads, StreamDriver, stage_threads
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
@@ -28,10 +28,9 @@ from byteps_thc._engine.layout import Layout, check_rows
 from byteps_thc._engine.piece import Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.stages import Reduction, Stages
 from byteps_thc._engine.staging import Staging
-from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.ending import Ending
@@ -101,8 +100,8 @@ class FlatEngine(Engine):
             questions=questions,
             finish=self._in_flight.finish,
         )
-        drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
-        self._driver = drive(stages, place.stream, self._in_flight.fail)
+        drive = StreamDriver if place.in_stream else stage_threads
+        self._driver: StreamDriver | StageThreads = drive(stages, place.stream, self._in_flight.fail)
         end = partial(_end, self._driver, self._in_flight, hang_up, place.stream, leave)
         self._ending = Ending(self, end, at_exit=not place.in_stream)
 
@@ -115,6 +114,11 @@ class FlatEngine(Engine):
     def in_stream(self) -> bool:
         """Whether a gradient's work is on a stream of that device when all_reduce() returns, and nobody waits."""
         return self._place.in_stream
+
+    @property
+    def recorder(self) -> StatsRecorder:
+        """What counts for statistics()."""
+        return self._state.recorder
 
     @property
     def compressing(self) -> bool:
@@ -246,7 +250,7 @@ class FlatEngine(Engine):
         future: Future[Tensor],
     ) -> Reduction:
         number = self._state.round if layout is None else self._state.next_round()
-        round = Round(number, self._state.step, compress)
+        round = Round(number, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
         self._in_flight.begin(key, job.future)
         if layout is not None and layout.staging is not None:
@@ -327,7 +331,7 @@ class FlatEngine(Engine):
 
 
 def _end(
-    driver: StreamDriver | ThreadDriver,
+    driver: StreamDriver | StageThreads,
     in_flight: InFlight,
     hang_up: Callable[[], None],
     stream: SideStream,

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.agreement import Contents, contents_of
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.dtypes import DTYPES
 from byteps_thc._engine.piece import Extent, PlacedPiece, Round
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.staging import Staging
 from byteps_thc._scheme.block_plan import BlockPlan, block_ends
 from byteps_thc._scheme.errors import InputError
@@ -56,7 +55,7 @@ class Layout:
         self.compressed, self.all_exact = compressed, not compressed
         self.tensors = tuple(tensors)
         self.staging = staging
-        self.exact_index, self.clear_index = _index(exact, device), _index(cleared, device)
+        self.exact_index, self.clear_index = index_of(exact, device), index_of(cleared, device)
         self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
         self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
@@ -163,7 +162,7 @@ def _plan(ends: tuple[int, ...], compressed: Iterable[ParameterSlice]) -> BlockP
     return BlockPlan(ends, tuple(span for part in compressed if (span := part.row_span) is not None))
 
 
-def _index(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:
+def index_of(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:
     """Return the elements of the spans (start, stop), int64; None without any."""
     ranges = [torch.arange(start, stop, device=device) for start, stop in spans if stop > start]
     return torch.cat(ranges) if ranges else None

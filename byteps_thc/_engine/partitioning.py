@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from byteps_thc._scheme.config import ThcConfig
-
 #: Partitions do not get shorter so that each server has one: a round of norms takes longer than 64 packets of codes.
 _SHORTEST_SHARE = 1 << 16
-
-
-def partition_spans(key: str, size: int, config: ThcConfig) -> list[tuple[str, slice]]:
-    """Return names and spans of the partitions of a gradient `key` of `size` elements."""
-    spans = even_spans(size, config.partition_coordinates, config.rotation_block)
-    return [(f"{key}[{span.start}:{span.stop}]", span) for span in spans]
 
 
 def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list[slice]:

@@ -19,12 +19,10 @@ from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 
 @dataclass(frozen=True)
 class Round:
-    """A round of a gradient. number: the random key, the same on all workers. step: of the optimizer, from 0.
-    compress: False: all of it travels exactly.
-    """
+    """A round of a gradient. number: the random key, the same on all workers. compress: False: all of it travels
+    exactly."""
 
     number: int
-    step: int
     compress: bool
 
 

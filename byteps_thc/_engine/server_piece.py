@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
 from byteps_thc._engine.partitioning import even_spans
@@ -21,68 +22,15 @@ from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, identity
 from byteps_thc._engine.rollback import Rollback
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
-from byteps_thc._scheme.arrays import F32, U8, U16
-from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
-from byteps_thc._scheme.compressor import LARGEST_NORM
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
-
-
-class PartitionCompressor(Protocol):
-    """See compressor.Compressor, which is one. Gradients and residuals are where the kernels work, all else is in host
-    memory.
-
-    Calls for different partitions may come from different threads, those for one partition in order. On a device
-    decode() may go on after the return; it is over, and its arrays may be written again, when the next encode() of the
-    partition returns.
-    """
-
-    @property
-    def config(self) -> ThcConfig:
-        """The settings."""
-
-    @property
-    def resolved(self) -> ResolvedConfig:
-        """What they come to for that many workers."""
-
-    @property
-    def workers(self) -> int:
-        """Number of workers."""
-
-    @property
-    def worker(self) -> int:
-        """This one's id."""
-
-    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
-        """Return (norms, padded coordinates) of a partition."""
-
-    def partition(
-        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Tensor | None, norms: F32, codes: U8
-    ) -> Any:
-        """Return a new partition. plan: of its blocks. norms, codes: to be written by measure() and encode()."""
-
-    def measure(self, partition: Any, gradient: Tensor, *, round: int) -> F32:
-        """Begin a round; the norms are in host memory on return."""
-
-    def encode(self, partition: Any, max_norms: F32) -> U8:
-        """Write codes and residual; the codes are in host memory on return, and max_norms may be written again."""
-
-    def decode(
-        self,
-        partition: Any,
-        aggregate: U8 | U16,
-        contributions: U8 | U16,
-        out: Tensor,
-        *,
-        codes_per_chunk: int | None = None,
-    ) -> None:
-        """Write the average to `out`."""
+from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.compressor import LARGEST_NORM, Compressor
 
 
 @dataclass(frozen=True)
 class ServerTools:
-    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU."""
+    """What the pieces of an engine share."""
 
-    compressor: PartitionCompressor
+    compressor: Compressor | StagedCompressor
     transport: Transport
     fingerprints: Fingerprints
     figures: PartitionFigures
@@ -102,7 +50,7 @@ class ServerPiece(Piece):
         self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
         self._residual = None if residual is None else residual[span]
         self._norms: F32 = np.zeros(norms, np.float32)
-        self._partition = compressor.partition(
+        self._partition: Any = compressor.partition(
             name,
             coordinates,
             plan=plan,

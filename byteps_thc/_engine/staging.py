@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -12,6 +14,7 @@ from typing_extensions import override
 from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._net.communicator import ExactSum, Waitable
 from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._scheme.arrays import U8, HostZeros
 
 _CPU = torch.device("cpu")
 
@@ -155,3 +158,15 @@ class _SumUnderWay(Waitable):
         self.work.wait()
         self.tensor.copy_(self.host)
         self.recorder.add_copies(to_device_bytes=self.host.nbytes)
+
+
+def pinned_zeros(device: torch.device) -> HostZeros:
+    """Return what makes host arrays of zeros for copies to and from a device: pinned ones, for a GPU."""
+    return _pinned_zeros if device.type == "cuda" else np.zeros
+
+
+def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    dtype = np.dtype(dtype)
+    # The array keeps the tensor, which has the memory.
+    memory: U8 = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu").numpy()
+    return memory.view(dtype)

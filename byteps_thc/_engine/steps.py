@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from byteps_thc._engine.drift_warning import DriftWarning
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.loss_scaling import LossScale, LossScaling
-from byteps_thc._engine.statistics import CompressionStats, RankZeroLog
+from byteps_thc._engine.statistics import CompressionStats
+
+_logger = logging.getLogger("byteps_thc")
 
 
 class Steps:
@@ -32,7 +35,8 @@ class Steps:
         self._engines = engines
         self.scaling = LossScaling(grad_scaler, engines, sees_all=sees_all, compared=compared)
         self._drift_warning = drift_warning
-        self._log = RankZeroLog(every=log_every, rank=rank)
+        self._log_every = log_every if rank == 0 else 0
+        self._logged = 0
         self._statistics = statistics or engines[0].statistics
         #: begun, those before a checkpoint included if load_state_dict() set it
         self.count = 0
@@ -50,8 +54,9 @@ class Steps:
 
     def log(self) -> None:
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
-        if self._log.due(self.count):
-            self._log.update(self._statistics())
+        if self._log_every and self.count != self._logged and self.count % self._log_every == 0:
+            self._logged = self.count
+            _logger.info("%s", self._statistics())
 
     def _start(self) -> None:
         self.count += 1

@@ -28,25 +28,19 @@ class WorkClock:
             self._in_flight += change
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count the block as work."""
+    def timed(self, recorder: StatsRecorder, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
+        """Count the block as work, and report its time as that figure unless it raises."""
         with self._lock:
             self._account()
             self._busy += 1
+        start = time.perf_counter()
         try:
             yield
+            recorder.add_time(**{figure: (time.perf_counter() - start) * 1e3})
         finally:
             with self._lock:
                 self._account()
                 self._busy -= 1
-
-    @contextmanager
-    def timed(self, recorder: StatsRecorder, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
-        """As working(), and report the time of the block as that figure."""
-        with self.working():
-            start = time.perf_counter()
-            yield
-            recorder.add_time(**{figure: (time.perf_counter() - start) * 1e3})
 
     def take_idle_ms(self) -> float:
         """Return the time since the last call."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.groups import choose_process_group
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._scheme.errors import ConfigurationError
@@ -17,39 +16,28 @@ from byteps_thc._scheme.settings import describe
 from byteps_thc._synchronization.optimizer_state import local, parameters_of
 
 
-class CompressionHandle(Protocol):
-    """What a front end returns: a ThcState, an FsdpCompression, a ThcReducer, BytePS's optimizer."""
+def choose_replicas(model: nn.Module, optimizer: object, compression: object) -> Replicas:
+    """Return the ranks that should have the same parameters.
 
-    @property
-    def replicas(self) -> Replicas | None:
-        """The ranks that average their gradients, and so should have the same parameters; None where it cannot say."""
-
-    def compression_stats(self) -> CompressionStats:
-        """Return the figures of this rank."""
-
-
-def choose_handle(optimizer: object, compression: object) -> CompressionHandle | None:
-    """Return the handle that is given, BytePS's optimizer being one itself; None without any."""
-    if compression is None:
-        compression = optimizer if hasattr(optimizer, "replicas") else None
-    elif not hasattr(compression, "replicas") or not hasattr(compression, "compression_stats"):
-        raise ConfigurationError(
-            f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
-            "BytePS's DistributedOptimizer() has returned"
-        )
-    return cast(CompressionHandle | None, compression)
-
-
-def choose_replicas(model: nn.Module, handle: CompressionHandle | None) -> Replicas:
-    """Return the ranks that should have the same parameters: the handle's, or all of the model's process group."""
-    if handle is not None:
-        if handle.replicas is None:
+    compression: the handle of a front end, whose ranks they are; None: BytePS's optimizer is one itself, else they are
+    all of the model's process group.
+    """
+    if compression is None and hasattr(optimizer, "replicas"):
+        compression = optimizer
+    if compression is not None:
+        if not hasattr(compression, "replicas"):
             raise ConfigurationError(
-                f"{describe(handle)} has no replicas that could be synchronised: without a process group nobody can "
-                "copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
+                f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
+                "BytePS's DistributedOptimizer() has returned"
+            )
+        replicas: Replicas | None = compression.replicas
+        if replicas is None:
+            raise ConfigurationError(
+                f"{describe(compression)} has no replicas that could be synchronised: without a process group nobody "
+                "can copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
                 "compress_reduce_scatter() are on one rank each, and do not drift"
             )
-        return handle.replicas
+        return replicas
     if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
         raise ConfigurationError(
             "the model is sharded, and it must be known which ranks have the same shards: give compression=..., what "
@@ -73,11 +61,6 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     if sparse:
         raise ConfigurationError(f"{sparse[0]!r} is sparse, and only dense tensors can be copied to other ranks")
     return tensors
-
-
-def parameters_to_measure(model: nn.Module) -> list[Tensor]:
-    """Return this rank's part of the parameters of floating-point types, in the order of the model."""
-    return [local(p.detach()) for p in model.parameters() if p.is_floating_point()]
 
 
 def description(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> list[str]:

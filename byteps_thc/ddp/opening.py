@@ -31,43 +31,35 @@ class Averaging:
     steps: Steps
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The arguments of a ThcState, checked as far as that takes no process group."""
+def open_averaging(
+    where: dist.ProcessGroup | None,
+    levels: Levels,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None,
+    model: nn.Module | None,
+    grad_scaler: LossScale | None,
+    log_every: int,
+    gradients_on: torch.device | None,
+) -> Averaging:
+    """Return what averages; collective over the ranks. gradients_on: if known; the model's device goes first.
 
-    where: dist.ProcessGroup | None
-    levels: Levels
-    config: ThcConfig
-    policy: CompressionPolicy
-    network: NetworkConfig | None
-    model: nn.Module | None
-    grad_scaler: LossScale | None
-    log_every: int
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether there are ranks to begin with."""
-        return self.where is not None or dist.group.WORLD is not None
-
-    def begin(self, gradients_on: torch.device | None) -> Averaging:
-        """Return what averages; collective over the ranks. gradients_on: if known; the model's device goes first.
-
-        Raises what ThcState raises, and ConfigurationError while there is no process group.
-        """
-        # Without a process group, the ranks of a mesh: they may be some of all.
-        of_mesh = self.where is None and not isinstance(self.levels, str)
-        group = None if of_mesh else choose_process_group(self.where, "ThcState")
-        first = None if self.model is None else next(self.model.parameters(), None)
-        device = gradients_on if first is None else first.device
-        opened = open_engine(group, self.levels, self.network, self.config, self.policy, gradients_on=device)
-        assert opened.replicas is not None
-        steps = Steps(
-            [opened.engine],
-            self.grad_scaler,
-            sees_all=opened.levels is None,  # an average that is not finite may be that of another shard
-            compared=not may_drift(self.network, opened.workers),
-            log_every=self.log_every,
-            rank=opened.replicas.rank,
-            drift_warning=DriftWarning(self.network, opened.workers, opened.replicas),
-        )
-        return Averaging(opened.levels, opened.engine, opened.replicas, steps)
+    Other arguments and errors: as ThcState's, and ConfigurationError while there is no process group.
+    """
+    # Without a process group, the ranks of a mesh: they may be some of all.
+    of_mesh = where is None and not isinstance(levels, str)
+    group = None if of_mesh else choose_process_group(where, "ThcState")
+    first = None if model is None else next(model.parameters(), None)
+    device = gradients_on if first is None else first.device
+    opened = open_engine(group, levels, network, config, policy, gradients_on=device)
+    assert opened.replicas is not None
+    steps = Steps(
+        [opened.engine],
+        grad_scaler,
+        sees_all=opened.levels is None,  # an average that is not finite may be that of another shard
+        compared=not may_drift(network, opened.workers),
+        log_every=log_every,
+        rank=opened.replicas.rank,
+        drift_warning=DriftWarning(network, opened.workers, opened.replicas),
+    )
+    return Averaging(opened.levels, opened.engine, opened.replicas, steps)

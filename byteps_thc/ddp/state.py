@@ -3,9 +3,8 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
-import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -13,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 
-from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.door import choose_config, choose_policy
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.excluded import apart
@@ -32,7 +30,7 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.copied import UncompressedState
-from byteps_thc.ddp.opening import Averaging, Plan
+from byteps_thc.ddp.opening import Averaging, open_averaging
 
 
 class ThcState:
@@ -81,20 +79,19 @@ class ThcState:
             require_levels(levels)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._plan = Plan(process_group, levels, config, self._buckets.policy, network, model, grad_scaler, log_every)
+        self._config, self._policy = config, self._buckets.policy
+        self._open: Callable[[torch.device | None], Averaging] | None = partial(
+            open_averaging, process_group, levels, config, self._policy, network, model, grad_scaler, log_every
+        )
         self._averaging: Averaging | None = None
-        if self._plan.has_ranks:
+        if group is not None:
             self._opened()
-        #: for average_gradient
-        self.number = id(self)
-        _states[self.number] = self
         self._closed = False
-        self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
         self._called = False
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
-        config = self._plan.config
+        config = self._config
         given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
@@ -125,28 +122,10 @@ class ThcState:
         self._called = True
         if bucket.index() == 0:
             averaging.steps.begin()
-        buffer, policy = self._buckets.buffer(bucket), self._plan.policy
-        if not policy.exclude:
+        buffer = self._buckets.buffer(bucket)
+        if not self._policy.exclude:
             return _unwrapped(averaging.engine.all_reduce(buffer))
-        return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
-
-    def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
-        """Average one parameter's gradient in place and wait for it; average_gradient calls it.
-
-        A parameter that comes again begins the next step.
-        """
-        averaging = self._opened(gradient.device)
-        self._called = True
-        name = self._buckets.name(parameter)
-        if not self._averaged or name in self._averaged:
-            averaging.steps.begin()
-            self._averaged.clear()
-        self._averaged.add(name)
-        flat = gradient.reshape(-1)
-        buffer = GradientBuffer(f"parameter {name}", flat, (self._buckets.slice_of(parameter),))
-        averaging.engine.all_reduce(buffer).wait()
-        if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
-            gradient.copy_(flat.view_as(gradient))
+        return _together([averaging.engine.all_reduce(part) for part in apart(buffer, self._policy)], buffer.gradient)
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
@@ -207,32 +186,10 @@ class ThcState:
     def _opened(self, gradients_on: torch.device | None = None) -> Averaging:
         """Return what averages; the first call makes it, where there was no process group before."""
         if self._averaging is None:
-            self._averaging = self._plan.begin(gradients_on)
-            self._plan = replace(self._plan, model=None)  # which has this state, in C++, and would never go
+            assert self._open is not None
+            self._averaging = self._open(gradients_on)
+            self._open = None  # its model has this state, in C++, and would never go
         return self._averaging
-
-
-# Operators take tensors and numbers, so states go by a number. They live as long as their owners.
-_states: weakref.WeakValueDictionary[int, ThcState] = weakref.WeakValueDictionary()
-
-# torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
-# record it, which engines refuse (_engine/in_flight.py).
-_TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
-
-
-@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",), tags=_TAGS)
-def average_gradient(gradient: Tensor, parameter: Tensor, state: int) -> None:
-    """Average `gradient` over the ranks in place, for compiled programs: torch.compile leaves its inside alone.
-
-    Only optimize_ddp="python_reducer" needs it, where the hook is part of the compiled backward pass. torch.compile's
-    default splits the graph at DDP's buckets and calls thc_hook as usual. state: its number.
-    """
-    _states[state].average_parameter(gradient, parameter)
-
-
-@average_gradient.register_fake
-def _average_gradient_fake(gradient: Tensor, parameter: Tensor, state: int) -> None:
-    """Shapes stay as they are."""
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
@@ -247,10 +204,10 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
             f"thc_hook was registered with {describe(state)} as its state, not a ThcState: call "
             "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)"
         )
-    if isinstance(bucket, tuple):  # torch.compile with optimize_ddp="python_reducer", which takes no result
-        gradient, parameter = bucket
-        average_gradient(gradient, parameter, state.number)
-        return None  # type: ignore[return-value]
+    if isinstance(bucket, tuple):
+        raise ConfigurationError(
+            'torch._dynamo.config.optimize_ddp = "python_reducer" calls hooks without buckets: leave it at its default'
+        )
     return state.average(bucket)
 
 

@@ -9,11 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from byteps_thc._engine.buffers import ShardMatrix
 from byteps_thc._engine.door import choose_config, choose_policy, open_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._engine.steps import Steps
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
@@ -30,7 +31,6 @@ from byteps_thc.fsdp.parameters import (
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
-from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_reduce_scatter(
@@ -68,12 +68,13 @@ def compress_reduce_scatter(
     assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)
+    steps = Steps([engine], grad_scaler, log_every=log_every, rank=dist.get_rank())
+    backward_steps = BackwardSteps(steps, unhooked.begin_step, pending.settle)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
         uncompressed = group.source._reduce_scatter_comm
-        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, steps, pending, uncompressed))
+        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, backward_steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
         # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.
         group.module.set_force_sum_reduction_for_comms(True)
@@ -86,7 +87,7 @@ def compress_reduce_scatter(
     parameters = [parameter for group in groups for parameter in group.parameters]
     return FsdpCompression(
         engine,
-        steps,
+        steps.scaling,
         sizes={parameter.name: parameter.elements for parameter in parameters},
         scope=_scope(process_group),
         uninstall=uninstall,
@@ -127,7 +128,6 @@ class CompressedReduceScatter:
         self._engine = engine
         self._steps = steps
         self._matrices: dict[tuple[ShardedParameter, ...], ShardMatrix] = {}
-        self._unused = UnusedWarning(group.name)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return memory for a gradient or a shard."""
@@ -153,7 +153,7 @@ class CompressedReduceScatter:
         label = f"{matrix.key}, {input_tensor.numel()} elements"
         complete = matrix.size == input_tensor.numel()
         if not complete:
-            self._unused.give()
+            self._group.warn_of_unused()
         if not complete or not matrix.compressed or not self._engine.compressing:
             self._engine.require_same(label, matrix, input_tensor.dtype)
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.loss_scaling import saved_scale
+from byteps_thc._engine.loss_scaling import LossScaling, saved_scale
 from byteps_thc._engine.saved_state import require_sound, with_values
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.replicas import Replicas
-from byteps_thc.fsdp.steps import BackwardSteps
 
 
 class FsdpCompression:
@@ -22,14 +21,14 @@ class FsdpCompression:
     def __init__(
         self,
         engine: Engine,
-        steps: BackwardSteps,
+        scaling: LossScaling,
         sizes: Mapping[str, int],
         scope: str | None,
         uninstall: Callable[[], None],
         replicas: Replicas | None = None,
     ) -> None:
         self._engine = engine
-        self._steps = steps
+        self._scaling = scaling
         self._scope = scope
         self._uninstall = uninstall
         #: the ranks that have the same shards; None where each has its own
@@ -43,9 +42,9 @@ class FsdpCompression:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state, copied: counters, settings, and residuals by parameter name if any."""
-        self._steps.scaling.undo_skipped_step()
+        self._scaling.undo_skipped_step()
         scope = {} if self._scope is None else {"scope": self._scope}
-        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
+        return with_values(self._engine.state_dict(), loss_scale=self._scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank and settings.
@@ -55,7 +54,7 @@ class FsdpCompression:
         require_sound(state, self.parameter_sizes)
         scale = saved_scale(state.get("loss_scale"))
         self._engine.load_state_dict(state)
-        self._steps.scaling.scale = scale
+        self._scaling.scale = scale
 
     def close(self) -> None:
         """Reduce uncompressed again, as before, and end the engine. May be called again."""

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.dtypes import require_dtypes, saturated
 from byteps_thc._engine.embeddings import is_embedding_weight
 from byteps_thc._engine.names import without_wrappers
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe
+from byteps_thc._scheme.settings import describe, warn_once
 
 #: torch's number of the backward pass, outside of any.
 NO_BACKWARD = -1
@@ -128,6 +127,14 @@ class ParameterGroup:
         if divisor != 1:
             reduced.div_(divisor)
         return reduced if self.source._orig_dtype is None else reduced.to(self.source._orig_dtype)
+
+    def warn_of_unused(self) -> None:
+        """Say once that gradients travel uncompressed, because torch leaves out what was not used."""
+        warn_once(
+            f"module {self.name!r}: some parameters got no gradient, and torch does not say which. They must be the "
+            "same on all ranks, and the module's gradients travel uncompressed in such steps: freeze these parameters "
+            "(requires_grad=False), or call set_reduce_scatter_unused_params(True)"
+        )
 
     def _divisor(self, reduced: Tensor) -> float:
         """Return by what torch divides a gradient when it is reduced."""

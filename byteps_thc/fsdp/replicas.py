@@ -15,6 +15,7 @@ from byteps_thc._engine.excluded import apart
 from byteps_thc._engine.hierarchy.factory import network_of_shard
 from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import Steps
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import require_same_lines
 from byteps_thc._net.servers import NetworkConfig
@@ -32,7 +33,6 @@ from byteps_thc.fsdp.parameters import (
 )
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unhooked import UnhookedGroups
-from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_replicas(
@@ -85,17 +85,17 @@ def compress_replicas(
     drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
     compared = not may_drift(network, replicas.size())
     unhooked = UnhookedGroups(model, groups, _refuse_unhooked)
-    steps = BackwardSteps(
-        engine,
+    steps = Steps(
+        [engine],
         grad_scaler,
-        log_every,
-        dist.get_rank(),
-        drift_warning,
-        began=unhooked.begin_step,
-        scale_compared=compared,
+        compared=compared,
+        log_every=log_every,
+        rank=dist.get_rank(),
+        drift_warning=drift_warning,
     )
+    backward_steps = BackwardSteps(steps, unhooked.begin_step)
     for group in groups:
-        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps, policy))
+        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, backward_steps, policy))
 
     def uninstall() -> None:
         for group in groups:
@@ -103,7 +103,7 @@ def compress_replicas(
 
     return FsdpCompression(
         engine,
-        steps,
+        steps.scaling,
         sizes={
             parameter.name: parameter.shard_elements(shard.rank()) for group in groups for parameter in group.parameters
         },
@@ -120,14 +120,13 @@ class _ReplicaAverage:
         self._group, self._policy = group, policy
         self._engine = engine
         self._steps = steps
-        self._unused = UnusedWarning(group.name)
 
     def __call__(self, shard: Tensor) -> None:
         """Average the reduced gradient shard over the replicas, in place."""
         self._steps.begin(self._group.name)
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):
-            self._unused.give()
+            self._group.warn_of_unused()
         parts = apart(own_shard(self._group, trained, shard, self._policy), self._policy)
         for average in [self._engine.all_reduce(part) for part in parts]:
             average.wait()

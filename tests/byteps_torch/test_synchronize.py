@@ -21,8 +21,6 @@ def test_workers_are_made_identical(tmp_path):
         lab.wait_servers()
     first, second = (torch.load(tmp_path / f"synchronized{rank}.pt", weights_only=True) for rank in range(2))
     assert first["done"] == second["done"] == [False, True, False, True]
-    assert first["drifts"] == second["drifts"]
-    assert 1e-4 < first["drifts"][0] < 0.2 < first["drifts"][1]
     assert not torch.equal(first["before"]["model"]["1.running_mean"], second["before"]["model"]["1.running_mean"])
     assert_same(first["before"], first["after"])
     assert_same(first["after"], second["after"])

@@ -21,7 +21,7 @@ from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy.factory import hierarchical_engine
+from byteps_thc._engine.hierarchy import factory as mesh_factory
 from byteps_thc._net.mesh import mesh_groups
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
@@ -226,7 +226,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     training = Training(mesh)
     model = training.ddp.module
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    synchronizer = ParameterSynchronizer(model, optimizer, compression=training.state, max_drift=0.5, check_every=1)
+    synchronizer = ParameterSynchronizer(model, optimizer, compression=training.state, synchronize_every=1)
     if rank.rank != 2:
         training.ddp.zero_grad()
         model(gradients(rank.rank, 0)).backward()
@@ -235,12 +235,11 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         for parameter in model.parameters():
             parameter += rank.rank
     before = model.matrix.detach().clone()
-    drift = synchronizer.measure_drift()
     done = synchronizer.step()
     moments = [optimizer.state[p]["exp_avg"].clone() for p in model.parameters()]
     training.state.close()
     after = [p.detach().clone() for p in model.parameters()]
-    return {"before": before, "after": after, "moments": moments, "done": done, "drift": drift}
+    return {"before": before, "after": after, "moments": moments, "done": done}
 
 
 def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
@@ -277,7 +276,11 @@ def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
             raise OSError("no registers")
         return flat_engine(*arguments)
 
-    return said(lambda: hierarchical_engine(groups, CONFIG, SMALL, make_inner=broken))
+    mesh_factory.flat_engine = broken
+    try:
+        return said(lambda: mesh_factory.hierarchical_engine(groups, CONFIG, SMALL))
+    finally:
+        mesh_factory.flat_engine = flat_engine
 
 
 def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:

@@ -1,19 +1,17 @@
-"""torch.compile with the hook inside the compiled backward pass: a custom operator."""
+"""torch.compile with hooks that get no buckets."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
-from ranks import run_ranks
+
+from byteps_thc import ConfigurationError
+from byteps_thc.ddp import thc_hook
+from byteps_thc.ddp.copied import UncompressedState
 
 
-@pytest.mark.slow
-def test_python_reducer_and_the_operator(tmp_path: Path) -> None:
-    reports = run_ranks(Path(__file__).with_name("compiled_rank.py"), 2, tmp_path)
-    for report in reports:
-        assert torch.equal(report["parameters"], reports[0]["parameters"])
-        assert report["steps"] == 4
-        assert report["rounds"] == reports[0]["rounds"] >= 4
-        assert set(report["checks"].values()) == {"SUCCESS"}
+def test_the_python_reducer_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="python_reducer"):
+        thc_hook(cast(Any, UncompressedState()), (torch.zeros(3), torch.zeros(3)))

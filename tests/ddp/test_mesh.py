@@ -169,7 +169,6 @@ def test_replicas_are_all_ranks(reports: Reports) -> None:
     for rank, report in enumerate(reports):
         result = report["synchronized"]
         assert result["done"]
-        assert result["drift"] == root["drift"] > 0.5
         assert rank == 0 or not torch.equal(result["before"], root["before"])
         for kind in ("after", "moments"):
             assert all(map(torch.equal, result[kind], root[kind]))

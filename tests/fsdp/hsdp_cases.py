@@ -144,7 +144,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model.register_buffer("seen", torch.tensor(float(rank.rank)))
     handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    synchronizer = ParameterSynchronizer(model, optimizer, compression=handle, max_drift=0.5, check_every=1)
+    synchronizer = ParameterSynchronizer(model, optimizer, compression=handle, synchronize_every=2)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     if rank.rank < 2:
         optimizer.step()
@@ -212,7 +212,7 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
         model = sharded_model(mesh["shard"])
         optimizer = (torch.optim.Adam if rank.rank == 3 else torch.optim.SGD)(model.parameters(), lr=0.1)
         handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
-        ParameterSynchronizer(model, optimizer, compression=handle, max_drift=0.5, check_every=1).step()
+        ParameterSynchronizer(model, optimizer, compression=handle, synchronize_every=1).step()
 
     settings = CONFIG.model_copy(update={"seed": replica})
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**replica)

@@ -17,10 +17,9 @@ from recorded_calls import count_as_one, counted_calls
 from torch import Tensor
 
 from byteps_thc import CompressionPolicy, ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.ranks.engine import rank_engine
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._scheme.rank_settings import RankSettings
 

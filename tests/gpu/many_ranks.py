@@ -27,14 +27,13 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc._engine.agreement import RankAgreement
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy.bucket_shards import BucketShards
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.hierarchy.exchange import ShardExchange
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks.engine import rank_engine
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._scheme.arrays import indexed_device
@@ -179,7 +178,7 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
             (place.communicator(between[local], node, CPU), NODES),
         )
         exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
-        engine = NodeEngine(inner, exchange)
+        engine = NodeEngine(inner, exchange, inner.recorder)
         averages = go(engine, place, case, rank)
         engine.close()
         return averages

@@ -124,7 +124,7 @@ def check_copies(rank: Rank, job: int) -> None:
     torch.cuda.synchronize()
     assert isinstance(engine, FlatEngine)
     for _, layout in engine._layouts._known.values():
-        for placed in layout.pieces(Round(0, 0, compress=True)):
+        for placed in layout.pieces(Round(0, compress=True)):
             transfer = placed.piece._transfer  # type: ignore[attr-defined]
             for array in (transfer.codes, *transfer.aggregate()):
                 assert torch.from_numpy(array).is_pinned()

@@ -14,17 +14,15 @@ from torch import Tensor
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import flat_engine
 from byteps_thc._engine.agreement import Questions
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import engine as node_engine
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.in_flight import require_not_captured
-from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
+from byteps_thc._engine.server_engine import host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._reducer import thc_reducer
 from byteps_thc._scheme.errors import ConfigurationError
 
@@ -104,7 +102,7 @@ def test_those_of_a_node_end_after_the_inner_engine() -> None:
     order = list[str]()
     mine = engine(leave=lambda: order.append("inner"))
     exchange = SimpleNamespace(size=1, rank=0, device=CPU)
-    NodeEngine(mine, cast(Any, exchange), leave=lambda: order.append("node")).close()
+    NodeEngine(mine, cast(Any, exchange), mine.recorder, leave=lambda: order.append("node")).close()
     assert order == ["inner", "node"]
 
 
@@ -130,7 +128,7 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "require_not_captured", refuse)
     mine = engine()
     exchange = SimpleNamespace(size=1, rank=0, device=CPU)
-    node = NodeEngine(mine, cast(Any, exchange))
+    node = NodeEngine(mine, cast(Any, exchange), mine.recorder)
     matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
     buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
     reducer = object.__new__(ThcReducer)
@@ -145,10 +143,3 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ConfigurationError, match="recorded"):
             call()
     node.close()
-
-
-@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="this torch has no such tag")
-def test_compiled_programs_leave_the_hook_out_of_cuda_graphs() -> None:
-    import byteps_thc.ddp  # noqa: F401
-
-    assert torch.Tag.cudagraph_unsafe in torch.ops.byteps_thc.average_gradient.default.tags

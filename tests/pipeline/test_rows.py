@@ -10,11 +10,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.shard_matrix import ShardMatrix
 
 COLUMNS = 2048
 

@@ -35,14 +35,12 @@ def run(rank: Rank) -> dict[str, Any]:
     if rank.rank != 2:
         dist.barrier()
     before = {name: value.clone() for name, value in ddp.state_dict().items()}
-    drift = synchronizer.measure_drift()
     synchronizer.synchronize()
     stats = state.compression_stats()
     return {
         "before": before,
         "after": ddp.state_dict(),
         "momentum": [entry["momentum_buffer"] for entry in optimizer.state_dict()["state"].values()],
-        "drift": drift,
         "missing": stats.missing_contributions / stats.expected_contributions,
     }
 

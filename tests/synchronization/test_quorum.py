@@ -24,7 +24,6 @@ def test_a_rank_that_is_left_behind_drifts(tmp_path: Path) -> None:
     before = [report["before"]["module.weight"] for report in reports]
     assert not torch.equal(before[0], before[2])
     for report in reports:
-        assert report["drift"] == reports[0]["drift"] > 1e-3
         assert 0.1 < report["missing"] <= 1
         for name, value in report["after"].items():
             assert torch.equal(value, reports[0]["before"][name])

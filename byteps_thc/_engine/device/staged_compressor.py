@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.pinned import pinned_zeros
+from byteps_thc._engine.staging import pinned_zeros
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
@@ -56,8 +56,10 @@ class StagedPartition:
 
 
 class StagedCompressor:
-    """GpuCompressor as a PartitionCompressor.
+    """GpuCompressor with the methods of Compressor.
 
+    Calls for different partitions may come from different threads, those for one partition in order. decode() may go on
+    after the return; it is over, and its arrays may be written again, when the next encode() of the partition returns.
     Gradients, residuals and averages are on its device. Codes and sums should be in pinned host memory (pinned_zeros):
     copies of other arrays are slower. stream: the current one in all calls. recorder: counts what is copied.
     """
@@ -69,7 +71,7 @@ class StagedCompressor:
         self.workers, self.worker = compressor.workers, compressor.worker
 
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
-        """See PartitionCompressor."""
+        """See Compressor."""
         return self._compressor.sizes(coordinates, plan)
 
     def partition(

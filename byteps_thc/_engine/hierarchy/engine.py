@@ -91,8 +91,8 @@ class _Job(Generic[LayoutT]):
 
 class NodeEngine(Engine, Generic[LayoutT]):
     """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
-    inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures. leave:
-    ends what the exchange works with, after the inner engine.
+    inner engine's, which counts copies of gradients, too. leave: ends what the exchange works with, after the inner
+    engine.
 
     On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
     the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that
@@ -103,13 +103,12 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self,
         inner: Engine | Bystander,
         exchange: NodeExchange[LayoutT],
-        recorder: StatsRecorder | None = None,
+        recorder: StatsRecorder,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
         self._inner, self._exchange = inner, exchange
-        self._own_recorder = StatsRecorder() if recorder is None else None
-        self._recorder = recorder or self._own_recorder or StatsRecorder()
+        self._recorder = recorder
         self._in_flight = InFlight()
         self._stages = _Stages(inner, exchange, self._in_flight)
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
@@ -192,15 +191,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
     def statistics(self) -> CompressionStats:
         """See Engine; the inner engine's, with copies of whole gradients: bytes are those between the nodes."""
         self._begin_steps_if_idle()
-        figures = self._inner.statistics()
-        if self._own_recorder is None:
-            return figures
-        copies = self._own_recorder.snapshot()
-        return replace(
-            figures,
-            to_host_bytes=figures.to_host_bytes + copies.to_host_bytes,
-            to_device_bytes=figures.to_device_bytes + copies.to_device_bytes,
-        )
+        return self._inner.statistics()
 
     @override
     def close(self) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 
 from byteps_thc._engine.agreement import RankAgreement
-from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy.bucket_shards import BucketShards
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.hierarchy.exchange import ShardExchange
@@ -48,16 +45,13 @@ def hierarchical_engine(
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
     communicators: LevelCommunicators | None = None,
-    *,
-    make_inner: Callable[..., Engine] = flat_engine,
 ) -> NodeEngine[BucketShards]:
     """Return an engine for two levels: exact averages in the fast one, compressed ones over the slow one; collective.
 
     network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory. If
     averages may be complete without some nodes, nodes are not asked what they average. communicators: new ones of the
-    levels, which end with the engine; None: its own. make_inner: makes the engine of the slow level, as flat_engine
-    does. Other arguments: as flat_engine's. Raises ConfigurationError that names what differs, or what make_inner
-    raises, here or on another rank.
+    levels, which end with the engine; None: its own. Other arguments:
+    flat_engine's. Raises ConfigurationError that names what differs, or what flat_engine raises, here or elsewhere.
     """
     fast, slow = communicators or level_communicators(groups, policy)
     waits_for_all = network is None or not network.may_drift(groups.slow.size())
@@ -73,8 +67,8 @@ def hierarchical_engine(
     own = network_of_shard(network, groups.fast)
     inner, refusal, difference = None, None, None
     try:
-        inner = make_inner(groups.slow, config, inner_policy, own, gradients_on)
-        kernels = "host" if _stream_device(inner) is None else "device"
+        inner = flat_engine(groups.slow, config, inner_policy, own, gradients_on)
+        kernels = "device" if inner.in_stream else "host"
     except Exception as error:  # Triton's have no other base
         refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
     try:
@@ -92,8 +86,8 @@ def hierarchical_engine(
         fast.close()
         slow.close()
 
-    exchange = _exchange(groups, fast, slow, _stream_device(inner), waits_for_all=waits_for_all)
-    return NodeEngine(inner, exchange, leave=leave)
+    exchange = _exchange(groups, fast, slow, inner.device if inner.in_stream else None, waits_for_all=waits_for_all)
+    return NodeEngine(inner, exchange, inner.recorder, leave)
 
 
 def _exchange(
@@ -117,8 +111,3 @@ def _exchange(
         levels.append((between, groups.slow.size()))
     asks_once = device is not None
     return ShardExchange(groups, scatter, gathering, RankAgreement(*levels), device or _CPU, asks_once=asks_once)
-
-
-def _stream_device(inner: Engine) -> torch.device | None:
-    """Return the device on whose stream an engine works; None: threads compress in host memory."""
-    return inner.device if isinstance(inner, FlatEngine) and inner.in_stream else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -38,28 +37,19 @@ class DeviceTools:
     recorder: StatsRecorder
 
 
-@dataclass(frozen=True)
-class DevicePlan:
-    """A plan, its kernels, and the number of the gradient in the engine's agreement."""
-
-    plan: PiecePlan
-    batch: NearestBatch
-    number: int
-
-
 class DevicePiece(Piece):
-    """A gradient in a round."""
+    """A gradient in a round. number: of the gradient in the engine's agreement."""
 
-    def __init__(self, tools: DeviceTools, own: DevicePlan) -> None:
-        self._tools, self._own = tools, own
+    def __init__(self, tools: DeviceTools, plan: PiecePlan, batch: NearestBatch, number: int) -> None:
+        self._tools, self._plan, self._batch, self._number = tools, plan, batch, number
         self._arrived: Tensor  # codes, later averages
         self._work: Waitable
 
     @override
     def measure(self, gradient: Tensor, round: int) -> None:
-        tools, own = self._tools, self._own
-        sent, self._arrived = (tools.messages.take(own.plan.up.size_bytes) for _ in range(2))
-        own.batch.encode(gradient.view(-1), sent, tools.agreement.header(own.number, round), round)
+        tools = self._tools
+        sent, self._arrived = (tools.messages.take(self._plan.up.size_bytes) for _ in range(2))
+        self._batch.encode(gradient.view(-1), sent, tools.agreement.header(self._number, round), round)
         self._work = tools.messages.all_to_all(self._arrived, sent)
         tools.messages.give_back(sent)  # who takes it next works on it behind this collective
         tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
@@ -70,24 +60,23 @@ class DevicePiece(Piece):
 
     @override
     def sum(self) -> None:
-        tools, own = self._tools, self._own
+        tools = self._tools
         self._work.wait()
-        if own.plan.sharded:
+        if self._plan.sharded:
             return
-        averages = tools.messages.take(own.plan.down.size_bytes)
-        own.batch.recode(self._arrived, averages[tools.rank])
+        averages = tools.messages.take(self._plan.down.size_bytes)
+        self._batch.recode(self._arrived, averages[tools.rank])
         tools.messages.give_back(self._arrived)
         self._arrived = averages
         self._work = tools.messages.all_gather(averages, averages[tools.rank])
 
     @override
     def decode(self, out: Tensor) -> None:
-        own = self._own
-        if own.plan.sharded:
-            own.batch.average(self._arrived, out)
+        if self._plan.sharded:
+            self._batch.average(self._arrived, out)
         else:
             self._work.wait()
-            own.batch.decode(self._arrived, out)
+            self._batch.decode(self._arrived, out)
         self._tools.messages.give_back(self._arrived)
 
 
@@ -97,13 +86,13 @@ def prepare_device_pieces(tools: DeviceTools, layout: Layout) -> None:
         return
     layout.pieces_take_exact = True
     [plan] = piece_plans(layout, tools.settings, whole=True)
-    own = DevicePlan(plan, _batch(tools, plan, layout.columns), tools.agreement.number(*plan.identity))
-    layout.pieces = partial(_of_round, tools, own)
+    batch, number = _batch(tools, plan, layout.columns), tools.agreement.number(*plan.identity)
 
+    def of_round(round: Round) -> Iterator[PlacedPiece]:
+        if round.compress:
+            yield PlacedPiece(DevicePiece(tools, plan, batch, number), plan.span, last=True)
 
-def _of_round(tools: DeviceTools, own: DevicePlan, round: Round) -> Iterator[PlacedPiece]:
-    if round.compress:
-        yield PlacedPiece(DevicePiece(tools, own), own.plan.span, last=True)
+    layout.pieces = of_round
 
 
 def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:

@@ -4,27 +4,26 @@
 
 Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
 them see all fingerprints, and get the same error before the first average is written. A fingerprint is a message of its
-own, sent at the same time: so it arrives also from a rank whose gradient has another size.
+own, sent at the same time: so it arrives also from a rank whose gradient has another size. That of a gradient which
+travels uncompressed goes the same way: a rank that compresses it finds out, instead of waiting for codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.agreement import Questions, how_it_travels
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.layout import Layout, index_of
 from byteps_thc._engine.piece import Piece, PlacedPiece, Round
 from byteps_thc._engine.ranks.codec import Messages, RankCodec
-from byteps_thc._engine.ranks.exact_piece import ExactPiece, ExactPlan
-from byteps_thc._engine.ranks.plan import PiecePlan, Spans, piece_plans
+from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.communicator import Waitable
@@ -32,6 +31,10 @@ from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arrays import F32, gradient_view
 from byteps_thc._scheme.block_plan import HEADER_BYTES
+
+_CPU = torch.device("cpu")
+#: Word of a header that is 1 in front of nothing: the gradient travels uncompressed.
+_UNCOMPRESSED = FINGERPRINT_WORDS
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class HostPlan:
 
     def __init__(self, plan: PiecePlan, fingerprints: Fingerprints) -> None:
         self.plan = plan
-        self.exact_columns = _index(plan.exact)
-        self.holes = [_index(spans) for spans in plan.holes]
+        self.exact_columns = index_of(plan.exact, _CPU)
+        self.holes = [index_of(spans, _CPU) for spans in plan.holes]
         self.known = fingerprints.of(*plan.identity)
 
 
@@ -130,6 +133,59 @@ class RankPiece(Piece):
         tools.messages.give_back(self._arrived)
 
 
+class ExactPlan:
+    """A gradient that travels uncompressed. known: its identity."""
+
+    def __init__(self, tools: RankTools, layout: Layout) -> None:
+        self.contents, self.size, self.dtype = layout.contents, layout.size, layout.dtype
+        extent, how = layout.extent, how_it_travels(compress=False)
+        label, same = f"{extent.label} ({layout.size} elements, {how})", f"{extent.layout} {layout.dtype}"
+        self.known = tools.fingerprints.of([f"{extent.key} {how}"], layout.size, label, same)
+
+
+class ExactPiece(Piece):
+    """A gradient in a round. Nothing is written: its sum starts after encode()."""
+
+    def __init__(self, tools: RankTools, plan: ExactPlan) -> None:
+        self._tools, self._plan = tools, plan
+        self._round: int
+        self._sent: Tensor
+        self._arrived: Tensor
+        self._work: Waitable
+
+    @override
+    def measure(self, gradient: Tensor, round: int) -> None:
+        """Send the fingerprint."""
+        tools, self._round = self._tools, round
+        self._sent, self._arrived = (tools.messages.take(HEADER_BYTES) for _ in range(2))
+        words = self._sent.numpy().view(np.int32)
+        words[:, :FINGERPRINT_WORDS] = tools.fingerprints.words(self._plan.known, round)
+        words[:, _UNCOMPRESSED] = 1
+        self._work = tools.messages.all_to_all(self._arrived, self._sent)
+
+    @override
+    def encode(self) -> None:
+        """Raise InputError on all ranks unless all have this gradient next, and none compresses it."""
+        tools, plan, round = self._tools, self._plan, self._round
+        self._work.wait()
+        words = self._arrived.numpy().view(np.int32)
+        if (error := tools.fingerprints.difference(plan.known, round, words)) is not None:
+            if words[:, _UNCOMPRESSED].all():  # so all ranks come here, and tell each other what they have
+                facts = (f"round {round}", how_it_travels(compress=False), str(plan.dtype))
+                tools.questions.require_same(plan.contents, plan.size, round, *facts)
+            raise error
+        tools.messages.give_back(self._sent)
+        tools.messages.give_back(self._arrived)
+
+    @override
+    def sum(self) -> None:
+        """Do nothing."""
+
+    @override
+    def decode(self, out: Tensor) -> None:
+        """Do nothing."""
+
+
 def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
     """Put what travels exactly into the messages, and zeros where nothing is compressed."""
     if host.exact_columns is not None:
@@ -156,22 +212,16 @@ def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
         plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
     # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
     layout.asked_first = layout.extent.sharded
-    exact = ExactPlan(layout, tools.messages, tools.fingerprints, tools.questions)
-    layout.pieces = partial(_of_round, tools, plans, exact)
+    exact = ExactPlan(tools, layout)
 
+    def of_round(round: Round) -> Iterator[PlacedPiece]:
+        if not round.compress:
+            yield PlacedPiece(ExactPiece(tools, exact), slice(0, 0), last=True)
+            return
+        for plan in plans:
+            yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
 
-def _of_round(tools: RankTools, plans: Sequence[HostPlan], exact: ExactPlan, round: Round) -> Iterator[PlacedPiece]:
-    if not round.compress:
-        yield PlacedPiece(ExactPiece(exact), slice(0, 0), last=True)
-        return
-    for plan in plans:
-        yield PlacedPiece(RankPiece(tools, plan, round.number), plan.plan.span, last=plan is plans[-1])
-
-
-def _index(spans: Spans) -> Tensor | None:
-    """Return what is in the spans; None: nothing."""
-    ranges = [torch.arange(start, stop, device="cpu") for start, stop in spans]
-    return torch.cat(ranges) if ranges else None
+    layout.pieces = of_round
 
 
 def _size(cut: slice) -> int:

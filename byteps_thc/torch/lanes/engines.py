@@ -11,20 +11,19 @@ from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.bystander import Bystander
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.kernels import open_kernels
 from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.server_engine import Kernels, host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.thc_engines import host_engine
 from byteps_thc._engine.work_clock import WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten
+from byteps_thc._net.servers import ServersTransport
+from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
+from byteps_thc._scheme.block_plan import BlockPlan
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc.torch.hosts.exchange import RootExchange
-from byteps_thc.torch.hosts.group import HostGroup, open_host_groups
-from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
+from byteps_thc.torch.hosts import HostGroup, RootExchange, open_host_groups
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import Lane
-from byteps_thc.torch.lanes.transports import open_transports
 from byteps_thc.torch.settings import ThcCompression
 
 
@@ -52,10 +51,9 @@ def make_engines(
         kernels = open_kernels(
             device, settings.config, workers=workers, worker=worker, threads=threads, recorder=recorder
         )
-        clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
         # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
         # rollback.
-        rollback = Rollback()
+        rollback, clock = Rollback(), WorkClock()
         engines = [
             host_engine(
                 kernels,
@@ -64,12 +62,10 @@ def make_engines(
                 exact=exact,
                 questions=Questions(),
                 recorder=recorder,
-                clock=LaneClock(clock, cpus, lane.number),
+                clock=clock,
                 rollback=rollback,
             )
-            for lane, transport, exact in zip(
-                lanes, open_transports(settings, lanes, kernels, recorder), sums, strict=True
-            )
+            for transport, exact in zip(_open_transports(settings, lanes, kernels, recorder), sums, strict=True)
         ]
     if not groups:
         return [engine for engine in engines if not isinstance(engine, Bystander)]
@@ -96,3 +92,55 @@ def _gradients_on(lanes: Sequence[Lane]) -> torch.device | None:
     """Return the device of all parameters; None where they have several."""
     devices = {p.tensor.device for lane in lanes for buffer in lane.buffers for p in buffer.parameters}
     return devices.pop() if len(devices) == 1 else None
+
+
+def _open_transports(
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
+) -> list[Transport]:
+    """Connect all lanes; on all workers, with the same lanes.
+
+    network: raises what Session raises. servers: what BytepsTransport raises.
+    """
+    if settings.route == "servers":
+        return _over_byteps_servers(settings, lanes, kernels, recorder)
+    return _over_the_network(settings, lanes, kernels, recorder)
+
+
+def _over_the_network(
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
+) -> list[Transport]:
+    compressor = kernels.compressor
+    worker, workers, deadline_s = compressor.worker, compressor.workers, settings.policy.deadline_s
+    transports: list[Transport] = []
+    try:
+        for lane in lanes:
+            network = settings.network_of_lane(lane.number)
+            session = network.open_session(settings.config, worker, workers, deadline_s)
+            transports.append(ServersTransport(session, recorder, kernels.host_zeros))
+    except BaseException:
+        for transport in transports:
+            transport.close()
+        raise
+    return transports
+
+
+def _over_byteps_servers(
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
+) -> list[Transport]:
+    compressor = kernels.compressor
+    # The module needs BytePS's servers to run our compressor; the network route does not.
+    from byteps_thc._net.byteps_servers.transport import BytepsTransport, PartitionShape
+
+    def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:
+        norms, padded = compressor.sizes(coordinates, plan)
+        return PartitionShape(name, FINGERPRINT_WORDS + norms, padded, priority=-lane.number)
+
+    transport = BytepsTransport(
+        compressor.resolved,
+        [shape(lane, *piece) for lane in lanes for piece in lane.pieces(settings.config)],
+        worker=compressor.worker,
+        recorder=recorder,
+        deadline_s=settings.policy.deadline_s,
+        zeros=kernels.host_zeros,
+    )
+    return [transport] * len(lanes)

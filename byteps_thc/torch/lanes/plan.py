@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from byteps_thc._engine.partitioning import partition_spans
+from byteps_thc._engine.partitioning import even_spans
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc._scheme.config import ThcConfig
@@ -53,10 +53,10 @@ class Lane:
     def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
         """Return (name, coordinates, plan) of the pieces that an engine cuts the buffers into."""
         return [
-            (name, span.stop - span.start, buffer.plan.within(span))
+            (f"{buffer.key}[{span.start}:{span.stop}]", span.stop - span.start, buffer.plan.within(span))
             for buffer in self.buffers
             if buffer.compressed
-            for name, span in partition_spans(buffer.key, buffer.size, config)
+            for span in even_spans(buffer.size, config.partition_coordinates, config.rotation_block)
         ]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.drift_warning import DriftWarning
+from byteps_thc._engine.dtypes import DTYPES
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.claims import Claim
@@ -21,7 +22,7 @@ from byteps_thc.torch.compression import Compression, GradientCompression
 from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks, check_passes
 from byteps_thc.torch.optimizer.place import take_place
 from byteps_thc.torch.parameters import NamedParameter, name_parameters
-from byteps_thc.torch.reducers.compressed_reducer import COMPRESSED_DTYPES, CompressedReducer
+from byteps_thc.torch.reducers.compressed_reducer import CompressedReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 
@@ -174,6 +175,6 @@ def _make_reducer(
 ) -> PlainReducer | CompressedReducer:
     if not isinstance(compression, ThcCompression):
         return PlainReducer(parameters, compression)
-    if process.workers() > 1 and any(p.tensor.dtype in COMPRESSED_DTYPES for p in parameters):
+    if process.workers() > 1 and any(p.tensor.dtype in DTYPES for p in parameters):
         return CompressedReducer(parameters, compression)
     return PlainReducer(parameters, Compression.none)  # nothing leaves this host, or nothing could be compressed

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from byteps_thc._engine.drift_warning import may_drift
+from byteps_thc._engine.dtypes import DTYPES
 from byteps_thc._engine.embeddings import weights_of_all_embeddings
 from byteps_thc._engine.loss_scaling import saved_scale
 from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
@@ -28,9 +27,6 @@ from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 
-#: Of gradients that THC takes.
-COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
 
 class CompressedReducer:
     """Compresses with THC. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
@@ -40,8 +36,8 @@ class CompressedReducer:
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
         self._recorder = StatsRecorder(PlainCollective.servers(process.workers()))
-        compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
-        others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
+        compressed = [p for p in parameters if p.tensor.dtype in DTYPES]
+        others = [p for p in parameters if p.tensor.dtype not in DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
         settings = _with_embeddings(settings, parameters)
         lanes = make_lanes(compressed, settings.lane_count, settings.policy)

@@ -19,11 +19,10 @@ from torch.distributed.fsdp import fully_shard
 from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step_of
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks.engine import rank_engine
-from byteps_thc._engine.shard_matrix import ShardMatrix
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter

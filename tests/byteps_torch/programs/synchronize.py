@@ -34,28 +34,25 @@ def main():
     plain = torch.optim.Adam(model.parameters(), lr=0.1)
     compression = bps.Compression.thc(loss_tolerant=True, quorum=0.9)
     optimizer = bps.DistributedOptimizer(plain, model.named_parameters(), compression=compression)
-    synchronizer = ParameterSynchronizer(
-        model, optimizer, synchronize_every=4, max_drift=0.2, max_loss_rate=0.5, check_every=1
-    )
-    done, drifts = [], []
+    synchronizer = ParameterSynchronizer(model, optimizer, synchronize_every=2)
+    done = []
     for step in range(4):
         random = torch.Generator().manual_seed(10 * step + bps.rank())
         optimizer.zero_grad()
         model(torch.randn(8, 60, generator=random)).square().mean().backward()
         optimizer.step()
-        if bps.rank() == 1 and step in (0, 1):  # a little aside, then far
+        if bps.rank() == 1:
             with torch.no_grad():
-                model[0].weight += 0.001 if step == 0 else 1.0
+                model[0].weight += 1.0
         if step == 3:
             before = contents(model, optimizer)
-        drifts.append(synchronizer.measure_drift())
         done.append(synchronizer.step())
     after = contents(model, optimizer)
     errors = {
         "every": error_of(lambda: ParameterSynchronizer(model, optimizer, synchronize_every=2 + bps.rank())),
         "model": error_of(lambda: synchronize_parameters(torch.nn.Linear(4, 4 + bps.rank()), optimizer)),
     }
-    report = {"before": before, "after": after, "done": done, "drifts": drifts, "errors": errors}
+    report = {"before": before, "after": after, "done": done, "errors": errors}
     torch.save(report, folder / f"synchronized{bps.rank()}.pt")
     optimizer.close_compression()
     bps.shutdown()

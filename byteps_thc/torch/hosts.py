@@ -1,4 +1,7 @@
-"""The processes of one BytePS worker (the GPUs of a host) among themselves: averages and copies of host tensors."""
+"""Several processes of one BytePS worker (the GPUs of a host): they average among themselves, and the local root sends.
+
+BytePS's own intra-host reduction cannot be used: it hands its sums to nobody but BytePS's servers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
+from typing_extensions import override
 
+from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
+from byteps_thc._engine.staging import make_staging
+from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.at_exit import close_at_exit
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchronize
@@ -60,6 +68,35 @@ class HostGroup:
         with _translated():
             yield
         self._calls.pop()  # not after an error: what others sent may be on its way
+
+
+class RootExchange(NodeExchange[NodeLayout]):
+    """The local root gets the average of all processes of its host, and hands its own over to them.
+
+    workers, worker: BytePS's, each of several processes. Whether all workers average the same, their local roots find
+    out.
+    """
+
+    def __init__(self, group: HostGroup, *, workers: int, worker: int) -> None:
+        self.size, self.rank, self.device = workers, worker, torch.device("cpu")
+        self._group = group
+
+    @override
+    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> NodeLayout:
+        return NodeLayout(buffer, make_staging(buffer.gradient, recorder))
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        pass  # the local root compares it with the other workers
+
+    @override
+    def scatter(self, layout: NodeLayout, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
+        self._group.average(buffer.gradient)
+        return buffer
+
+    @override
+    def gather(self, layout: NodeLayout, gradient: Tensor) -> None:
+        self._group.share(gradient)
 
 
 def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:

@@ -1,0 +1,177 @@
+"""What compression does to a training run: figures of one rank. No torch needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from byteps_thc._net.recorder import PlainCollective, TrafficRecorder
+from byteps_thc._scheme.errors import ConfigurationError
+
+_FP32_BYTES, _BF16_BYTES = 4, 2
+
+
+@dataclass(frozen=True)
+class CompressionStats:
+    """Compression on one rank, since its engine began unless a field says otherwise.
+
+    nmse is this rank's own quantization error. That of the average is smaller, because the errors of n ranks partly
+    cancel, and error feedback puts back in later steps what one step lost.
+    """
+
+    steps: int = 0
+    coordinates: int = 0
+    """of all gradients that travelled compressed"""
+    sent_bytes: int = 0
+    """payload of this rank: norms, codes, aggregates and tensors that travel uncompressed; no packet headers"""
+    received_bytes: int = 0
+    ratio: float = math.nan
+    """bytes that the same collective sends without compression, in fp32, / sent_bytes: 1 without compression; NaN
+    before anything was sent. Among n ranks the collective is a ring all-reduce, 2 (n - 1) / n times a gradient, with
+    FSDP2 a reduce-scatter, half of that; to servers a push of the gradient"""
+    ratio_to_bf16: float = math.nan
+    """the same in bf16 / sent_bytes: half of ratio"""
+    nmse: float = math.nan
+    """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback, or if gradients are not finite"""
+    clamped_fraction: float = 0.0
+    """last step: share of the compressed coordinates beyond the clamp"""
+    residual_norm: float = 0.0
+    """last step: Euclidean norm of what error feedback keeps for the next step"""
+    encode_ms: float = 0.0
+    """last step: time the encoding stages were busy, which may overlap with other stages"""
+    communicate_ms: float = 0.0
+    """last step: time with nothing to do but wait for the network"""
+    decode_ms: float = 0.0
+    """last step: time the decoding stage was busy"""
+    to_host_bytes: int = 0
+    """copied from a GPU to host memory: codes and norms, or whole gradients where the host compresses them"""
+    to_device_bytes: int = 0
+    """copied from host memory to a GPU: sums and norms, or whole averages"""
+    retransmissions: int = 0
+    """packets sent again (network engine)"""
+    lost_chunks: int = 0
+    """packets whose coordinates were given up and count as zero (network engine)"""
+    expected_contributions: int = 0
+    """of all workers to all packets of sums (network engine)"""
+    missing_contributions: int = 0
+    """those that are not in the sums which this rank has: lost on their way up, with the packet of sums, or too late
+    for the quorum"""
+    server_moves: int = 0
+    """times that all ranks went on with other servers, as one was gone or came back (network engine)"""
+    failover_losses: int = 0
+    """1 if this rank has lost the process group's store and can no longer fail over, so that a server that goes ends
+    the training (network engine)"""
+
+    def as_dict(self) -> dict[str, float]:
+        """Return all figures by name, for loggers: wandb.log(state.compression_stats().as_dict())."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line for people."""
+        with_residuals = not math.isnan(self.nmse)
+        error = f"NMSE {self.nmse:.3g}, " if with_residuals else ""
+        residual = f"residual norm {self.residual_norm:.3g}, " if with_residuals else ""
+        return (
+            f"step {self.steps}: ratio {self.ratio:.2f} to fp32, {self.ratio_to_bf16:.2f} to bf16, {error}"
+            f"clamped {100 * self.clamped_fraction:.2f}%, {residual}"
+            f"encode {self.encode_ms:.1f} ms, communicate {self.communicate_ms:.1f} ms, "
+            f"decode {self.decode_ms:.1f} ms, "
+            f"{self.retransmissions} retransmissions, {self.lost_chunks} lost chunks"
+            + (f", {self.server_moves} moves to other servers" if self.server_moves else "")
+            + (", cannot fail over any more" if self.failover_losses else "")
+        )
+
+
+class StatsRecorder(TrafficRecorder):
+    """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
+
+    Figures "of the last step" start at zero with step_began(), so a snapshot taken before the next step_began(), when
+    all averages have arrived, has all of the step. plain: what ratios compare with;
+    None: a push of the gradient.
+    """
+
+    def __init__(self, plain: PlainCollective | None = None) -> None:
+        super().__init__()
+        self._plain = plain or PlainCollective()
+        self._steps = self._compressed = self._uncompressed = 0
+        self._clear_step()
+
+    def step_began(self) -> None:
+        """Count a step and forget the figures of the one before."""
+        with self._lock:
+            self._steps += 1
+            self._clear_step()
+
+    def add_gradient(self, *, compressed: int = 0, uncompressed: int = 0) -> None:
+        """Count coordinates that travel compressed, and coordinates that do not (small tensors, warm-up)."""
+        with self._lock:
+            self._compressed += compressed
+            self._uncompressed += uncompressed
+
+    def add_quantization(
+        self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
+    ) -> None:
+        """Add what quantization did to a piece of a gradient.
+
+        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None when no residual was kept:
+        without error feedback, or because the gradient was not finite.
+        """
+        with self._lock:
+            self._quantized += coordinates
+            self._clamped += clamped
+            if lost_energy is None:
+                self._all_kept = False
+            else:
+                self._energy += energy
+                self._lost_energy += lost_energy
+
+    def add_time(self, *, encode_ms: float = 0.0, communicate_ms: float = 0.0, decode_ms: float = 0.0) -> None:
+        """Add time that stages were busy, and time that nothing was left to do but wait."""
+        with self._lock:
+            self._encode_ms += encode_ms
+            self._communicate_ms += communicate_ms
+            self._decode_ms += decode_ms
+
+    def snapshot(self) -> CompressionStats:
+        """Return the figures as they are now."""
+        with self._lock:
+            plain = self._plain.compressed * self._compressed + self._plain.exact * self._uncompressed
+            share = plain / self._sent_bytes if self._sent_bytes else math.nan
+            return CompressionStats(
+                steps=self._steps,
+                coordinates=self._compressed,
+                sent_bytes=self._sent_bytes,
+                received_bytes=self._received_bytes,
+                ratio=_FP32_BYTES * share,
+                ratio_to_bf16=_BF16_BYTES * share,
+                nmse=self._lost_energy / self._energy if self._all_kept and self._energy else math.nan,
+                clamped_fraction=self._clamped / self._quantized if self._quantized else 0.0,
+                residual_norm=math.sqrt(self._lost_energy),
+                encode_ms=self._encode_ms,
+                communicate_ms=self._communicate_ms,
+                decode_ms=self._decode_ms,
+                to_host_bytes=self._to_host_bytes,
+                to_device_bytes=self._to_device_bytes,
+                retransmissions=self._retransmissions,
+                lost_chunks=self._lost_chunks,
+                expected_contributions=self._expected_contributions,
+                missing_contributions=self._missing_contributions,
+                server_moves=self._server_moves,
+                failover_losses=self._failover_losses,
+            )
+
+    def _clear_step(self) -> None:
+        self._quantized = 0
+        self._clamped = 0
+        self._energy = 0.0
+        self._lost_energy = 0.0
+        self._all_kept = True
+        self._encode_ms = 0.0
+        self._communicate_ms = 0.0
+        self._decode_ms = 0.0
+
+
+def require_log_interval(every: object) -> None:
+    """Raise ConfigurationError unless `every` is one for Steps."""
+    if not isinstance(every, int) or every < 0:
+        raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every!r}")
