@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import diagrams
 import pytest
 from link_check import check_repository, check_site
 
@@ -137,15 +136,6 @@ def test_names_of_files_are_checked(tmp_path: Path) -> None:
         f"{PAGE}: names docs/gone.toml: no such file",
         f"tests/test_a.py: names {GONE}: no such file",
     ]
-
-
-@pytest.mark.parametrize("name", sorted(diagrams.DIAGRAMS))
-def test_diagrams_are_as_they_are_drawn(name: str) -> None:
-    """python scripts/docs/diagrams.py writes them; the header is that of wire.toml."""
-    text = (diagrams.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    assert text == str(diagrams.DIAGRAMS[name]())
-    shown = [path for path in [ROOT / "README.md", *ROOT.glob("*/*.md")] if f"diagrams/{name}.svg)" in path.read_text()]
-    assert len(shown) == 1
 
 
 def public_objects(module: ModuleType) -> Iterator[tuple[str, object]]:
