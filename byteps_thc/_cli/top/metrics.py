@@ -7,15 +7,13 @@ import http.client
 import math
 import re
 import time
-import urllib.request
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
 _LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-#: Servers of metrics are near, whatever proxy the environment names.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 #: Of an answer; a thc-ps says some 4 KiB about each job.
 _MAX_BYTES = 64 << 20
@@ -56,12 +54,17 @@ def url_of(address: str) -> str:
 def scrape(url: str, timeout_s: float) -> Scrape:
     """Ask a server. TransportError when it does not answer, each wait being limited, or something else answers."""
     try:
-        with _opener.open(url, timeout=timeout_s) as answer:
-            text = answer.read(_MAX_BYTES + 1).decode(errors="replace")
+        parts = urllib.parse.urlsplit(url)
+        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=timeout_s)) as connection:
+            connection.request("GET", parts.path)
+            with connection.getresponse() as answer:
+                text = answer.read(_MAX_BYTES + 1).decode(errors="replace")
+        if answer.status != http.HTTPStatus.OK:
+            raise http.client.HTTPException(f"{answer.status} {answer.reason}")
         if len(text) > _MAX_BYTES:
-            raise OSError(f"it sends more than {_MAX_BYTES >> 20} MiB")
+            raise http.client.HTTPException(f"it sends more than {_MAX_BYTES >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", "") or str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
     values: dict[tuple[str, str], float] = {}
     for metric, labels, value in _samples(text):

@@ -188,7 +188,7 @@ def test_something_else_answers() -> None:
     with answering(OK + b"some_metric 1\n") as address:
         assert "answers, but is no thc-ps" in refusal(address)
     with answering(b"HTTP/1.1 404 Not Found\r\n\r\n") as address:
-        assert "Not Found" in refusal(address)
+        assert "404 Not Found" in refusal(address)
     with answering(b"SSH-2.0-OpenSSH\r\n") as address:
         assert f"{address}/metrics does not answer: " in refusal(address)
 
