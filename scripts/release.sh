@@ -3,13 +3,11 @@
 # Nothing is uploaded.
 #
 # Usage: scripts/release.sh [--pythons "3.11 3.12 3.13"] [--tag vX.Y.Z] [--draft] [--check] [--torch "3.11"]
-#   [--roots "bookworm trixie"]
 #   --pythons  for which to build; each must be on PATH as pythonX.Y, or among pyenv's, with its C headers
 #   --tag      what the commit will be tagged with; if it has a tag, that is checked
 #   --draft    for a trial: the tree may have changes and CHANGELOG.md no heading
 #   --check    see that version, tag, CHANGELOG.md and tree are in order, and end
 #   --torch    Pythons for which byteps_thc[cli,torch] is installed and DDP is run; the index must have a torch for them
-#   --roots    suites of Debian in whose bare systems all wheels are run as well (scripts/release/roots.sh; as root)
 #
 # It needs what README says a build needs, and an index for pip. JOBS=2 limits the compilers.
 set -euo pipefail
@@ -19,7 +17,7 @@ dist=dist work=build/release-work
 # What the wheels ask of where they run: glibc 2.34 and the libstdc++ of GCC 11, as RHEL 9, Ubuntu 22.04 and Debian 12 have.
 platform=manylinux_2_34_$(uname -m)
 readonly dist work platform
-pythons="3.11 3.12 3.13" tags=() draft='' check='' with_torch='' roots=''
+pythons="3.11 3.12 3.13" tags=() draft='' check='' with_torch=''
 
 say() { printf '\033[1m[%4ds] %s\033[0m\n' "$SECONDS" "$*"; }
 
@@ -32,13 +30,12 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --draft) draft=--draft ;;
     --check) check=1 ;;
-    --pythons | --tag | --torch | --roots)
+    --pythons | --tag | --torch)
       [[ $# -ge 2 ]] || fail "$1 needs a value"
       case $1 in
         --pythons) pythons=$2 ;;
         --tag) tags+=("--tag=$2") ;;
         --torch) with_torch=$2 ;;
-        --roots) roots=$2 ;;
       esac
       shift
       ;;
@@ -148,7 +145,7 @@ if command -v ccache >/dev/null; then
 fi
 mkdir -p "$dist" "$work"
 find "$dist" -maxdepth 1 \( -name 'byteps_thc-*' -o -name SHA256SUMS \) -delete
-find "$work" -mindepth 1 -maxdepth 1 -not -name tools -not -name roots -exec rm -rf --one-file-system {} +
+find "$work" -mindepth 1 -maxdepth 1 -not -name tools -exec rm -rf --one-file-system {} +
 mkdir "$work/pythons"
 say "byteps_thc $version: sdist"
 make_tools
@@ -161,11 +158,6 @@ for each in "${interpreters[@]}"; do
   collect_wheels "$python"
   try_wheel "$python"
 done
-if [[ -n $roots ]]; then
-  say "in bare Debian systems"
-  # shellcheck disable=SC2086 # a list of words
-  scripts/release/roots.sh "$work" "$version" $roots
-fi
 (cd "$dist" && sha256sum -- byteps_thc-* >SHA256SUMS)
 say "in $dist, nothing was uploaded:"
 cat "$dist/SHA256SUMS"

@@ -22,7 +22,7 @@ _PROBE_DEADLINE_S = 90.0
 
 def try_bfloat16() -> Outcome:
     """Compute a bfloat16 layer in a process of its own, and return how that ended."""
-    return run_probe_process("bfloat16_probe", _PROBE_DEADLINE_S)
+    return run_probe_process("bfloat16", _PROBE_DEADLINE_S)
 
 
 def is_crash(outcome: Outcome) -> bool:

@@ -12,7 +12,6 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,10 +20,8 @@ import torch.distributed as dist
 from byteps_thc._net.groups import Communicators, backends, cut_group
 from byteps_thc._net.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
 from byteps_thc._net.host import host_of, node_identity
-from byteps_thc._net.link_bytes import link_bytes
 from byteps_thc._net.mesh import MeshGroups, counted
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
 
 _LISTED = 8  # nodes
@@ -74,7 +71,7 @@ def find_nodes(
     """Return the two levels in which the ranks of a process group average, None for one; collective over them.
 
     config: what compresses; None: something that has one level only. measure: called if there is a choice. Rank 0 logs
-    which nodes there are, what was chosen and what was measured, and warns where one level is dear. Raises
+    which nodes there are, what was chosen and what was measured, and warns of uneven nodes. Raises
     ConfigurationError if ranks have different `asked`, TransportError or DeadlineError if ranks do not answer.
     """
     ranks = process_group.size()
@@ -89,10 +86,10 @@ def find_nodes(
         return None  # where they differ, so do settings that will be compared
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
-    levels, times, exchange_s, ring = None, None, 0.0, "nccl" in backends(process_group)
+    levels, times, exchange_s = None, None, 0.0
     if asked == "auto" and has_two_levels(found):
         levels = MeshGroups(*cut_group(process_group, [found, [*zip(*found, strict=True)]]))
-        if not ring:
+        if "nccl" not in backends(process_group):
             exchange_s = seconds_of_exchange(gather)
             if exchange_s < _LONG_S:
                 times = measure(levels, lambda seconds: max(_everyones(gather, seconds))).agreed(gather)
@@ -102,8 +99,7 @@ def find_nodes(
         if exchange_s >= _LONG_S:
             measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
         _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
-        dear = levels is None and times is None
-        if dear and (warning := cost_of_one_level(asked, found, config, ring=ring)):
+        if asked == "auto" and (warning := warning_of_uneven(found)):
             warn_once(warning)
     return levels
 
@@ -154,28 +150,15 @@ def chosen_levels(names: Sequence[str], *, two: bool) -> str:
     )
 
 
-def cost_of_one_level(
-    asked: Literal["auto", "flat"], found: Sequence[Sequence[int]], config: ThcConfig, *, ring: bool
-) -> str | None:
-    """Return what one level costs these nodes, of such ranks, in words; None: that need not be said.
-
-    asked: what the user wants. Other arguments: see link_bytes.
-    """
+def warning_of_uneven(found: Sequence[Sequence[int]]) -> str | None:
+    """Return what keeps these nodes, of such ranks, from two levels, in words; None: nothing that need be said."""
     sizes = [len(ranks) for ranks in found]
-    if len(sizes) == 1 or max(sizes) == 1:
+    if len(set(sizes)) == 1:
         return None
-    with suppress(ConfigurationError):  # which all ranks will get where the settings are compared
-        sent = link_bytes(sizes, config, ring=ring)
-        uneven = len(set(sizes)) > 1
-        if asked == "flat" and sent.flat <= sent.bf16:
-            return None  # whoever asks for it need not be told
-        why = f"nodes have different numbers of ranks ({_numbers(sizes)}), so averages" if uneven else "averages"
-        advice = "start as many ranks on every node" if uneven else 'omit levels="flat"'
-        return (
-            f"{why} are compressed over all ranks in one level: {sent.flat:.1f} bytes a parameter leave a node, where "
-            f"it would be {sent.two_levels:.1f} with two levels, and is {sent.bf16:.1f} with bf16: {advice}"
-        )
-    return None
+    return (
+        f"nodes have different numbers of ranks ({_numbers(sizes)}), so averages are compressed over all ranks in one "
+        "level, which sends more than two levels would: start as many ranks on every node"
+    )
 
 
 def _numbers(sizes: Sequence[int]) -> str:

@@ -45,7 +45,12 @@ VARIABLES = {
     "THC_WARMUP_STEPS": "set THC_POLICY=warmup_steps=100",
 }
 #: Commands, by the words after `thc`.
-COMMANDS = {"break-even": "use thc compare", "solve": "use thc tables show", "version": "use thc --version"}
+COMMANDS = {
+    "break-even": "use thc compare",
+    "list": "the files of tables/ have them",
+    "solve": "use thc tables show",
+    "version": "use thc --version",
+}
 
 
 def instead_of(name: str) -> str:

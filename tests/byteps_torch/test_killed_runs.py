@@ -9,7 +9,7 @@ import pytest
 from byteps_lab import BytepsLab
 
 from byteps_thc._cli.doctor.finding import State
-from byteps_thc._cli.doctor.leftovers import check_shared_memory
+from byteps_thc._cli.doctor.frameworks import check_leftovers
 from byteps_thc._net.byteps import leftover_memory
 
 pytestmark = pytest.mark.byteps
@@ -41,7 +41,7 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
         while not in_use <= set(leftover_memory.find()):  # the kernel takes processes of this size apart bit by bit
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        [finding] = check_shared_memory()
+        [finding] = check_leftovers()
         assert finding.state is State.PROBLEM
         assert finding.command == "python -m byteps_thc._net.byteps.leftover_memory"
 

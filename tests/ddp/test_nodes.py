@@ -6,15 +6,13 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
 from ranks import run_ranks
 
-from byteps_thc import ThcConfig
-from byteps_thc._net.link_bytes import link_bytes
-from byteps_thc._net.nodes import chosen_levels, cost_of_one_level, group_by_node, has_two_levels
+from byteps_thc._net.nodes import chosen_levels, group_by_node, has_two_levels
 
 PROGRAM = Path(__file__).with_name("nodes_rank.py")
 SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}
@@ -107,35 +105,17 @@ def test_ranks_that_are_far_from_each_other_take_two_levels_without_measuring(ru
         assert report["calls"] == 0
 
 
-def test_uneven_nodes_are_flat_and_told_once_what_it_costs(run: Run) -> None:
-    sent = link_bytes([2, 1], ring=False)
+def test_uneven_nodes_are_flat_and_told_once(run: Run) -> None:
     for rank, report in enumerate(run("uneven", "aba")):
         assert report["auto"]["said"].startswith("ThcState(flat, 3 ranks, ")
         assert torch.equal(report["auto"]["averages"], report["flat"]["averages"])
         one = "averages are compressed over 3 ranks on 2 nodes, in one level"
         warning = (
-            f"nodes have different numbers of ranks (2, 1), so averages are compressed over all ranks in one level: "
-            f"{sent.flat:.1f} bytes a parameter leave a node, where it would be {sent.two_levels:.1f} with two levels, "
-            f"and is {sent.bf16:.1f} with bf16: start as many ranks on every node"
+            "nodes have different numbers of ranks (2, 1), so averages are compressed over all ranks in one level, "
+            "which sends more than two levels would: start as many ranks on every node"
         )
         assert report["auto"]["lines"] == ([] if rank else [one, warning])
         assert report["again"]["lines"] == report["flat"]["lines"] == ([] if rank else [one])
-
-
-def test_one_level_that_loses_to_bf16_is_warned_of() -> None:
-    """On 8 nodes of 8, over NCCL's rings; not on 8 of 4. One level where there can be no other is none's concern."""
-
-    def said(ranks: int, nodes: int, asked: Literal["auto", "flat"] = "flat") -> str | None:
-        everyone = [list(range(node * ranks, (node + 1) * ranks)) for node in range(nodes)]
-        return cost_of_one_level(asked, everyone, ThcConfig(), ring=True)
-
-    assert said(8, 8) == (
-        "averages are compressed over all ranks in one level: 5.0 bytes a parameter leave a node, where it would be "
-        '1.1 with two levels, and is 3.9 with bf16: omit levels="flat"'
-    )
-    assert said(4, 8) is None
-    assert said(8, 1, "auto") is None
-    assert said(1, 8, "auto") is None
 
 
 def test_the_log_says_how_many_nodes_there_are() -> None:

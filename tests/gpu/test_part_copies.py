@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "evaluation"
 _COMPILED = """
 import gpu_resources
 from byteps_thc._scheme.gpu.part_copies import TILE, WARPS, copy_parts_kernel

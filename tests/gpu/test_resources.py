@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts/gpu_resources.py"
+SCRIPT = Path(__file__).parents[2] / "evaluation/gpu_resources.py"
 MAX_REGISTERS = 128
 MAX_INSTRUCTIONS = 80
 _CONTRACTED = """

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc._cli.tables.chart import quantization_values, terminal_chart
 from byteps_thc._cli.tables.cli import app
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.tables.points import lloyd_max, staggered
 from byteps_thc._scheme.tables.selection import best_table
-from byteps_thc._scheme.tables.store import committed
 
 
 def run(*arguments: str, columns: int = 120) -> str:
@@ -24,9 +22,10 @@ def test_show_prints_the_table():
 
 
 def test_the_former_command_names_the_one_in_its_place():
-    result = CliRunner().invoke(app, ["solve"], env={"COLUMNS": "300"})
-    assert result.exit_code == 2
-    assert "There is no command 'solve' any more: use thc tables show." in result.output
+    for gone, instead in (("solve", "use thc tables show"), ("list", "the files of tables/ have them")):
+        result = CliRunner().invoke(app, [gone], env={"COLUMNS": "300"})
+        assert result.exit_code == 2
+        assert f"There is no command {gone!r} any more: {instead}." in result.output
 
 
 def test_auto_equals_the_library():
@@ -97,10 +96,6 @@ def test_auto_says_what_8_bit_sums_cost_more_workers_than_have_all_levels():
         assert "levels" not in run("auto", *unasked)
 
 
-def test_list_filters():
-    assert run("list", "-b", "2", "-p", "1/32").count("1/32") == 49
-
-
 def test_show_prints_the_error_of_one_worker_and_of_an_average():
     table = LookupTable.paper()
     shown = run("show", "-n", "8")
@@ -108,29 +103,6 @@ def test_show_prints_the_error_of_one_worker_and_of_an_average():
     assert f"{table.average_cost(8) + table.clamp_cost:.4e} (stratified rounding" in shown
     assert f"{table.cost + table.clamp_cost:.4e} (independent" in run("show", "-n", "8", "--rounding", "independent")
     assert "average" not in run("show", "-n", "1")
-
-
-def test_list_has_a_line_for_every_table_at_80_columns():
-    lines = run("list", "-b", "4", columns=80).splitlines()
-    assert max(map(len, lines)) <= 80
-    tables = committed(4)
-    rows = [line.split() for line in lines if line[:1] == "4"]
-    assert [row[5:] for row in rows] == [[str(value) for value in table.values] for table in tables]
-    assert "…" not in "".join(lines)
-
-
-def test_show_draws():
-    assert "█" in run("show")
-
-
-@pytest.mark.parametrize("width", [40, 79, 120])
-def test_chart_marks_every_quantization_value(width):
-    table = LookupTable.solve(2, 4, 1 / 32)
-    *bars, axis, marks, labels = terminal_chart(table, width).splitlines()
-    assert len(bars) == 10
-    assert len(axis) == width
-    assert marks.count("┃") == len(quantization_values(table))
-    assert labels.split() == [str(tick) for tick in range(-4, 5)]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +114,6 @@ def test_chart_marks_every_quantization_value(width):
         ("auto", "-n", "0"),
         ("auto", "-n", "1025"),
         ("auto", "-n", "4", "--value-bits", "7"),
-        ("list", "-b", "8"),
     ],
 )
 def test_bad_input_is_a_usage_error(arguments):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from byteps_thc._cli import bfloat16
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import ProbeError, answer_in, run_command, run_probe
+from byteps_thc._net.byteps import leftover_memory
 
 _IMPORT_DEADLINE_S = 90.0
 _NVIDIA_SMI_DEADLINE_S = 10.0
@@ -19,7 +22,7 @@ _BUILD_BYTEPS = "make byteps"
 def check_torch() -> Sequence[Finding]:
     """torch, its process group back ends, and GPUs."""
     try:
-        answer = run_probe("torch_probe", _IMPORT_DEADLINE_S)
+        answer = run_probe("torch", _IMPORT_DEADLINE_S)
     except ProbeError as error:
         return [Finding("torch", State.PROBLEM, f"cannot be imported: {error}", "pip install --force-reinstall torch")]
     if not answer["installed"]:
@@ -72,7 +75,7 @@ def check_bfloat16() -> Sequence[Finding]:
 def check_byteps() -> Sequence[Finding]:
     """BytePS, its PyTorch plug-in, and THC's compressor for its servers."""
     try:
-        answer = run_probe("byteps_probe", _IMPORT_DEADLINE_S)
+        answer = run_probe("byteps", _IMPORT_DEADLINE_S)
     except ProbeError as error:
         answer = {"installed": True, "error": str(error)}
     if not answer["installed"]:
@@ -100,3 +103,16 @@ def check_shared_memory(folder: str = "/dev/shm") -> Sequence[Finding]:
     meaning = f"{free_mib} MiB free in {folder}, where BytePS keeps gradients: a bus error when it is full"
     command = "mount -o remount,size=8G /dev/shm    # or: docker run --shm-size 8g"
     return [Finding("shared memory", State.PROBLEM, meaning, command)]
+
+
+def check_leftovers(folder: Path = leftover_memory.FOLDER) -> Sequence[Finding]:
+    """Gradients of BytePS workers that were killed. The next run removes them, too."""
+    name, sizes_bytes = "left-over gradients", []
+    for path in leftover_memory.find(folder):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            sizes_bytes.append(path.stat().st_size)
+    if not sizes_bytes:
+        return [Finding(name, State.OK, f"none of BytePS workers in {folder}")]
+    mib = sum(sizes_bytes) / (1 << 20)
+    meaning = f"{len(sizes_bytes)} files, {mib:.1f} MiB, in {folder}; the next bpslaunch removes them"
+    return [Finding(name, State.PROBLEM, meaning, f"python -m {leftover_memory.__name__}")]

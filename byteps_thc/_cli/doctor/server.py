@@ -10,21 +10,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from byteps_thc._cli.doctor.finding import Finding, State
-from byteps_thc._cli.doctor.hello import Answer, NoAnswerError, NothingListensError, say_hello
 from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.doctor.way import PushArrays, measure_way
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError, TransportError
-from byteps_thc._scheme.wire.layout import (
-    MIN_CODES_PER_PACKET,
-    SWITCH_CODES_PER_PACKET,
-    ConfigField,
-    ErrorReason,
-    Header,
-)
+from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 
-_ANSWER_S = 3.0
-_ANSWER_WITHOUT_KEY_S = 1.0
 _CONNECT_S = 3.0
 _OPERATION_S = 2.0
 _ROUND_TRIPS = 50
@@ -59,66 +50,22 @@ def check_servers(visits: Sequence[Visit]) -> Sequence[Finding]:
 
 
 def check_server(visit: Visit) -> Sequence[Finding]:
-    """Whether a server answers HELLO, how large packets may be, and how much the way carries."""
-    name = f"server {visit.address}"
-    if visit.has_key:
-        return _check_with_key(name, visit)
-    try:
-        answer = say_hello(visit.server, deadline_s=_ANSWER_S)
-    except (NoAnswerError, OSError) as error:
-        meaning = f"does not answer HELLO: {error}"
-        if not isinstance(error, NothingListensError):
-            meaning += (
-                f". A thc-ps with keys answers nobody without one: thc doctor --server {visit.address} --key-file FILE"
-            )
-        return [Finding(name, State.PROBLEM, meaning, _start_there(visit), required=True)]
-    if answer.refusal is not None:
-        return [_refused(name, answer, answer.refusal)]
-    reachable = Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}")
-    if why_not_loaded("_comm"):
-        unknown = "cannot be measured: byteps_thc._native._comm does not load"
-        return [reachable, Finding(f"path to {visit.address}", State.PROBLEM, unknown, required=True)]
-    return [reachable, *_check_path(visit, _try_packets(visit, "auto"))]
-
-
-def _check_with_key(name: str, visit: Visit) -> Sequence[Finding]:
-    """The same with packets that have tags, which only a session sends."""
+    """Whether a server lets a worker in, how large packets may be, and how much the way carries."""
+    name, port = f"server {visit.address}", visit.server[1]
     try:
         largest = _try_packets(visit, "auto")
     except ConfigurationError as error:  # of the key file
         mend = f"thc doctor --server {visit.address} --key-file FILE --job JOB    # a job that no training has now"
         return [Finding(name, State.PROBLEM, f"cannot be asked: {error}", mend, required=True)]
     if largest.joined:
-        return [Finding(name, State.OK, "answers HELLO with this key"), *_check_path(visit, largest)]
-    try:
-        say_hello(visit.server, deadline_s=_ANSWER_WITHOUT_KEY_S)
-    except NothingListensError as error:
-        meaning, mend = f"does not answer HELLO: {error}", _start_there(visit, "--key-file FILE ")
-    except (NoAnswerError, OSError):
-        meaning, mend = largest.error, _start_there(visit, "--key-file FILE ")
-    else:
-        meaning = "serves without a key, and does not answer workers that have one"
-        mend = "unset THC_KEY_FILE    # on all workers; or thc-ps --key-file FILE    # there"
-    return [Finding(name, State.PROBLEM, meaning, mend, required=True)]
-
-
-def _start_there(visit: Visit, options: str = "") -> str:
-    port = visit.server[1]
-    return f"thc-ps {options}--port {port}    # there; and open UDP port {port} in firewalls, both ways"
-
-
-def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
-    said = refusal.name.lower()
-    if refusal is ErrorReason.TOO_MANY_JOBS:
-        return Finding(name, State.PROBLEM, "takes no more jobs", "thc-ps --max-jobs 64    # there", required=True)
-    if refusal is ErrorReason.DRAINING:
-        return Finding(name, State.PROBLEM, "is shutting down", "thc-ps    # there", required=True)
-    if answer.field is ConfigField.CODES_PER_PACKET:
-        meaning = f"its way back takes no packets of {SWITCH_CODES_PER_PACKET} codes, the default: its MTU is too small"
-        mend = "ip link set DEVICE mtu 1500    # there, or ThcConfig(codes_per_packet=...) on all workers"
-        return Finding(name, State.PROBLEM, meaning, mend, required=True)
-    meaning = f"answers in {_us(answer.round_trip_s)}, and lets no unknown job in ({said}), as a switch does"
-    return Finding(name, State.OK, meaning)
+        return [Finding(name, State.OK, "answers HELLO"), *_check_path(visit, largest)]
+    if "there is no such job" in largest.error:
+        return [Finding(name, State.OK, "answers, and lets no unknown job in, as a switch does")]
+    mend = (
+        f"thc-ps --port {port}    # there; and open UDP port {port} in firewalls, both ways. A thc-ps with keys "
+        "answers nobody without one: --key-file FILE"
+    )
+    return [Finding(name, State.PROBLEM, largest.error, mend, required=True)]
 
 
 def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:

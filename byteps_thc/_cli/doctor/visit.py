@@ -6,16 +6,10 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._scheme.config import ThcConfig
 
 if TYPE_CHECKING:  # compiled modules may not load
     from byteps_thc._net.session import Session
-
-
-def random_job() -> int:
-    """A job number that hardly anybody uses."""
-    return secrets.randbelow(1 << 15) + (1 << 15)
 
 
 @dataclass(frozen=True)
@@ -34,22 +28,13 @@ class Visit:
         """IP:PORT."""
         return f"{self.server[0]}:{self.server[1]}"
 
-    @property
-    def has_key(self) -> bool:
-        """Whether packets have tags."""
-        if why_not_loaded("_comm"):
-            return False
-        from byteps_thc._net.network_settings import has_key
-
-        return has_key(self.key_file)
-
     def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> Session:
         """Return a new session. Raises what Session raises."""
         from byteps_thc._net.session import Session, Timeouts
 
         return Session(
             [self.address],
-            job=random_job() if self.job is None else self.job,
+            job=secrets.randbelow(1 << 15) + (1 << 15) if self.job is None else self.job,
             worker=0,
             workers=1,
             config=ThcConfig(codes_per_packet=codes_per_packet),

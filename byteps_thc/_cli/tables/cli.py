@@ -1,4 +1,4 @@
-"""`thc tables`: choose, list and show lookup tables."""
+"""`thc tables`: choose and show lookup tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.lazy_commands import LazyCommands
-from byteps_thc._cli.tables import chart
 from byteps_thc._cli.tables.points_report import print_points
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ThcError
@@ -107,38 +103,6 @@ def auto(
         _print_levels_left(resolved)
 
 
-@app.command("list")
-def list_tables(
-    bits: Annotated[int | None, typer.Option("--bits", "-b", help="Only tables with codes of that many bits.")] = None,
-    p: Annotated[str | None, typer.Option("--p", "-p", help="Only tables with that clamp, as 1/32.")] = None,
-) -> None:
-    """List the committed tables; thc tables show has all there is to know of one."""
-    # Rows of 4-bit tables fit 80 columns.
-    output = Table(
-        "b",
-        "g",
-        "p",
-        "cost",
-        "workers",
-        "values",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    wanted = None if p is None else _parse_fraction(p)
-    for code_bits in store.GRID_BITS if bits is None else [bits]:
-        for table in store.committed(code_bits):
-            if wanted in (None, table.p):
-                bits_cell, granularity, p_cell, _, _, workers, values = _cells(table)
-                output.add_row(bits_cell, granularity, p_cell, f"{table.cost:.2e}", workers, values)
-    if not output.row_count:
-        raise typer.BadParameter("no committed table has these parameters; thc tables show computes one")
-    console = table_console()
-    console.print(output)
-    console.print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
-
-
 @app.command()
 def show(
     bits: Bits = PAPER_BITS,
@@ -150,16 +114,12 @@ def show(
     workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose average's error is shown.", min=1)] = 4,
     rounding: Rounding = "stratified",
 ) -> None:
-    """Draw the quantization values of a table over the normal density."""
+    """Show a table, and what it errs by."""
     try:
         table = LookupTable.solve(bits, granularity or max(PAPER_GRANULARITY, (1 << bits) - 1), _parse_fraction(p))
     except ThcError as error:
         raise _usage(error) from error
     _print(table, as_json=False, workers=workers, rounding=rounding)
-    console = Console()
-    console.print(
-        escape(chart.terminal_chart(table, width=min(max(console.width, 40), 100))), highlight=False, no_wrap=True
-    )
 
 
 def _parse_fraction(text: str) -> float:
@@ -201,26 +161,18 @@ def _usage(error: Exception) -> typer.BadParameter:
     return typer.BadParameter(str(error))
 
 
-def _cells(table: LookupTable) -> list[str]:
-    return [
-        str(table.bits),
-        str(table.granularity),
-        f"1/{1 / table.p:g}",
-        f"{table.cost:.4e}",
-        f"{table.clamp_cost:.4e}",
-        str(table.max_workers(8)),
-        " ".join(map(str, table.values)),
-    ]
-
-
 def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: RoundingMode = "stratified") -> None:
     if as_json:
         typer.echo(store.to_json(table), nl=False)
         return
     output = Table(show_header=False)
-    names = ("bits", "granularity", "p", "cost", "clamp cost", "workers (8 bit)", "values")
-    for name, cell in zip(names, _cells(table), strict=True):
-        output.add_row(name, cell)
+    output.add_row("bits", str(table.bits))
+    output.add_row("granularity", str(table.granularity))
+    output.add_row("p", f"1/{1 / table.p:g}")
+    output.add_row("cost", f"{table.cost:.4e}")
+    output.add_row("clamp cost", f"{table.clamp_cost:.4e}")
+    output.add_row("workers (8 bit)", str(table.max_workers(8)))
+    output.add_row("values", " ".join(map(str, table.values)))
     output.add_row("NMSE, one worker", f"{table.cost + table.clamp_cost:.4e}")
     if workers > 1:
         error = table.average_cost(workers, rounding) + table.clamp_cost

@@ -6,8 +6,6 @@ import contextlib
 import http.client
 import math
 import re
-import socket
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -54,9 +52,17 @@ def url_of(address: str) -> str:
 
 
 def scrape(url: str, timeout_s: float) -> Scrape:
-    """Ask a server. TransportError when its answer is not there in about that time, or is of something else."""
+    """Ask a server. TransportError when it does not answer, each wait being limited, or something else answers."""
     try:
-        text = _answer(urllib.parse.urlsplit(url), timeout_s).decode(errors="replace")
+        parts = urllib.parse.urlsplit(url)
+        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=timeout_s)) as connection:
+            connection.request("GET", parts.path)
+            with connection.getresponse() as answer:
+                text = answer.read(_MAX_BYTES + 1).decode(errors="replace")
+        if answer.status != http.HTTPStatus.OK:
+            raise http.client.HTTPException(f"{answer.status} {answer.reason}")
+        if len(text) > _MAX_BYTES:
+            raise http.client.HTTPException(f"it sends more than {_MAX_BYTES >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
         raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
@@ -69,48 +75,6 @@ def scrape(url: str, timeout_s: float) -> Scrape:
     if ("thc_ps_uptime_seconds", "") not in values:
         raise TransportError(f"{url} answers, but is no thc-ps")
     return Scrape(time.monotonic(), values)
-
-
-def _answer(url: urllib.parse.SplitResult, timeout_s: float) -> bytes:
-    """Return what a server answers, of _MAX_BYTES at most. Raises OSError or HTTPException."""
-    connection = http.client.HTTPConnection(url.netloc, timeout=timeout_s)
-    with contextlib.closing(connection):
-        connection.connect()
-        with _cut_after(timeout_s, connection.sock):
-            connection.request("GET", url.path)
-            with connection.getresponse() as answer:
-                text = answer.read(_MAX_BYTES + 1)
-    if answer.status != http.HTTPStatus.OK:
-        raise http.client.HTTPException(f"{answer.status} {answer.reason}")
-    if len(text) > _MAX_BYTES:
-        raise http.client.HTTPException(f"it sends more than {_MAX_BYTES >> 20} MiB")
-    return text
-
-
-@contextlib.contextmanager
-def _cut_after(timeout_s: float, connection: socket.socket) -> Iterator[None]:
-    """Raise TimeoutError where the block takes longer. A socket's own timeout is of each wait, and passes never where
-    a byte comes now and then.
-    """
-    late = threading.Event()
-
-    def cut() -> None:
-        late.set()
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(timeout_s, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, http.client.HTTPException):
-        if not late.is_set():
-            raise
-    finally:
-        timer.cancel()
-    if late.is_set():
-        raise TimeoutError(f"it took longer than {timeout_s:g} s")
 
 
 def _by_number(job: str) -> tuple[bool, int, str]:

@@ -39,13 +39,6 @@ def clamp_cost(p: float) -> float:
     return (1 + t * t) * p - 2 * t * density
 
 
-def excess(mean: F64, deviation: float, t: float) -> F64:
-    """E[max(x - t, 0)] of normal x with those means and that standard deviation."""
-    k = (mean - t) / deviation
-    above: F64 = np.exp(-k * k / 2) / math.sqrt(2 * math.pi) + k * (0.5 + 0.5 * _erf(k / math.sqrt(2)))
-    return deviation * above
-
-
 def interval_costs(granularity: int, p: Sequence[float]) -> F64:
     """Expected squared error of stochastic quantization between two grid points, for several p at once.
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.tables.lookup_table import LookupTable
 
 #: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024;
@@ -44,29 +42,10 @@ def to_json(table: LookupTable) -> str:
     return json.dumps(fields) + "\n"
 
 
-def load(path: Path) -> tuple[LookupTable, ...]:
-    """Read and validate a file of tables; ConfigurationError names the file, the line and what is wrong with it."""
-    place = str(path)
-    tables = []
-    try:
-        for number, line in enumerate(path.read_text().splitlines() or [""], 1):  # an empty file has no table: an error
-            place = f"{path}:{number}"
-            tables.append(_parse(line))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationError(f"{place} is not a lookup table: {reason}") from error
-    return tuple(tables)
-
-
-def _parse(line: str) -> LookupTable:
-    fields: dict[str, Any] = json.loads(line)
-    bits, granularity, values = fields["bits"], fields["granularity"], fields["values"]
-    if not all(isinstance(number, int) for number in (bits, granularity, *values)):
-        raise ConfigurationError("bits, granularity and values must be integers")
-    return LookupTable(bits, granularity, float(fields["p"]), tuple(values), float(fields["cost"]))
-
-
 @lru_cache
 def committed(bits: int) -> tuple[LookupTable, ...]:
     """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
-    return load(directory() / file_name(bits)) if bits in GRID_BITS else ()
+    if bits not in GRID_BITS:
+        return ()
+    lines = (json.loads(line) for line in (directory() / file_name(bits)).read_text().splitlines())
+    return tuple(LookupTable(**fields | {"values": tuple(fields["values"])}) for fields in lines)

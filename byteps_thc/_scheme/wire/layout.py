@@ -33,104 +33,70 @@ class MessageType(enum.IntEnum):
     """Message types."""
 
     HELLO = 1
-    """join a job: configuration in the payload"""
     WELCOME = 2
-    """joined: epoch in the header, slots in the payload"""
     NORM = 3
-    """norms of rotation blocks, fp32 (preliminary stage)"""
     MAX_NORM = 4
-    """maximum of the norms over the workers, fp32"""
     CODES = 5
-    """packed codes (main stage)"""
     AGGREGATE = 6
-    """sum of table values, value_bits each"""
     STRAGGLER = 7
-    """the round of the packet is over; nothing was aggregated"""
     ERROR = 8
-    """refusal, with a reason code in the payload"""
     GOODBYE = 9
-    """worker leaves the job (best effort)"""
     CHALLENGE = 10
-    """say HELLO again with this cookie: shows that the sender's address is its own"""
     PROBE = 11
-    """does this worker live? Somebody else says HELLO with its number"""
     ALIVE = 12
-    """answer to PROBE"""
 
 
 class ErrorReason(enum.IntEnum):
     """Error reasons."""
 
     INCOMPLETE = 1
-    """not a refusal: the packet is counted, the slot waits for the workers missing in worker_bitmap"""
     UNKNOWN_JOB = 2
-    """no such job (server restarted or job expired): send HELLO"""
     STALE_EPOCH = 3
-    """the job was started anew by other workers"""
     DUPLICATE_WORKER = 4
-    """another live process already has the worker id in worker_bitmap"""
     CONFIG_MISMATCH = 5
-    """worker and job disagree about `field`, of which the job has job_value"""
     OVERFLOW = 6
-    """granularity * num_workers does not fit value_bits, or that of a rack 8 bits; `field` is granularity"""
     TOO_MANY_JOBS = 7
-    """server is out of slots for another job"""
     ORDER_MISMATCH = 8
-    """workers pushed different partitions into one slot and round"""
     DRAINING = 9
-    """server is shutting down"""
     BAD_CONFIG = 10
-    """the server does not take what HELLO has in `field`"""
     RACKS_INCOMPLETE = 11
-    """not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)"""
     OTHER_TRAINING = 12
-    """the job number is another training's, which has another `run` and lives"""
     NEW_EPOCH = 13
-    """go on in epoch job_value: rounds would come again in this one; all slots stay as they are"""
 
 
 class ConfigField(enum.IntEnum):
     """Config fields."""
 
     NONE = 0
-    """not about a field"""
     NUM_WORKERS = 1
-    """number of workers"""
     CODE_BITS = 2
-    """bits of a code"""
     VALUE_BITS = 3
-    """bits of an aggregate coordinate"""
     GRANULARITY = 4
-    """granularity g"""
     TABLE = 5
-    """lookup table"""
     CODES_PER_PACKET = 6
-    """codes per packet"""
     QUORUM = 7
-    """quorum"""
     WORKER_ID = 8
-    """worker id"""
     SLOTS = 9
-    """slots"""
     SETTINGS = 10
-    """seed, p, rotation block, partition size or rounding"""
     ARITHMETIC = 11
-    """version of the arithmetic: other codes of the same gradient"""
 
 
 class Flag(enum.IntFlag):
     """Bits of the flags field."""
 
     RETRANSMIT = 1 << 0
-    """sent before; ask for the state of the slot"""
     PARTIAL = 1 << 1
-    """aggregate of a quorum, not of all workers"""
     ABSTAIN = 1 << 2
-    """CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"""
     CONGESTED = 1 << 3
-    """in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"""
     LAST = 1 << 4
-    """in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells"""
+
+
+#: Types of fields; the name says the bits.
+U8 = int
+U16 = int
+U24 = int
+U32 = int
+U64 = int
 
 
 class Struct:
@@ -140,6 +106,10 @@ class Struct:
     SIZE_BYTES: ClassVar[int]
     #: (name, bits) in wire order
     FIELDS: ClassVar[tuple[tuple[str, int], ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS = tuple((name, int(kind.removeprefix("U"))) for name, kind in cls.__annotations__.items())
+        cls.SIZE_BYTES = sum(bits for _, bits in cls.FIELDS) // 8
 
     def pack(self) -> bytes:
         """Return the wire bytes; OverflowError when a field does not fit."""
@@ -161,159 +131,65 @@ class Struct:
 class Header(Struct):
     """Start of every message. 32 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 32
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
-        ("version", 8),
-        ("message_type", 8),
-        ("flags", 8),
-        ("code_bits", 8),
-        ("value_bits", 8),
-        ("worker_id", 8),
-        ("num_workers", 8),
-        ("contributions", 8),
-        ("job_id", 16),
-        ("payload_count", 16),
-        ("epoch", 32),
-        ("round", 32),
-        ("slot", 32),
-        ("partition", 16),
-        ("chunk", 16),
-        ("switch_pass", 8),
-        ("switch_step", 8),
-        ("switch_state", 16),
-    )
-
-    version: int = VERSION
-    """protocol version; anything else is dropped and counted"""
-    message_type: int = 0
-    """see message_types"""
-    flags: int = 0
-    """see flags"""
-    code_bits: int = 0
-    """b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)"""
-    value_bits: int = 0
-    """bits of one coordinate of an aggregate (8 or 16)"""
-    worker_id: int = 0
-    """sender (up) or addressee (down), 0 .. num_workers - 1"""
-    num_workers: int = 0
-    """n, workers of the job"""
-    contributions: int = 0
-    """workers summed in an aggregate; the worker averages by it (down only, zero up)"""
-    job_id: int = 0
-    """training job; many jobs share one server"""
-    payload_count: int = 0
-    """codes, aggregate coordinates or norms in the payload"""
-    epoch: int = 0
-    """incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO"""
-    round: int = 0
-    """how often this slot was used, from 1, a serial number that wraps around; decides what is stale"""
-    slot: int = 0
-    """slot of the job, 0 .. slots - 1"""
-    partition: int = 0
-    """partition the payload belongs to; workers that push in different orders are told so"""
-    chunk: int = 0
-    """packet position inside the partition"""
-    switch_pass: int = 0
-    """pass counter of a switch; zero on the wire outside the switch"""
-    switch_step: int = 0
-    """what the next pass of a switch does; zero on the wire outside the switch"""
-    switch_state: int = 0
-    """scratch a switch carries between passes; zero on the wire outside the switch"""
+    version: U8 = VERSION
+    message_type: U8 = 0
+    flags: U8 = 0
+    code_bits: U8 = 0
+    value_bits: U8 = 0
+    worker_id: U8 = 0
+    num_workers: U8 = 0
+    contributions: U8 = 0
+    job_id: U16 = 0
+    payload_count: U16 = 0
+    epoch: U32 = 0
+    round: U32 = 0
+    slot: U32 = 0
+    partition: U16 = 0
+    chunk: U16 = 0
+    switch_pass: U8 = 0
+    switch_step: U8 = 0
+    switch_state: U16 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HelloPayload(Struct):
     """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 48 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 48
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
-        ("table_hash", 64),
-        ("nonce", 64),
-        ("cookie", 64),
-        ("run", 64),
-        ("granularity", 16),
-        ("codes_per_packet", 16),
-        ("slots", 32),
-        ("quorum", 8),
-        ("arithmetic", 24),
-        ("settings_hash", 32),
-    )
-
-    table_hash: int = 0
-    """FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)"""
-    nonce: int = 0
-    """random per worker process: tells a repeated HELLO from a restarted worker"""
-    cookie: int = 0
-    """what CHALLENGE said; 0 before the first"""
-    run: int = 0
-    """which training: the same on all its workers and on no others; 0: not told. Servers only compare it"""
-    granularity: int = 0
-    """g, the largest table value"""
-    codes_per_packet: int = 0
-    """codes in a full CODES packet"""
-    slots: int = 0
-    """slots asked for (0: the server decides)"""
-    quorum: int = 0
-    """contributions that complete a slot, 1 .. num_workers"""
-    arithmetic: int = 0
-    """number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers only compare it"""
-    settings_hash: int = 0
-    """hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it"""
+    table_hash: U64 = 0
+    nonce: U64 = 0
+    cookie: U64 = 0
+    run: U64 = 0
+    granularity: U16 = 0
+    codes_per_packet: U16 = 0
+    slots: U32 = 0
+    quorum: U8 = 0
+    arithmetic: U24 = 0
+    settings_hash: U32 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WelcomePayload(Struct):
     """Payload of WELCOME. 16 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 16
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
-        ("slots", 32),
-        ("norm_slots", 32),
-        ("window_bytes", 32),
-        ("shards", 16),
-        ("codes_multiple", 16),
-    )
-
-    slots: int = 0
-    """slots of the job on this server; NORM uses 0 .. norm_slots - 1, CODES the rest"""
-    norm_slots: int = 0
-    """slots of the preliminary stage"""
-    window_bytes: int = 0
-    """bytes a worker may have in flight towards this server (its share of the receive buffer)"""
-    shards: int = 0
-    """packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"""
-    codes_multiple: int = 0
-    """workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32"""
+    slots: U32 = 0
+    norm_slots: U32 = 0
+    window_bytes: U32 = 0
+    shards: U16 = 0
+    codes_multiple: U16 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ChallengePayload(Struct):
     """Payload of CHALLENGE. 8 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 8
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (("cookie", 64),)
-
-    cookie: int = 0
-    """keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing"""
+    cookie: U64 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPayload(Struct):
     """Payload of ERROR. 16 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 16
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
-        ("worker_bitmap", 64),
-        ("reason", 16),
-        ("field", 16),
-        ("job_value", 32),
-    )
-
-    worker_bitmap: int = 0
-    """incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero"""
-    reason: int = 0
-    """see error_reasons"""
-    field: int = 0
-    """config_mismatch, bad_config, overflow, incomplete: see config_fields; else none"""
-    job_value: int = 0
-    """config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"""
+    worker_bitmap: U64 = 0
+    reason: U16 = 0
+    field: U16 = 0
+    job_value: U32 = 0

@@ -150,8 +150,8 @@ def test_nobody_answers() -> None:
 class Other(HTTPServer):
     """Answers with `head` and then with `again`, again and again, until nobody listens."""
 
-    def __init__(self, head: bytes, again: bytes = b"", pause_s: float = 0.0) -> None:
-        self.head, self.again, self.pause_s = head, again, pause_s
+    def __init__(self, head: bytes, again: bytes = b"") -> None:
+        self.head, self.again = head, again
         super().__init__(("127.0.0.1", 0), OtherAnswer)
 
 
@@ -163,7 +163,6 @@ class OtherAnswer(BaseHTTPRequestHandler):
             self.wfile.write(self.server.head)
             while self.server.again:
                 self.wfile.write(self.server.again)
-                time.sleep(self.server.pause_s)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -194,22 +193,11 @@ def test_something_else_answers() -> None:
         assert f"{address}/metrics does not answer: " in refusal(address)
 
 
-@pytest.mark.parametrize(
-    ("head", "again", "pause_s", "why"),
-    [
-        (UP, b"thc_ps_workers 1\n" * 4096, 0.0, "more than 1 MiB"),
-        (UP, b"x", 0.05, "it took longer than 0.5 s"),
-        (b"HTTP/1.1 200 OK\r\n", b"X", 0.05, "it took longer than 0.5 s"),
-    ],
-)
-def test_an_answer_without_end_is_not_read_for_ever(
-    head: bytes, again: bytes, pause_s: float, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_without_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_MAX_BYTES", 1 << 20)
-    began = time.monotonic()
-    with answering(head, again, pause_s) as address, pytest.raises(TransportError, match=why):
+    endless = answering(UP, b"thc_ps_workers 1\n" * 4096)
+    with endless as address, pytest.raises(TransportError, match="more than 1 MiB"):
         scrape(url_of(address), 0.5)
-    assert time.monotonic() - began < 4
 
 
 def test_labels_and_values_may_be_anything() -> None:

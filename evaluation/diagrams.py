@@ -1,4 +1,4 @@
-"""Draw the diagrams of README and guide, docs/diagrams/*.svg: python scripts/docs/diagrams.py.
+"""Draw the diagrams of README and guide, docs/diagrams/*.svg: python evaluation/diagrams.py.
 
 They are no wider than a phone can show legibly, and have a ground of their own for light and dark pages.
 """
@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/diagrams"
 WIDTH = 520
 INK, MUTED, PLAIN, WORKER, SERVER = "#1a1a1a", "#555555", "#ffffff", "#dcebf7", "#fdeccb"

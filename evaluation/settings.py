@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""List all settings of the product with their places, one a line, and count them: python scripts/settings.py
+"""List all settings of the product with their places, one a line, and count them: python evaluation/settings.py
 
 Fields of models and dataclasses, keywords of public functions and constructors, options of `thc` and thc-ps, and THC_*
 variables. An inherited field counts once, as does a keyword that several functions have. lab/ and evaluation/ are no

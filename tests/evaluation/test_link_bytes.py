@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from link_bytes import link_bytes
 
 from byteps_thc import ThcConfig
-from byteps_thc._net.link_bytes import link_bytes
 
 PLUGINS = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
 #: bytes of a coordinate by default: a code of 5 bits, and one of an average
