@@ -112,40 +112,6 @@ TEST(SlotPool, CountsACopyOnceAndAnswersRetransmissionsOnly) {
   EXPECT_EQ(send(pool, {kCodeSlot, 1, 1, 0}).result[0], 5);
 }
 
-TEST(SlotPool, ReplaysTheResultOfBothVersions) {
-  SlotPool pool = make_pool(2, 2, identity_table(4));
-  std::vector<Bytes> results;
-  for (std::uint32_t round = 1; round <= 2; ++round) {
-    send(pool, {kCodeSlot, round, 0, round});
-    results.push_back(copy(send(pool, {kCodeSlot, round, 1, 2 * round}).result));
-  }
-  for (std::uint32_t round = 1; round <= 2; ++round) {
-    const SlotReply replay = send(pool, {kCodeSlot, round, 1, 7});  // another payload must not matter
-    EXPECT_EQ(replay.outcome, SlotOutcome::kReplay);
-    EXPECT_EQ(replay.contributions, 2);
-    EXPECT_EQ(copy(replay.result), results[round - 1]);
-  }
-}
-
-TEST(SlotPool, KeepsTheLastRoundWhileTheNextIsUnderWay) {
-  SlotPool pool = make_pool(2, 2, identity_table(4));
-  send(pool, {kCodeSlot, 1, 0});
-  const Bytes result = copy(send(pool, {kCodeSlot, 1, 1}).result);
-  EXPECT_EQ(send(pool, {kCodeSlot, 2, 0}).outcome, SlotOutcome::kAbsorbed);
-  const SlotReply replay = send(pool, Packet(kCodeSlot, 1, 1).retransmit());
-  EXPECT_EQ(replay.outcome, SlotOutcome::kReplay);
-  EXPECT_EQ(copy(replay.result), result);
-}
-
-TEST(SlotPool, TellsStragglersTheRoundIsOver) {
-  SlotPool pool = make_pool(2, 1, identity_table(4));
-  EXPECT_EQ(send(pool, {kCodeSlot, 5, 0}).outcome, SlotOutcome::kCompleted);
-  EXPECT_EQ(send(pool, {kCodeSlot, 3, 1}).outcome, SlotOutcome::kStraggler);  // r < v's round
-  EXPECT_EQ(send(pool, {kCodeSlot, 4, 1}).outcome, SlotOutcome::kStraggler);  // r < E and not v's round
-  EXPECT_EQ(send(pool, {kCodeSlot, 6, 0}).outcome, SlotOutcome::kCompleted);
-  EXPECT_EQ(send(pool, {kCodeSlot, 4, 1}).outcome, SlotOutcome::kStraggler);
-}
-
 TEST(SlotPool, RoundsWrapAround) {
   SlotPool pool = make_pool(2, 2, identity_table(4));
   for (const std::uint32_t round : {0xfffffffeU, 0xffffffffU, 0U, 1U, 2U}) {
