@@ -21,8 +21,7 @@ io::DpdkNeighbour parse_neighbour(const std::string& text) {
   if (equals == std::string::npos) {
     throw ConfigurationError("--dpdk-neighbour takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
   }
-  return {
-      .ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1)), .device_index = 0};
+  return {.ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1))};
 }
 
 std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
@@ -48,24 +47,19 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   return io::make_udp_ios(config, options.threads);
 }
 
-/// Wraps every back end; each gets a seed of its own.
-void add_faults(std::vector<std::unique_ptr<io::PacketIo>>& ios, const FaultOptions& faults) {
-  const io::FaultRates rates{.drop = faults.drop, .duplicate = faults.duplicate, .reorder = faults.reorder};
-  for (std::size_t i = 0; i < ios.size(); ++i) {
-    const io::FaultConfig config{.send = rates, .receive = rates, .seed = faults.seed + i};
-    ios[i] = std::make_unique<io::FaultyIo>(std::move(ios[i]), config);
-  }
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options) {
   std::optional<io::JobKeys> keys;
   if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
   std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);
-  if (options.faults.any()) add_faults(ios, options.faults);
-  if (keys) {
-    for (std::size_t i = 0; i < ios.size(); ++i) {
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    if (options.faults) {
+      io::FaultConfig faults = *options.faults;
+      faults.seed += i;
+      ios[i] = std::make_unique<io::FaultyIo>(std::move(ios[i]), faults);
+    }
+    if (keys) {
       std::optional<io::Endpoint> root;
       if (options.leaf) root = shard_endpoint(options.leaf->root, static_cast<std::uint16_t>(i));
       ios[i] = std::make_unique<io::AuthenticatedIo>(std::move(ios[i]), *keys, io::Direction::kDown, root);

@@ -1,5 +1,6 @@
 // thc-ps, the software parameter server.
 #include <fmt/core.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
@@ -9,7 +10,6 @@
 #include <string>
 
 #include "io/address.h"
-#include "log_format.h"
 #include "options.h"
 #include "server.h"
 #include "service_manager.h"
@@ -65,7 +65,8 @@ void serve(const thc::ps::Options& options) {
 int main(int argc, char** argv) {
   thc::ps::Options options;
   if (const auto exit_code = thc::ps::parse_options(argc, argv, options)) return *exit_code;
-  thc::ps::open_log(options.log_format, options.log_level);
+  spdlog::set_default_logger(spdlog::stderr_color_mt("thc-ps"));
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
   try {
     serve(options);
   } catch (const std::exception& error) {

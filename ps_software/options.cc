@@ -176,9 +176,6 @@ void add_observation(CLI::App& app, Options& o) {
   app.add_option("--log-level", o.log_level, "What to log on standard error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->group(group);
-  app.add_option("--log-format", o.log_format, "json: an object in each line: time, level, message")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->group(group);
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
@@ -198,8 +195,8 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
 }
 
 /// Reads "drop=0.01,seed=3".
-FaultOptions read_faults(const std::string& text) {
-  FaultOptions faults;
+void read_faults(const std::string& text, Options& o) {
+  io::FaultConfig faults;
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     const std::size_t end_of_name = std::min(item.find('='), item.size());
@@ -217,19 +214,19 @@ FaultOptions read_faults(const std::string& text) {
     else if (name == "reorder")
       read(faults.reorder, kProbability);
     else if (name == "rounds-per-epoch")
-      read(faults.rounds_per_epoch, kRoundsPerEpoch);
+      read(o.rounds_per_epoch, kRoundsPerEpoch);
     else if (name == "seed")
       read(faults.seed, CLI::Range(0U, UINT32_MAX));
     else
       throw CLI::ValidationError("--faults",
                                  "'" + name + "' is none of drop, duplicate, reorder, rounds-per-epoch and seed");
   }
-  return faults;
+  if (faults.drop > 0 || faults.duplicate > 0 || faults.reorder > 0) o.faults = faults;
 }
 
 /// Of no group, so that --help is for users.
-void add_faults(CLI::App& app, FaultOptions& o) {
-  app.add_option_function<std::string>("--faults", [&o](const std::string& text) { o = read_faults(text); })->group("");
+void add_faults(CLI::App& app, Options& o) {
+  app.add_option_function<std::string>("--faults", [&o](const std::string& text) { read_faults(text, o); })->group("");
 }
 
 void check_together(const Options& o) {
@@ -254,7 +251,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   add_racks(app, racks);
   add_observation(app, options);
   add_dpdk(app, options.dpdk);
-  add_faults(app, options.faults);
+  add_faults(app, options);
   app.final_callback([&] {
     read_racks(racks, options);
     check_together(options);

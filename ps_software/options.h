@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/faulty_io.h"
 #include "leaf_config.h"
 #include "thc/wire_layout.h"
 
@@ -21,16 +22,6 @@ struct DpdkOptions {
   std::vector<std::string> neighbours;  ///< "IP=MAC"
   std::uint16_t mtu_bytes = 1500;
   bool verify_udp_checksum = true;
-};
-
-/// Faults put in on purpose, for tests: probabilities of a datagram in each direction.
-struct FaultOptions {
-  double drop = 0;
-  double duplicate = 0;
-  double reorder = 0;
-  std::uint64_t seed = 1;
-  std::uint32_t rounds_per_epoch = 0;  ///< 0: as without faults
-  bool any() const noexcept { return drop > 0 || duplicate > 0 || reorder > 0; }
 };
 
 struct Options {
@@ -49,9 +40,10 @@ struct Options {
   std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
-  std::string log_format = "text";
   std::optional<LeafConfig> leaf;  ///< of --upstream, --rack and --racks
-  FaultOptions faults;
+  // For tests, of --faults.
+  std::optional<io::FaultConfig> faults;
+  std::uint32_t rounds_per_epoch = 0;  ///< 0: as without --faults
   DpdkOptions dpdk;
 };
 

@@ -33,7 +33,7 @@ steady_clock::duration seconds(double value) {
 /// a slot has the same round once more: at 10^4 rounds a second of one slot, after a day.
 std::uint32_t rounds_per_epoch(const Options& options) {
   constexpr std::uint32_t kRoundsPerEpoch = 1U << 30;
-  if (options.faults.rounds_per_epoch != 0) return options.faults.rounds_per_epoch;
+  if (options.rounds_per_epoch != 0) return options.rounds_per_epoch;
   return options.key_file.empty() ? 0 : kRoundsPerEpoch;
 }
 

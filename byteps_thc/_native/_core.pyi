@@ -218,7 +218,6 @@ def lookup_sum(
     *,
     bits: int,
     add: bool,
-    pool: ThreadPool | None = None,
 ) -> None:
     """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
 

@@ -91,8 +91,8 @@ class Session(NetworkSettings):
     def __post_init__(self) -> None:
         if isinstance(self.servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
-        for name in ("job", "worker", "workers"):
-            _check_integer(name, getattr(self, name), 1 << 63, ConfigurationError)
+        for name, end in (("job", 1 << 16), ("worker", 1 << 8), ("workers", 1 << 63)):
+            _check_integer(name, getattr(self, name), end, ConfigurationError)
         require_thc(self.config, "Session")
         require_packet_workers(self.workers)
         self.config.warn_of_ignored_bits("servers and switches", self.worker)

@@ -226,10 +226,9 @@ int run(const Settings& settings) {
       "--no-huge", "-m", "128",
       "--vdev=net_memif0,role=client,id=0,socket-abstract=yes,mac=" + mac + ",socket=" + settings.memif_socket};
   config.local = {io::parse_ipv4("10.97.0.1"), 40000};
-  config.polls_before_yield = config.polls_before_sleep = UINT32_MAX;  // it has its core alone
   config.queues = settings.queues;
   if (settings.mode == "forward") {
-    config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac), .device_index = 0}};
+    config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac)}};
   }
   auto ios = io::make_dpdk_ios(config);
   std::this_thread::sleep_for(std::chrono::seconds(1));  // until the link is up

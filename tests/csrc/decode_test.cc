@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "csrc/naive/twins.h"
+#include "csrc/kernel_fixture.h"
 #include "thc/lookup_sum.h"
 #include "thc/quantization.h"
 #include "thc/rotation.h"
@@ -12,7 +12,7 @@
 namespace thc::testing {
 namespace {
 
-class Decode : public BesideNaiveTwin {};
+class Decode : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Decode);
 
 enum class Loss { kNone, kSome };
@@ -51,7 +51,7 @@ struct RandomAggregate {
   Aggregate view;
 };
 
-TEST_P(Decode, EqualsNaive) {
+TEST_P(Decode, GivesTheSameBits) {
   for (const std::size_t size : kSizes) {
     for (const std::size_t block : {64UL, 256UL, 1024UL, 8192UL}) {
       for (const unsigned value_bits : {8U, 16U}) {
@@ -62,9 +62,9 @@ TEST_P(Decode, EqualsNaive) {
           const Loss loss = (block + size) % 2 == 0 ? Loss::kNone : Loss::kSome;
           const RandomAggregate aggregate(layout, value_bits, chunk, size % 3, loss);
           for (const FloatFormat format : {FloatFormat::kFp32, FloatFormat::kFp16, FloatFormat::kBf16}) {
-            expect_same<std::vector<std::uint8_t>>([&](const Kernels& kernels) {
+            expect_same<std::vector<std::uint8_t>>([&] {
               Misaligned<std::uint8_t> out(size * float_bytes(format), 1);
-              kernels.decode(aggregate.view, layout, kKey, Floats{out.data(), format});
+              decode(aggregate.view, layout, kKey, Floats{out.data(), format});
               return out.values();
             });
           }
@@ -74,14 +74,14 @@ TEST_P(Decode, EqualsNaive) {
   }
 }
 
-TEST_P(Decode, EqualsNaiveForAMillionCoordinates) {
+TEST_P(Decode, GivesTheSameBitsForAMillionCoordinates) {
   for (const std::size_t block : {std::size_t{8192}, std::size_t{1} << 16, std::size_t{1} << 17}) {
     for (const Loss loss : {Loss::kNone, Loss::kSome}) {
       const BlockLayout layout((std::size_t{1} << 20) + 12345, block);
       const RandomAggregate aggregate(layout, 8, 1024, 1, loss);
-      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
+      expect_same<std::vector<std::uint32_t>>([&] {
         Misaligned<float> out(layout.coordinates(), 1);
-        kernels.decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
+        decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
         return bits_of(out.values());
       });
     }
@@ -109,23 +109,6 @@ TEST_P(Decode, LargestSumsDoNotOverflow) {
       for (std::size_t k = 0; k < kSize; ++k) {
         ASSERT_NEAR(std::fabs(out[k]), k == row ? 0.5F : 0.0F, 1e-6F) << "row " << row << ", coordinate " << k;
       }
-    }
-  }
-}
-
-TEST_P(Decode, IsDequantizeThenInverseRotateUpToRounding) {
-  use_instruction_set(GetParam());
-  const BlockLayout layout(21000, kDefaultRotationBlock);
-  for (const Loss loss : {Loss::kNone, Loss::kSome}) {
-    const RandomAggregate aggregate(layout, 8, 1024, 0, loss);
-    std::vector<float> rotated(layout.padded());
-    std::vector<float> expected(layout.coordinates());
-    std::vector<float> decoded(layout.coordinates());
-    naive::dequantize(aggregate.view, layout, rotated.data());
-    inverse_rotate(rotated.data(), layout, kKey, {expected.data(), FloatFormat::kFp32});
-    decode(aggregate.view, layout, kKey, {decoded.data(), FloatFormat::kFp32});
-    for (std::size_t j = 0; j < decoded.size(); ++j) {
-      ASSERT_NEAR(decoded[j], expected[j], 1e-5F) << "coordinate " << j;  // of values up to 2.15 * 255 / 30 / 3
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -109,6 +111,16 @@ inline LookupTable uneven_table(unsigned bits, unsigned stretch = 1) {
 /// Test parameter: an instruction set; the best one is selected again afterwards.
 class EveryInstructionSet : public ::testing::TestWithParam<std::string> {
  protected:
+  /// The simplest instruction set of the machine, and the one under test, give the same bits. That they are the right
+  /// ones: tests/reference.
+  template <typename Result>
+  void expect_same(const std::function<Result()>& run) {
+    use_instruction_set(std::nullopt);
+    use_instruction_set(instruction_sets().back());
+    const Result expected = run();
+    use_instruction_set(GetParam());
+    EXPECT_EQ(run(), expected);
+  }
   void TearDown() override { use_instruction_set(std::nullopt); }
 };
 

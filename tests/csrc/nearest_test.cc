@@ -5,7 +5,7 @@
 #include <limits>
 #include <tuple>
 
-#include "csrc/naive/twins.h"
+#include "csrc/kernel_fixture.h"
 #include "thc/bit_stream.h"
 #include "thc/errors.h"
 #include "thc/nearest_scale.h"
@@ -49,18 +49,17 @@ struct Case {
 
 std::vector<std::uint8_t> as_format(const std::vector<float>& values, FloatFormat format) {
   std::vector<std::uint8_t> bytes(values.size() * float_bytes(format));
-  naive::from_fp32(values.data(), values.size(), {bytes.data(), format});
+  from_fp32(values.data(), values.size(), {bytes.data(), format});
   return bytes;
 }
 
-Encoded encode(const Kernels& kernels, const Case& of, const std::vector<float>& values, const Cells& cells,
-               Hop hop = Hop::kUp) {
+Encoded encode(const Case& of, const std::vector<float>& values, const Cells& cells, Hop hop = Hop::kUp) {
   const RotationBlocks blocks = of.blocks();
   Misaligned<std::uint8_t> gradient(as_format(values, of.format), of.misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(blocks.padded(), of.bits), of.misalignment);
   Misaligned<float> scales(blocks.blocks().size(), of.misalignment);
-  kernels.encode_nearest(ConstFloats{gradient.data(), of.format}, blocks.blocks(), kKey, hop, cells.made(),
-                         codes.data(), scales.data());
+  encode_nearest(ConstFloats{gradient.data(), of.format}, blocks.blocks(), kKey, hop, cells.made(), codes.data(),
+                 scales.data());
   return {codes.values(), bits_of(scales.values())};
 }
 
@@ -83,8 +82,8 @@ struct Ranks {
       }
       codes.emplace_back(code_bytes(blocks.padded(), of.bits));
       scales.emplace_back(blocks.blocks().size());
-      naive::encode_nearest({gradient.data(), FloatFormat::kFp32}, blocks.blocks(), kKey, Hop::kUp, cells[r].made(),
-                            codes[r].data(), scales[r].data());
+      encode_nearest({gradient.data(), FloatFormat::kFp32}, blocks.blocks(), kKey, Hop::kUp, cells[r].made(),
+                     codes[r].data(), scales[r].data());
     }
     for (std::size_t r = 0; r < count; ++r) {
       all.push_back({codes[r].data(), scales[r].data(), cells[r].points.data()});
@@ -92,24 +91,24 @@ struct Ranks {
   }
 };
 
-std::vector<std::uint8_t> decode(const Kernels& kernels, const Case& of, const Ranks& ranks, Hop hop = Hop::kUp) {
+std::vector<std::uint8_t> decode(const Case& of, const Ranks& ranks, Hop hop = Hop::kUp) {
   Misaligned<std::uint8_t> out(of.size * float_bytes(of.format), of.misalignment);
   const RotationBlocks blocks = of.blocks();
-  kernels.decode_nearest(std::span<const NearestCodes>(ranks.all), of.bits, blocks.blocks(), kKey, hop,
-                         Floats{out.data(), of.format});
+  decode_nearest(std::span<const NearestCodes>(ranks.all), of.bits, blocks.blocks(), kKey, hop,
+                 Floats{out.data(), of.format});
   return out.values();
 }
 
-Encoded recode(const Kernels& kernels, const Case& of, const Ranks& ranks, unsigned down_bits) {
+Encoded recode(const Case& of, const Ranks& ranks, unsigned down_bits) {
   const RotationBlocks blocks = of.blocks();
   Misaligned<std::uint8_t> codes(code_bytes(blocks.padded(), down_bits), of.misalignment);
   Misaligned<float> scales(blocks.blocks().size(), of.misalignment);
-  kernels.recode_nearest(std::span<const NearestCodes>(ranks.all), of.bits, blocks.blocks(), kKey,
-                         Cells(down_bits).made(), codes.data(), scales.data());
+  recode_nearest(std::span<const NearestCodes>(ranks.all), of.bits, blocks.blocks(), kKey, Cells(down_bits).made(),
+                 codes.data(), scales.data());
   return {codes.values(), bits_of(scales.values())};
 }
 
-class Nearest : public BesideNaiveTwin {};
+class Nearest : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Nearest);
 
 std::vector<std::uint64_t> ends_of_rows(std::size_t width, std::size_t size) {
@@ -134,34 +133,33 @@ std::vector<Case> cases(unsigned bits) {
           {bits, 140000, std::size_t{1} << 17}};
 }
 
-TEST_P(Nearest, EncodeEqualsNaive) {
+TEST_P(Nearest, EncodeGivesTheSameBits) {
   for (unsigned bits = 1; bits <= kMaxPointBits; ++bits) {
     for (const Case& of : cases(bits)) {
       SCOPED_TRACE(std::to_string(bits) + " bits, size " + std::to_string(of.size));
       for (const float shift : {0.0F, 0.3F}) {
-        expect_same<Encoded>([&](const Kernels& kernels) {
-          return encode(kernels, of, normal_floats(of.size), Cells(bits, shift), shift == 0 ? Hop::kUp : Hop::kDown);
-        });
+        expect_same<Encoded>(
+            [&] { return encode(of, normal_floats(of.size), Cells(bits, shift), shift == 0 ? Hop::kUp : Hop::kDown); });
       }
     }
   }
 }
 
 /// Sums of the largest block have the most levels.
-TEST_P(Nearest, EncodeOfTheLargestBlockEqualsNaive) {
+TEST_P(Nearest, EncodeOfTheLargestBlockGivesTheSameBits) {
   const Case of{5, kMaxRotationBlock, kMaxRotationBlock};
-  expect_same<Encoded>([&](const Kernels& kernels) { return encode(kernels, of, normal_floats(of.size), Cells(5)); });
+  expect_same<Encoded>([&] { return encode(of, normal_floats(of.size), Cells(5)); });
 }
 
-TEST_P(Nearest, DecodeAndRecodeEqualNaive) {
+TEST_P(Nearest, DecodeAndRecodeGiveTheSameBits) {
   for (unsigned bits = 1; bits <= kMaxPointBits; ++bits) {
     for (const Case& of : cases(bits)) {
       for (const std::size_t count : {1UL, 2UL, 5UL}) {
         SCOPED_TRACE(std::to_string(bits) + " bits, size " + std::to_string(of.size) + ", " + std::to_string(count));
         const Ranks ranks(of, count);
         using Bytes = std::vector<std::uint8_t>;
-        expect_same<Bytes>([&](const Kernels& kernels) { return decode(kernels, of, ranks); });
-        expect_same<Encoded>([&](const Kernels& kernels) { return recode(kernels, of, ranks, 1 + (bits + 2) % 8); });
+        expect_same<Bytes>([&] { return decode(of, ranks); });
+        expect_same<Encoded>([&] { return recode(of, ranks, 1 + (bits + 2) % 8); });
       }
     }
   }
@@ -215,7 +213,7 @@ TEST_P(Nearest, ZeroAndNotFiniteBlocks) {
     gradient[700] = bad;
     std::fill_n(gradient.begin() + 1024, 512, 0.0F);
     std::fill_n(gradient.begin() + 1536, 100, 1e-33F);
-    expect_same<Encoded>([&](const Kernels& kernels) { return encode(kernels, of, gradient, Cells(4)); });
+    expect_same<Encoded>([&] { return encode(of, gradient, Cells(4)); });
     Ranks ranks(of, 3, {0, 2});
     std::vector<float> scales(blocks.blocks().size());
     Misaligned<std::uint8_t> codes(code_bytes(blocks.padded(), 4), 0);
@@ -225,9 +223,9 @@ TEST_P(Nearest, ZeroAndNotFiniteBlocks) {
     EXPECT_EQ(std::vector<float>(scales.begin() + 2, scales.end()), std::vector<float>(scales.size() - 2, 0.0F));
     ranks.all[1] = {codes.data(), scales.data(), ranks.cells[1].points.data()};
     using Bytes = std::vector<std::uint8_t>;
-    expect_same<Bytes>([&](const Kernels& kernels) { return decode(kernels, of, ranks); });
-    expect_same<Encoded>([&](const Kernels& kernels) { return recode(kernels, of, ranks, 5); });
-    const Bytes bytes = decode(Kernels{.naive = false}, of, ranks);
+    expect_same<Bytes>([&] { return decode(of, ranks); });
+    expect_same<Encoded>([&] { return recode(of, ranks, 5); });
+    const Bytes bytes = decode(of, ranks);
     std::vector<float> average(of.size);
     std::memcpy(average.data(), bytes.data(), bytes.size());
     for (std::size_t i = 0; i < 1536; ++i) {
@@ -242,10 +240,10 @@ TEST_P(Nearest, ShardsAndThreadsGiveTheSameBits) {
   const Case of{3, 700'001, 1024, {5, 5000, 300'000}};
   const RotationBlocks blocks = of.blocks();
   const std::vector<float> gradient = normal_floats(of.size);
-  const auto [codes, scales] = encode(Kernels{.naive = false}, of, gradient, Cells(3));
+  const auto [codes, scales] = encode(of, gradient, Cells(3));
   const Ranks ranks(of, 2);
-  const auto averages = decode(Kernels{.naive = false}, of, ranks);
-  const auto [down_codes, down_scales] = recode(Kernels{.naive = false}, of, ranks, 5);
+  const auto averages = decode(of, ranks);
+  const auto [down_codes, down_scales] = recode(of, ranks, 5);
   for (const unsigned threads : {1U, 2U, 5U}) {
     ThreadPool pool(threads);
     const std::size_t count = blocks.blocks().size();

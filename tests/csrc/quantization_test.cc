@@ -4,33 +4,31 @@
 #include <limits>
 #include <tuple>
 
-#include "csrc/naive/twins.h"
+#include "csrc/kernel_fixture.h"
 #include "thc/bit_stream.h"
 
 namespace thc::testing {
 namespace {
 
 constexpr float kThreshold = 2.0F;
-constexpr Kernels kVector{.naive = false};
 
-class Quantization : public BesideNaiveTwin {};
+class Quantization : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Quantization);
 
 /// Codes, errors and number of clamped coordinates.
 using Quantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint32_t>, std::size_t>;
 
-Quantized run_quantize(const Kernels& kernels, const std::vector<float>& x, const std::vector<float>& max_norms,
-                       const BlockLayout& layout, const LookupTable& table, bool keep_error,
-                       std::size_t misalignment = 0) {
+Quantized run_quantize(const std::vector<float>& x, const std::vector<float>& max_norms, const BlockLayout& layout,
+                       const LookupTable& table, bool keep_error, std::size_t misalignment = 0) {
   Misaligned<float> rotated(x, misalignment);
   Misaligned<float> norms(max_norms, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(layout.padded(), table.bits()), misalignment);
   const QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
-  const std::size_t clamped = kernels.quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
+  const std::size_t clamped = quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
   return {codes.values(), bits_of(rotated.values()), clamped};
 }
 
-TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
+TEST_P(Quantization, GivesTheSameBitsForAllBitsAndSizes) {
   for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
     // Grids of every kind of lookup: a byte per point, cells of one and more points, a word per point, any.
     for (const LookupTable& table : {identity_table(bits), uneven_table(bits), uneven_table(bits, 2),
@@ -41,25 +39,13 @@ TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
         const BlockLayout layout(size, 1024);
         const std::vector<float> x = normal_floats(layout.padded());
         const std::vector<float> norms(layout.blocks(), 0.9F);
-        expect_same<Quantized>([&](const Kernels& kernels) {
-          return run_quantize(kernels, x, norms, layout, table, size % 2 == 0, size % 5);
-        });
+        expect_same<Quantized>([&] { return run_quantize(x, norms, layout, table, size % 2 == 0, size % 5); });
       }
     }
   }
 }
 
-TEST_P(Quantization, EqualsNaiveForAMillionCoordinates) {
-  const BlockLayout layout(std::size_t{1} << 20, kDefaultRotationBlock);
-  const std::vector<float> x = normal_floats(layout.padded());
-  const std::vector<float> norms(layout.blocks(), 1.0F);
-  for (const LookupTable& table : {uneven_table(4), uneven_table(5, 4), uneven_table(6, 2)}) {
-    expect_same<Quantized>(
-        [&](const Kernels& kernels) { return run_quantize(kernels, x, norms, layout, table, true); });
-  }
-}
-
-TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
+TEST_P(Quantization, GivesTheSameBitsForExtremeNorms) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> extremes = {0.0F,      std::numeric_limits<float>::denorm_min(), 1e-38F, 3e38F,
                                        kInfinity, std::numeric_limits<float>::quiet_NaN(),  1e-6F,  1e6F};
@@ -68,14 +54,12 @@ TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
   x[64 * 6 + 1] = kInfinity;
   x[64 * 6 + 2] = -kInfinity;
   for (const bool keep_error : {false, true}) {
-    expect_same<Quantized>([&](const Kernels& kernels) {
-      return run_quantize(kernels, x, extremes, layout, uneven_table(4), keep_error);
-    });
+    expect_same<Quantized>([&] { return run_quantize(x, extremes, layout, uneven_table(4), keep_error); });
   }
 }
 
 /// Coordinates at and next to the limit, where clamping before or after scaling must not matter.
-TEST_P(Quantization, EqualsNaiveAroundTheLimit) {
+TEST_P(Quantization, GivesTheSameBitsAroundTheLimit) {
   constexpr std::size_t kSize = 8192;
   const BlockLayout layout(kSize, kSize);
   for (const LookupTable& table : {identity_table(4), uneven_table(4), uneven_table(4, 2), short_table(4, 7),
@@ -87,8 +71,7 @@ TEST_P(Quantization, EqualsNaiveAroundTheLimit) {
         const float steps = static_cast<float>(i % 17) - 8.0F;
         x[i] = (i % 2 == 0 ? 1.0F : -1.0F) * kThreshold * norm * (1.0F + steps * 0x1p-24F);
       }
-      expect_same<Quantized>(
-          [&](const Kernels& kernels) { return run_quantize(kernels, x, {norm}, layout, table, true, 1); });
+      expect_same<Quantized>([&] { return run_quantize(x, {norm}, layout, table, true, 1); });
     }
   }
 }
@@ -98,7 +81,7 @@ TEST_P(Quantization, ZeroAndNonFiniteNorms) {
   const BlockLayout layout(128, 64);
   const std::vector<float> x(128, 0.0F);
   const auto [codes, errors, clamped] =
-      run_quantize(kVector, x, {0.0F, std::numeric_limits<float>::infinity()}, layout, identity_table(4), true);
+      run_quantize(x, {0.0F, std::numeric_limits<float>::infinity()}, layout, identity_table(4), true);
   for (std::size_t i = 0; i < 64; ++i) {  // 7.5 rounds to one of the middle codes
     EXPECT_TRUE(read_code(codes.data(), i, 4) == 7 || read_code(codes.data(), i, 4) == 8);
     EXPECT_EQ(read_code(codes.data(), 64 + i, 4), 0U);
@@ -113,7 +96,7 @@ TEST_P(Quantization, CodesAboveTheGranularityAreNotUsed) {
   const std::vector<float> x = normal_floats(layout.padded());
   for (const std::uint16_t granularity : {1, 7, 14}) {
     const std::vector<float> norms(layout.blocks(), 0.5F);
-    const auto [codes, errors, clamped] = run_quantize(kVector, x, norms, layout, short_table(4, granularity), false);
+    const auto [codes, errors, clamped] = run_quantize(x, norms, layout, short_table(4, granularity), false);
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < layout.padded(); ++i) {
       largest = std::max<std::uint32_t>(largest, read_code(codes.data(), i, 4));
@@ -129,7 +112,7 @@ TEST_P(Quantization, IsUnbiasedInsideTheRange) {
   const BlockLayout layout(std::size_t{1} << 16, 65536);
   for (const float value : {-1.7F, -0.31F, 0.0F, 0.5F, 1.99F}) {
     const std::vector<float> x(layout.padded(), value);
-    const auto [codes, errors, clamped] = run_quantize(kVector, x, {1.0F}, layout, table, true);
+    const auto [codes, errors, clamped] = run_quantize(x, {1.0F}, layout, table, true);
     double error = 0;
     for (const std::uint32_t bits : errors) {
       error += static_cast<double>(std::bit_cast<float>(bits));
@@ -147,7 +130,7 @@ TEST_P(Quantization, CountsAndClampsOutliers) {
   x[3] = 2.5F;
   x[5] = -100.0F;
   x[6] = 2.0F;  // the limit itself
-  const auto [codes, errors, clamped] = run_quantize(kVector, x, {1.0F}, layout, identity_table(4), true);
+  const auto [codes, errors, clamped] = run_quantize(x, {1.0F}, layout, identity_table(4), true);
   EXPECT_EQ(clamped, 2U);
   EXPECT_EQ(read_code(codes.data(), 3, 4), 15U);
   EXPECT_EQ(read_code(codes.data(), 5, 4), 0U);

@@ -3,52 +3,47 @@
 #include <cmath>
 #include <tuple>
 
-#include "csrc/naive/twins.h"
+#include "csrc/kernel_fixture.h"
 
 namespace thc::testing {
 namespace {
 
-class Rotation : public BesideNaiveTwin {};
+class Rotation : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Rotation);
 
 using Rotated = std::tuple<std::vector<std::uint32_t>, std::vector<std::uint32_t>>;
 
 /// Rotated blocks and their norms before that.
-Rotated run_rotate(const Kernels& kernels, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout,
-                   std::size_t misalignment) {
+Rotated run_rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, std::size_t misalignment) {
   Misaligned<float> rotated(layout.padded(), misalignment);
   Misaligned<float> norms(layout.blocks(), misalignment);
-  kernels.rotate(gradient, residual, layout, kKey, rotated.data());
-  kernels.block_norms(gradient, residual, layout, norms.data());
+  rotate(gradient, residual, layout, kKey, rotated.data());
+  block_norms(gradient, residual, layout, norms.data());
   return {bits_of(rotated.values()), bits_of(norms.values())};
 }
 
-TEST_P(Rotation, EqualsNaiveForAllSizesAndBlocks) {
+TEST_P(Rotation, GivesTheSameBitsForAllSizesAndBlocks) {
   for (const std::size_t size : kSizes) {
     for (std::size_t block = kMinRotationBlock; block <= 16384; block *= 2) {
       SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
       const std::vector<float> gradient = normal_floats(size);
       const BlockLayout layout(size, block);
-      expect_same<Rotated>([&](const Kernels& kernels) {
-        return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, {}, layout, 0);
-      });
+      expect_same<Rotated>([&] { return run_rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, 0); });
     }
   }
 }
 
-TEST_P(Rotation, EqualsNaiveForLargeBlocks) {
+TEST_P(Rotation, GivesTheSameBitsForLargeBlocks) {
   const std::size_t size = (std::size_t{1} << 20) + 70000;
   const std::vector<float> gradient = normal_floats(size);
   for (std::size_t block = std::size_t{1} << 15; block <= kMaxRotationBlock; block *= 2) {
     SCOPED_TRACE("block " + std::to_string(block));
     const BlockLayout layout(size, block);
-    expect_same<Rotated>([&](const Kernels& kernels) {
-      return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, {}, layout, 0);
-    });
+    expect_same<Rotated>([&] { return run_rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, 0); });
   }
 }
 
-TEST_P(Rotation, EqualsNaiveWithResidualFormatsAndMisalignment) {
+TEST_P(Rotation, GivesTheSameBitsWithResidualFormatsAndMisalignment) {
   for (const std::size_t size : {65UL, 1000UL, 8193UL}) {
     const BlockLayout layout(size, 1024);
     const std::vector<float> values = normal_floats(size);
@@ -57,68 +52,38 @@ TEST_P(Rotation, EqualsNaiveWithResidualFormatsAndMisalignment) {
       for (const std::size_t misalignment : {0UL, 1UL, 4UL, 31UL}) {
         SCOPED_TRACE("size " + std::to_string(size) + ", misalignment " + std::to_string(misalignment));
         Misaligned<std::uint8_t> gradient(size * float_bytes(format), misalignment);
-        naive::from_fp32(values.data(), size, {gradient.data(), format});
+        from_fp32(values.data(), size, {gradient.data(), format});
         for (const FloatFormat kept : {FloatFormat::kFp32, FloatFormat::kBf16}) {
           Misaligned<std::uint8_t> carried(size * float_bytes(kept), misalignment);
-          naive::from_fp32(residual.data(), size, {carried.data(), kept});
-          expect_same<Rotated>([&](const Kernels& kernels) {
-            return run_rotate(kernels, {gradient.data(), format}, {carried.data(), kept}, layout, misalignment);
-          });
+          from_fp32(residual.data(), size, {carried.data(), kept});
+          expect_same<Rotated>(
+              [&] { return run_rotate({gradient.data(), format}, {carried.data(), kept}, layout, misalignment); });
         }
       }
     }
   }
 }
 
-TEST_P(Rotation, BlockNormsEqualNaiveWithResidual) {
-  for (const std::size_t size : kSizes) {
-    const BlockLayout layout(size, 1024);
-    const std::vector<float> gradient = normal_floats(size);
-    const std::vector<float> residual = normal_floats(size, 3);
-    std::vector<std::uint16_t> halves(size);
-    naive::from_fp32(residual.data(), size, {halves.data(), FloatFormat::kBf16});
-    for (const ConstFloats carried :
-         {ConstFloats{residual.data(), FloatFormat::kFp32}, ConstFloats{halves.data(), FloatFormat::kBf16}}) {
-      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-        std::vector<float> norms(layout.blocks());
-        kernels.block_norms(ConstFloats{gradient.data(), FloatFormat::kFp32}, carried, layout, norms.data());
-        return bits_of(norms);
-      });
-    }
-  }
-}
-
-TEST_P(Rotation, InverseEqualsNaive) {
+TEST_P(Rotation, InverseGivesTheSameBits) {
   for (const std::size_t size : kSizes) {
     for (const std::size_t block : {64UL, 128UL, 256UL, 2048UL, 8192UL, 65536UL}) {
       SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
       const BlockLayout layout(size, block);
       const std::vector<float> rotated = normal_floats(layout.padded());
-      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
+      expect_same<std::vector<std::uint32_t>>([&] {
         Misaligned<float> scratch(rotated, 3);
         Misaligned<float> out(size, 1);
-        kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kFp32});
+        inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kFp32});
         return bits_of(out.values());
       });
-      expect_same<std::vector<std::uint16_t>>([&](const Kernels& kernels) {
+      expect_same<std::vector<std::uint16_t>>([&] {
         Misaligned<float> scratch(rotated, 3);
         Misaligned<std::uint16_t> out(size, 1);
-        kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kBf16});
+        inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kBf16});
         return out.values();
       });
     }
   }
-}
-
-TEST_P(Rotation, InverseEqualsNaiveForAMillionCoordinates) {
-  const BlockLayout layout((std::size_t{1} << 20) + 12345, kDefaultRotationBlock);
-  const std::vector<float> rotated = normal_floats(layout.padded());
-  expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-    Misaligned<float> scratch(rotated, 1);
-    Misaligned<float> out(layout.coordinates(), 2);
-    kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kFp32});
-    return bits_of(out.values());
-  });
 }
 
 TEST_P(Rotation, InverseRestoresGradientAndNormIsPreserved) {

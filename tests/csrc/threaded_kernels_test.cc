@@ -1,11 +1,12 @@
-// The same bits with any number of threads. More sizes, widths and formats:
-// tests/reference/test_kernel_threads.py; this one is for the sanitizers.
+// The same bits with any number of threads. More sizes, widths and formats: tests/reference/test_kernel_threads.py;
+// this one is for the sanitizers.
 #include "thc/threaded_kernels.h"
 
 #include <thread>
 
 #include "csrc/kernel_fixture.h"
 #include "thc/bit_stream.h"
+#include "thc/lookup_sum.h"
 
 namespace thc::testing {
 namespace {
@@ -46,7 +47,7 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
   threaded::block_norms(pool, floats, {residual.data(), FloatFormat::kFp32}, layout, norms.data());
   const std::size_t clamped = threaded::encode(pool, floats, {residual.data(), FloatFormat::kFp32}, norms.data(),
                                                layout, table, {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
-  threaded::lookup_sum(pool, codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
+  lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};
   threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});

@@ -1,4 +1,4 @@
-"""thc-ps as a service: what it tells systemd, JSON logs, its package, what Prometheus and Grafana are given."""
+"""thc-ps as a service: what it tells systemd, its package, what Prometheus and Grafana are given."""
 
 from __future__ import annotations
 
@@ -115,26 +115,6 @@ def test_a_manager_that_is_not_there_is_no_matter(path: str) -> None:
         assert server.stdout.readline().startswith("thc-ps ready on ")
         server.send_signal(signal.SIGTERM)
         assert server.wait(SOON_S) == 0
-
-
-def test_log_as_json() -> None:
-    command = [str(find_thc_ps()), "--listen", "127.0.0.1", "--port", "0", "--log-format", "json"]
-    with running(*command, "--metrics-port", str(free_tcp_port())) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        server.send_signal(signal.SIGTERM)
-        _, errors = server.communicate(timeout=SOON_S)
-    lines = [json.loads(line) for line in errors.splitlines()]
-    assert [line["message"].split()[0] for line in lines] == ["metrics", "a", "draining"]  # a job has so many slots
-    for line in lines:
-        assert (line["level"], line["program"]) == ("info", "thc-ps")
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", line["time"])
-
-
-def test_other_log_format_is_refused() -> None:
-    result = subprocess.run([str(find_thc_ps()), "--log-format", "xml"], capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "--log-format: xml not in {text,json}" in result.stderr
 
 
 def test_settings_of_the_package_are_settings() -> None:

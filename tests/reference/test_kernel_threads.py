@@ -1,7 +1,5 @@
 """Every kernel gives the same bits with any number of threads."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 
@@ -93,21 +91,6 @@ def test_decode(pools, size, dtype, sums, block):
     same_with_any_threads(kernel, pools)
 
 
-@pytest.mark.parametrize("size", [*SIZES, 5_000_011])
-@pytest.mark.parametrize("bits", TABLES)
-@pytest.mark.parametrize("sums", [np.uint8, np.uint16])
-@pytest.mark.parametrize("add", [False, True])
-def test_lookup_sum(pools, size, bits, sums, add):
-    codes = np.random.default_rng(size).integers(0, 256, _core.code_bytes(size, bits), np.uint8)
-
-    def kernel(pool: _core.ThreadPool | None) -> Arrays:
-        aggregate = np.full(size, 7, sums)
-        _core.lookup_sum(codes, TABLES[bits].array, aggregate, bits=bits, add=add, pool=pool)
-        return [aggregate]
-
-    same_with_any_threads(kernel, pools)
-
-
 def test_concurrent_callers_share_a_pool(pools):
     gradient, residual = gradient_of(DIVIDED, "float32"), gradient_of(DIVIDED, "float32")[::-1].copy()
     pool = pools[2]
@@ -126,33 +109,6 @@ def test_concurrent_callers_share_a_pool(pools):
     for caller in callers:
         caller.join()
     assert not failures
-
-
-FORK = """
-import os, signal
-import numpy as np
-from byteps_thc._native import _core
-
-def norms(pool):
-    out = np.zeros(1 << 15, np.float32)
-    _core.block_norms(gradient, None, out, rotation_block=64, pool=pool)
-    return out.tobytes()
-
-gradient, pool = np.arange(1 << 21, dtype=np.float32), _core.ThreadPool(3)
-expected = norms(pool)
-child = os.fork()
-if child == 0:
-    signal.alarm(60)  # instead of hanging
-    same = norms(pool) == expected
-    del pool
-    os._exit(0 if same else 1)
-assert os.waitpid(child, 0)[1] == 0
-assert norms(pool) == expected
-"""
-
-
-def test_forked_child_uses_and_ends_the_pool_of_its_parent():
-    subprocess.run([sys.executable, "-P", "-c", FORK], check=True, timeout=100)
 
 
 def test_threads_are_1_to_8():

@@ -240,7 +240,7 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
 
 
 @pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 12345])
-@pytest.mark.parametrize("block", [8192, 1 << 20])
+@pytest.mark.parametrize("block", [8192, 1 << 17, 1 << 20])
 def test_whole_partitions(size, block):
     case, table = Case(size, block, Key(7, 1, 2), 4, 0), LookupTable.paper()
     gradient = case.normal(size)

@@ -6,11 +6,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <thread>
 
-#include "io/eal_arguments.h"
 #include "thc/errors.h"
 
 namespace thc::io {
@@ -21,6 +21,7 @@ constexpr std::string_view kAfPacketDriver = "net_af_packet";
 constexpr std::uint32_t kPoolCache = 256;
 // A queue's, beyond its descriptors: handed to the caller, in bursts, in a handoff ring, in the thread's cache.
 constexpr std::uint32_t kSpareMbufs = 1024;
+constexpr std::chrono::milliseconds kMemifPatience{5000};  // of a client, for its server
 constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; smaller rooms leave the PMDs' fast paths
 
 void check(int rc, const std::string& device, const char* step) {
@@ -40,15 +41,8 @@ std::size_t data_room_bytes(std::uint16_t mtu_bytes) {
 
 /// The pool all frames of a device live in. Kept for the next user of the device: after a stop some drivers still hold
 /// buffers of it.
-rte_mempool* obtain_pool(std::uint16_t port_id, const std::string& device, const DpdkConfig& config) {
-  const std::uint32_t needed =
-      std::uint32_t{config.queues} * (config.rx_descriptors + config.tx_descriptors + kSpareMbufs);
-  if (config.mbufs != 0 && config.mbufs < needed) {
-    throw ConfigurationError("mbufs " + std::to_string(config.mbufs) + " is less than the " + std::to_string(needed) +
-                             " that descriptors and bursts of " + std::to_string(config.queues) +
-                             " queue(s) need on device \"" + device + "\"");
-  }
-  const std::uint32_t mbufs = config.mbufs != 0 ? config.mbufs : needed;
+rte_mempool* obtain_pool(std::uint16_t port_id, const DpdkConfig& config) {
+  const std::uint32_t mbufs = std::uint32_t{config.queues} * (2U * kDpdkDescriptors + kSpareMbufs);
   const std::size_t room_bytes = data_room_bytes(config.mtu_bytes);
   const std::string name =
       "thc" + std::to_string(port_id) + "_" + std::to_string(mbufs) + "x" + std::to_string(room_bytes);
@@ -61,8 +55,7 @@ rte_mempool* obtain_pool(std::uint16_t port_id, const std::string& device, const
     const std::size_t mebibytes = (mbufs * (room_bytes + 256) >> 20) + 1;
     throw TransportError("DPDK has no memory for " + std::to_string(mbufs) + " packet buffers (about " +
                          std::to_string(mebibytes) + " MiB): " + rte_strerror(rte_errno) +
-                         "; give EAL more (-m <MiB>, or more huge pages) or ask for fewer mbufs, descriptors or "
-                         "threads");
+                         "; give EAL more (-m <MiB>, or more huge pages) or ask for fewer threads");
   }
   return pool;
 }
@@ -90,11 +83,11 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   rte_eth_dev_info info{};
   check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
   check_queues(config, info);
-  pool_ = obtain_pool(port_id_, device_, config);
-  choose_checksums(config, info.driver_name, info.tx_offload_capa);
+  pool_ = obtain_pool(port_id_, config);
+  choose_checksums(info.driver_name, info.tx_offload_capa);
   configure(config, info);
   set_up_queues(config);
-  start(info.driver_name, std::chrono::milliseconds(config.start_timeout_ms));
+  start(info.driver_name);
   rte_ether_addr address{};
   check(rte_eth_macaddr_get(port_id_, &address), device_, "reading its MAC address");
   std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
@@ -105,9 +98,11 @@ void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& 
   // The kernel deals frames to all queues of an af_packet device; those of a queue without a thread would be lost.
   const bool all_needed = std::string_view(info.driver_name) == kAfPacketDriver;
   if (config.queues > queues || (all_needed && config.queues < queues)) {
-    throw ConfigurationError("DPDK device \"" + device_ + "\" has " + std::to_string(queues) +
-                             " queue(s), but there is a thread for " + std::to_string(config.queues) + ": " +
-                             queue_hint(info.driver_name, config.queues));
+    const std::string wanted = std::to_string(config.queues);
+    throw ConfigurationError(
+        "DPDK device \"" + device_ + "\" has " + std::to_string(queues) + " queue(s), but there is a thread for " +
+        wanted + ": ask for as many threads, or set in its --vdev qpairs=" + wanted +
+        " (af_packet), queue_count=" + wanted + " (af_xdp) or queues=" + wanted + " (vhost, virtio_user)");
   }
 }
 
@@ -133,8 +128,8 @@ void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& inf
 }
 
 void DpdkDevice::set_up_queues(const DpdkConfig& config) {
-  std::uint16_t rx = config.rx_descriptors;
-  std::uint16_t tx = config.tx_descriptors;
+  std::uint16_t rx = kDpdkDescriptors;
+  std::uint16_t tx = kDpdkDescriptors;
   check(rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx, &tx), device_, "choosing ring sizes");
   const auto numa_node = static_cast<unsigned>(rte_eth_dev_socket_id(port_id_));
   for (std::uint16_t queue = 0; queue < config.queues; ++queue) {
@@ -145,8 +140,8 @@ void DpdkDevice::set_up_queues(const DpdkConfig& config) {
 }
 
 /// A memif client fails to start until its server is there, which may be starting at the same time.
-void DpdkDevice::start(std::string_view driver, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+void DpdkDevice::start(std::string_view driver) {
+  const auto deadline = std::chrono::steady_clock::now() + kMemifPatience;
   int rc = rte_eth_dev_start(port_id_);
   while (rc < 0 && driver == kMemifDriver && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -154,19 +149,17 @@ void DpdkDevice::start(std::string_view driver, std::chrono::milliseconds timeou
   }
   if (rc < 0 && driver == kMemifDriver) {
     throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +
-                               std::to_string(timeout.count()) +
+                               std::to_string(kMemifPatience.count()) +
                                " ms: start the role=server side (thc-ps) first, and give both sides as many "
                                "threads");
   }
   check(rc, device_, "starting");
 }
 
-void DpdkDevice::choose_checksums(const DpdkConfig& config, std::string_view driver,
-                                  std::uint64_t tx_offloads) noexcept {
+/// Offloaded, or in software; none on memif: shared memory has no wire to guard.
+void DpdkDevice::choose_checksums(std::string_view driver, std::uint64_t tx_offloads) noexcept {
   constexpr std::uint64_t kWanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-  const bool shared_memory = driver == kMemifDriver;
-  const bool wanted =
-      config.udp_checksum == UdpChecksum::kAlways || (config.udp_checksum == UdpChecksum::kAuto && !shared_memory);
+  const bool wanted = driver != kMemifDriver;
   const bool offload = wanted && (tx_offloads & kWanted) == kWanted;
   tx_flags_ = offload ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM : 0;
   software_udp_checksum_ = wanted && !offload;

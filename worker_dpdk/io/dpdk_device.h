@@ -4,7 +4,6 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +13,8 @@
 #include "io/dpdk_runtime.h"
 
 namespace thc::io {
+
+inline constexpr std::uint16_t kDpdkDescriptors = 1024;  ///< of each receive and transmit ring
 
 class DpdkDevice {
  public:
@@ -39,8 +40,8 @@ class DpdkDevice {
   void configure(const DpdkConfig& config, const rte_eth_dev_info& info);
   void set_up_queues(const DpdkConfig& config);
   void shut_down() noexcept;
-  void start(std::string_view driver, std::chrono::milliseconds timeout);
-  void choose_checksums(const DpdkConfig& config, std::string_view driver, std::uint64_t tx_offloads) noexcept;
+  void start(std::string_view driver);
+  void choose_checksums(std::string_view driver, std::uint64_t tx_offloads) noexcept;
 
   DpdkRuntime& runtime_;
   std::string device_;

@@ -26,6 +26,10 @@ namespace {
 
 constexpr std::size_t kFrameHeaderBytes = sizeof(UdpFrameHeader);
 constexpr std::uint16_t kFirstRandomPort = 49152;
+// wait() yields the CPU after so many empty polls in a row, and then sleeps.
+constexpr std::uint32_t kPollsBeforeYield = 256;
+constexpr std::uint32_t kPollsBeforeSleep = 4096;
+constexpr std::int64_t kSleepUs = 20;
 
 std::uint16_t random_port(std::uint16_t count) {
   std::random_device random;
@@ -43,8 +47,7 @@ struct DpdkDevices {
 
   /// Frames that wait for one thread before some are lost.
   std::size_t receive_frames() const noexcept {
-    const std::size_t descriptors = config.rx_descriptors;
-    return handoff ? std::min<std::size_t>(descriptors, DpdkHandoff::kFrames) : descriptors;
+    return handoff ? std::min<std::size_t>(kDpdkDescriptors, DpdkHandoff::kFrames) : kDpdkDescriptors;
   }
 };
 
@@ -284,14 +287,13 @@ void DpdkIo::flush() noexcept {
 
 void DpdkIo::wait(std::chrono::microseconds timeout) noexcept {
   ++idle_polls_;
-  if (idle_polls_ < config_.polls_before_yield) {
+  if (idle_polls_ < kPollsBeforeYield) {
     rte_pause();
-  } else if (idle_polls_ < config_.polls_before_sleep) {
+  } else if (idle_polls_ < kPollsBeforeSleep) {
     sched_yield();
   } else {
-    idle_polls_ = std::min(idle_polls_, config_.polls_before_sleep);
-    const auto longest_us = static_cast<std::int64_t>(config_.sleep_us);
-    usleep(static_cast<useconds_t>(std::clamp<std::int64_t>(timeout.count(), 0, longest_us)));
+    idle_polls_ = kPollsBeforeSleep;
+    usleep(static_cast<useconds_t>(std::clamp<std::int64_t>(timeout.count(), 0, kSleepUs)));
   }
 }
 

@@ -12,17 +12,10 @@
 
 namespace thc::io {
 
-/// A configured next hop: frames to `ip` go to `mac` through device number `device_index` of the configuration.
+/// A configured next hop: frames to `ip` go to `mac`, through the first device.
 struct DpdkNeighbour {
   std::uint32_t ip = 0;
   MacAddress mac{};
-  std::uint16_t device_index = 0;
-};
-
-enum class UdpChecksum : std::uint8_t {
-  kAuto,    ///< device offload, none on memif (shared memory, no wire), else in software
-  kAlways,  ///< device offload, else in software
-  kNever,   ///< 0, which IPv4 allows
 };
 
 struct DpdkConfig {
@@ -39,17 +32,7 @@ struct DpdkConfig {
   std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
   std::vector<DpdkNeighbour> neighbours;  ///< others are found by ARP
   std::uint16_t mtu_bytes = 1500;         ///< of the IP packet
-  std::uint16_t rx_descriptors = 1024;
-  std::uint16_t tx_descriptors = 1024;
-  std::uint32_t mbufs = 0;                ///< packet buffers of a device; 0: enough for all descriptors and bursts
-  std::uint32_t start_timeout_ms = 5000;  ///< how long a memif client waits for its server
-  UdpChecksum udp_checksum = UdpChecksum::kAuto;
   bool verify_udp_checksum = true;  ///< turn off for peers behind veth with checksum offload, whose frames carry none
-  /// wait() after this many empty polls in a row yields the CPU, and after `polls_before_sleep` sleeps `sleep_us`. Set
-  /// polls_before_sleep to 2^32-1 where every thread has a core of its own.
-  std::uint32_t polls_before_yield = 256;
-  std::uint32_t polls_before_sleep = 4096;
-  std::uint32_t sleep_us = 20;
 };
 
 /// True when this build has DPDK, and its libraries are installed here; loads them.

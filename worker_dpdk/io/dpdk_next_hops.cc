@@ -27,12 +27,7 @@ DpdkNextHops::DpdkNextHops(const DpdkConfig& config, Endpoint local, std::span<c
 }
 
 void DpdkNextHops::add_configured(const DpdkNeighbour& configured) {
-  if (configured.device_index >= ports_.size()) {
-    throw ConfigurationError("neighbour " + ipv4_to_string(configured.ip) + " is behind device number " +
-                             std::to_string(configured.device_index) + ", but there are " +
-                             std::to_string(ports_.size()));
-  }
-  learn(configured.ip, configured.mac, configured.device_index);
+  learn(configured.ip, configured.mac, 0);
   Neighbour* entry = neighbours_.find(configured.ip);
   if (entry == nullptr) {
     throw ConfigurationError("neighbour " + ipv4_to_string(configured.ip) +

@@ -1,7 +1,6 @@
 #include "io/eal_arguments.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
 
@@ -110,25 +109,6 @@ std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args,
     }
   }
   return eal_args;
-}
-
-std::string queue_hint(const std::string& driver, std::uint16_t queues) {
-  struct Argument {
-    std::string_view driver, name;
-  };
-  constexpr std::array<Argument, 4> kArguments{{
-      {"net_af_packet", "qpairs"},
-      {"net_af_xdp", "queue_count"},
-      {"net_vhost", "queues"},
-      {"net_virtio_user", "queues"},
-  }};
-  for (const auto& [name, argument] : kArguments) {
-    if (driver == name) {
-      return "set " + std::string(argument) + "=" + std::to_string(queues) +
-             " in its --vdev, or ask for as many threads";
-    }
-  }
-  return "ask for as many threads";
 }
 
 cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs) {

@@ -25,9 +25,6 @@ std::string device_hint(const std::vector<std::string>& eal_args);
 /// "secret" that tells the number, so that such peers do not connect.
 std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues);
 
-/// What to change when a device of `driver` has not `queues` queues.
-std::string queue_hint(const std::string& driver, std::uint16_t queues);
-
 /// Those of `cpus` on the NUMA node of the first PCI device that EAL arguments name ("-a 0000:3b:00.0", "--allow=..."):
 /// packets and the memory that DPDK takes for them are there. All of `cpus` when there is no such device, its node is
 /// unknown, or none of `cpus` is on it. `sysfs`: "/sys".

@@ -1,24 +1,11 @@
 #include "io/faulty_io.h"
 
 #include <algorithm>
-#include <string>
 
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {
-namespace {
-
-void check(const FaultRates& rates, const char* direction) {
-  const bool valid = rates.drop >= 0 && rates.duplicate >= 0 && rates.reorder >= 0 &&
-                     rates.drop + rates.duplicate + rates.reorder <= 1;
-  if (!valid) {
-    throw ConfigurationError(std::string("fault rates for ") + direction +
-                             " must be probabilities: each from 0, together at most 1");
-  }
-}
-
-}  // namespace
 
 FaultyIo::Store::Store() : buffer_(kHeld * kMaxDatagramBytes) {}
 
@@ -34,22 +21,26 @@ void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header, s
 
 FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
     : inner_(std::move(inner)), config_(config), random_(config.seed) {
-  check(config.send, "sending");
-  check(config.receive, "receiving");
+  const bool valid = config.drop >= 0 && config.duplicate >= 0 && config.reorder >= 0 &&
+                     config.drop + config.duplicate + config.reorder <= 1;
+  if (!valid) {
+    throw ConfigurationError("fault rates must be probabilities: each from 0, together at most 1");
+  }
 }
 
-FaultyIo::Fault FaultyIo::draw(const FaultRates& rates, const Store& store, FaultCounters& counters) noexcept {
+FaultyIo::Fault FaultyIo::draw(const Store& store) noexcept {
   const double u = std::uniform_real_distribution<double>()(random_);
-  if (u < rates.drop) {
-    ++counters.dropped;
+  if (u < config_.drop) {
+    ++faults_.dropped;
     return Fault::kDrop;
   }
-  if (u < rates.drop + rates.duplicate && !store.full()) {
-    ++counters.duplicated;
+  if (u < config_.drop + config_.duplicate && !store.full()) {
+    ++faults_.duplicated;
     return Fault::kDuplicate;
   }
-  if (u >= rates.drop + rates.duplicate && u < rates.drop + rates.duplicate + rates.reorder && !store.full()) {
-    ++counters.reordered;
+  if (u >= config_.drop + config_.duplicate && u < config_.drop + config_.duplicate + config_.reorder &&
+      !store.full()) {
+    ++faults_.reordered;
     return Fault::kReorder;
   }
   return Fault::kNone;
@@ -76,7 +67,7 @@ std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
     const RxPacket packet = packets[i];
-    const Fault fault = draw(config_.receive, store, receive_faults_);
+    const Fault fault = draw(store);
     if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
       store.add(packet.from, {}, {packet.data, packet.size_bytes}, {}, packet.congested);
     }
@@ -92,7 +83,7 @@ bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span
   if (header.size() + payload.size() + trailer.size() > kMaxDatagramBytes) {
     return inner_->send(to, header, payload, trailer);  // which refuses and counts it
   }
-  switch (draw(config_.send, held_sends_, send_faults_)) {
+  switch (draw(held_sends_)) {
     case Fault::kDrop:
       return true;  // the network lost it; a sender cannot know
     case Fault::kReorder:

@@ -12,16 +12,11 @@
 
 namespace thc::io {
 
-/// Probabilities per datagram, each 0 .. 1, together at most 1.
-struct FaultRates {
+/// Probabilities per datagram in each direction, each 0 .. 1, together at most 1.
+struct FaultConfig {
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;  ///< held back and let go after later datagrams
-};
-
-struct FaultConfig {
-  FaultRates send{};
-  FaultRates receive{};
   std::uint64_t seed = 1;
 };
 
@@ -51,8 +46,7 @@ class FaultyIo final : public PacketIo {
   std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
   const IoCounters& counters() const noexcept override { return inner_->counters(); }
 
-  const FaultCounters& send_faults() const noexcept { return send_faults_; }
-  const FaultCounters& receive_faults() const noexcept { return receive_faults_; }
+  const FaultCounters& faults() const noexcept { return faults_; }
 
  private:
   static constexpr std::size_t kHeld = 32;  // datagrams held back in each direction; with all taken, none is held
@@ -78,15 +72,14 @@ class FaultyIo final : public PacketIo {
     std::size_t used_ = 0;
   };
 
-  Fault draw(const FaultRates& rates, const Store& store, FaultCounters& counters) noexcept;
+  Fault draw(const Store& store) noexcept;
   std::size_t receive_fresh(std::span<RxPacket> packets) noexcept;
   void release_held_sends() noexcept;
 
   std::unique_ptr<PacketIo> inner_;
   FaultConfig config_;
   std::mt19937_64 random_;
-  FaultCounters send_faults_;
-  FaultCounters receive_faults_;
+  FaultCounters faults_;
   Store held_sends_;  // let go at the flush after next, or when the caller waits
   std::uint32_t flushes_held_ = 0;
   // Received datagrams held back now, and those of the last call, which the caller may still look at.

@@ -21,9 +21,9 @@ namespace {
 
 constexpr int kFreePortAttempts = 64;
 
-bool enable_gro(int socket) noexcept {
-  const int on = 1;
-  return setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
+void enable_gro(int socket) noexcept {
+  const int on = 1;  // where a kernel lacks it, datagrams come one by one
+  setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on);
 }
 
 FileDescriptor open_wake_event() {
@@ -55,9 +55,9 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       route_probe_(open_udp_socket()),
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
-      gro_active_(config.gro && enable_gro(socket_.get())),
       receiver_(socket_.get(), peers_, counters_),
       sender_(socket_.get(), config.gso, config.send_buffer_bytes, peers_, counters_) {
+  if (config.gro) enable_gro(socket_.get());
   ask_for_errors(socket_);
   use_ecn(socket_);
   if (config.answers && local.ip == 0) {

@@ -45,9 +45,8 @@ class UdpIo final : public PacketIo {
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const IoCounters& counters() const noexcept override { return counters_; }
 
-  /// False when GSO (GRO) was not wanted or the kernel refused it.
+  /// False when GSO was not wanted or the kernel refused it.
   bool gso_active() const noexcept { return sender_.gso_active(); }
-  bool gro_active() const noexcept { return gro_active_; }
 
  private:
   FileDescriptor socket_;
@@ -55,7 +54,6 @@ class UdpIo final : public PacketIo {
   FileDescriptor route_probe_;
   Endpoint local_;
   std::size_t receive_buffer_bytes_;
-  bool gro_active_;
   IoCounters counters_;
   RecentPeers peers_;
   UdpReceiver receiver_;

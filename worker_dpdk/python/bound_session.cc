@@ -87,7 +87,7 @@ BoundOperation BoundSession::push_codes(std::uint16_t partition, const py::array
                                         : output<std::uint16_t>(aggregate, "aggregate", count);
   py::list arrays(py::make_tuple(codes, std::move(aggregate), std::move(contributions)));
   make_room();
-  return keep(session().push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks}), std::move(arrays));
+  return keep(session().push_codes(partition, packed, count, sums, workers), std::move(arrays));
 }
 
 bool BoundSession::wait(const BoundOperation& bound, std::optional<double> timeout_s) {

@@ -9,7 +9,6 @@ PYBIND11_MODULE(_comm, module) {
   module.doc() = "A worker's session with thc-ps or a switch (see _comm.pyi)";
   module.attr("ARITHMETIC") = thc::wire::kArithmeticVersion;
   thc::python::register_exceptions(module);
-  thc::python::register_io_config(module);
   thc::python::register_session_config(module);
   thc::python::register_session(module);
 }

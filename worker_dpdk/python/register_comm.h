@@ -5,7 +5,6 @@
 
 namespace thc::python {
 
-void register_io_config(pybind11::module_& module);
 void register_session_config(pybind11::module_& module);
 void register_session(pybind11::module_& module);
 

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -28,16 +27,6 @@ Duration from_seconds(double seconds, const char* name) {
     throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
   }
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
-}
-
-/// Throws ConfigurationError when `value` does not fit T: pybind11 would say TypeError without the name.
-template <typename T>
-T narrow(std::uint64_t value, const char* name) {
-  if (value > std::numeric_limits<T>::max()) {
-    throw ConfigurationError(std::string(name) + " = " + std::to_string(value) + " is more than " +
-                             std::to_string(std::numeric_limits<T>::max()));
-  }
-  return static_cast<T>(value);
 }
 
 /// Other Python threads go on meanwhile.
@@ -73,12 +62,11 @@ void register_session_config(py::module_& module) {
                              })
       .def(
           "set_job",
-          [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,
-             std::uint64_t quorum) {
-            config.job_id = narrow<std::uint16_t>(job, "job");
-            config.worker_id = narrow<std::uint8_t>(worker, "worker");
-            config.num_workers = narrow<std::uint8_t>(workers, "workers");
-            config.quorum = narrow<std::uint8_t>(quorum, "quorum");
+          [](SessionConfig& config, std::uint16_t job, std::uint8_t worker, std::uint8_t workers, std::uint8_t quorum) {
+            config.job_id = job;
+            config.worker_id = worker;
+            config.num_workers = workers;
+            config.quorum = quorum;
           },
           py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
       .def(

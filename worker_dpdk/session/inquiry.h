@@ -10,11 +10,11 @@
 namespace thc {
 
 /// What a server says to a HELLO without a cookie.
-enum class Presence : std::uint8_t {
-  kSilent,   ///< nothing, or nothing that answers this HELLO
-  kThere,    ///< what thc-ps says to whom it may let in: a cookie
-  kLeaving,  ///< that it takes nobody new: it is about to end
-  kOther,    ///< something else: a switch, which knows its workers by their addresses
+enum class Presence : std::uint8_t {  // _comm has names of them
+  kSilent,                            ///< nothing, or nothing that answers this HELLO
+  kThere,                             ///< what thc-ps says to whom it may let in: a cookie
+  kLeaving,                           ///< that it takes nobody new: it is about to end
+  kOther,                             ///< something else: a switch, which knows its workers by their addresses
 };
 
 /// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order.

@@ -24,9 +24,10 @@ SessionConfig resolve_for(const SessionConfig& config, const io::PacketIo& packe
   return resolve(config, smallest, common);
 }
 
-void require_input(bool condition, const std::string& message) {
-  if (!condition) {
-    throw InputError(message);
+void require_fits(std::size_t packets, const char* what) {
+  if (packets > wire::kMaxChunks) {
+    throw InputError(std::string("a partition has too many ") + what + ": they need " + std::to_string(packets) +
+                     " packets, more than " + std::to_string(wire::kMaxChunks));
   }
 }
 
@@ -52,27 +53,16 @@ bool Session::wait_connected(Duration timeout) {
 
 Session::OperationPtr Session::push_norms(std::uint16_t partition, std::span<const float> norms,
                                           std::span<float> max_norms, std::size_t compared) {
-  require_input(max_norms.size() == norms.size(), "max_norms has " + std::to_string(max_norms.size()) +
-                                                      " elements, norms " + std::to_string(norms.size()));
   const std::size_t per_packet = std::size_t{config_.codes_per_packet} * config_.value_bits / 32;
-  require_input((norms.size() + per_packet - 1) / per_packet <= wire::kMaxChunks, "too many norms for one partition");
+  require_fits((norms.size() + per_packet - 1) / per_packet, "norms");
   state_.begin_norms(partition);
   return submit(Operation::norms(partition, norms, max_norms, per_packet, compared));
 }
 
-Session::OperationPtr Session::push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes,
-                                          std::size_t count, void* aggregate, std::span<std::uint8_t> contributions) {
-  const std::size_t code_bytes = (count * config_.table.bits() + 7) / 8;
-  require_input(codes.size() == code_bytes,
-                std::to_string(count) + " codes of " + std::to_string(config_.table.bits()) + " bits are " +
-                    std::to_string(code_bytes) + " bytes, not " + std::to_string(codes.size()));
-  require_input(contributions.size() == chunks(count), "contributions needs " + std::to_string(chunks(count)) +
-                                                           " elements (codes / codes_per_packet), has " +
-                                                           std::to_string(contributions.size()));
-  require_input(chunks(count) <= wire::kMaxChunks, "partition of " + std::to_string(count) + " codes needs " +
-                                                       std::to_string(chunks(count)) + " packets, more than " +
-                                                       std::to_string(wire::kMaxChunks));
-  auto operation = Operation::codes(partition, codes.data(), count, aggregate, contributions.data(), config_);
+Session::OperationPtr Session::push_codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count,
+                                          void* aggregate, std::uint8_t* contributions) {
+  require_fits(chunks(count), "codes");
+  auto operation = Operation::codes(partition, codes, count, aggregate, contributions, config_);
   if (state_.is_left_behind(partition)) {
     operation->abstain();
   }

@@ -41,8 +41,8 @@ class Session {
   /// Main stage: `count` codes, packed; aggregate[count] of value_bits each; contributions[chunks(count)] workers in
   /// each packet of the aggregate. All must stay valid and alone until done. When a quorum has left this worker behind
   /// in the norms of the partition, its codes travel but do not count. Throws InputError, or why the session ended.
-  OperationPtr push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes, std::size_t count,
-                          void* aggregate, std::span<std::uint8_t> contributions);
+  OperationPtr push_codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count, void* aggregate,
+                          std::uint8_t* contributions);
 
   /// True when done, false when `timeout` is over first. Throws the operation's failure. Also true as soon as the words
   /// that are compared have come back and differ from this worker's: they are in `max_norms` then, which the session

@@ -134,7 +134,10 @@ void recode_array(const py::array& codes, const py::array& scales, py::array dow
 
 }  // namespace
 
-void register_rotation_blocks(py::module_& module) {
+void register_arguments(py::module_& module) {
+  py::class_<ThreadPool>(module, "ThreadPool")
+      .def(py::init<unsigned>(), py::arg("threads"))
+      .def_property_readonly("threads", &ThreadPool::threads);
   py::class_<RotationBlocks>(module, "RotationBlocks")
       .def(py::init(&make_blocks), py::arg("coordinates"), py::arg("rotation_block"),
            py::arg("ends").none(true) = py::none())

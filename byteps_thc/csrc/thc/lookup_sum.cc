@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "thc/bit_stream.h"
 #include "thc/byte_order.h"
-#include "thc/lookup_sum_naive.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/lookup_sum.cc"
@@ -162,9 +162,20 @@ HWY_INLINE std::size_t sum_vectors_of(const std::uint8_t* codes, std::size_t cou
   }
 }
 
+/// What vectors leave over. Sums may be unaligned.
+template <bool kAdd, class Sum>
+HWY_INLINE void sum_rest(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Sum* aggregate) {
+  auto* bytes = reinterpret_cast<std::uint8_t*>(aggregate);
+  for (std::size_t i = 0; i < count; ++i) {
+    Sum sum = 0;
+    if constexpr (kAdd) std::memcpy(&sum, bytes + i * sizeof(Sum), sizeof(Sum));
+    sum = static_cast<Sum>(sum + table.values()[read_code(codes, i, table.bits())]);
+    std::memcpy(bytes + i * sizeof(Sum), &sum, sizeof(Sum));
+  }
+}
+
 template <template <class> class Values, bool kAdd, class Sum>
-HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
-                          Sum* aggregate) {
+HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Sum* aggregate) {
   std::size_t done = 0;
 #if HWY_TARGET != HWY_AVX3_DL
   if constexpr (sizeof(Sum) == 1) {
@@ -172,19 +183,19 @@ HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const Lo
   }
 #endif
   done += sum_vectors_of<Values, kAdd>(codes + done / 8 * table.bits(), count - done, table, aggregate + done);
-  naive::lookup_sum(codes + done / 8 * table.bits(), count - done, table, mode, aggregate + done);
+  sum_rest<kAdd>(codes + done / 8 * table.bits(), count - done, table, aggregate + done);
 }
 
 HWY_ATTR void lookup_sum_8(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                            std::uint8_t* aggregate) {
-  mode == Accumulate::kAdd ? sum_codes<Values8, true>(codes, count, table, mode, aggregate)
-                           : sum_codes<Values8, false>(codes, count, table, mode, aggregate);
+  mode == Accumulate::kAdd ? sum_codes<Values8, true>(codes, count, table, aggregate)
+                           : sum_codes<Values8, false>(codes, count, table, aggregate);
 }
 
 HWY_ATTR void lookup_sum_16(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                             std::uint16_t* aggregate) {
-  mode == Accumulate::kAdd ? sum_codes<Values16, true>(codes, count, table, mode, aggregate)
-                           : sum_codes<Values16, false>(codes, count, table, mode, aggregate);
+  mode == Accumulate::kAdd ? sum_codes<Values16, true>(codes, count, table, aggregate)
+                           : sum_codes<Values16, false>(codes, count, table, aggregate);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -18,12 +18,9 @@ constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
 constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
-constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
 
 /// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
 constexpr std::size_t kRangesPerThread = 4;
-/// Packed numbers of any width, so many of them, end with a byte.
-constexpr std::size_t kCodesUnit = 64;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -139,16 +136,5 @@ void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsig
                         codes + code_bytes(part[0].offset - blocks[0].offset, down.bits()), scales + begin);
   });
 }
-
-template <class Sum>
-void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
-                Accumulate mode, Sum* aggregate) {
-  for_each_range(pool, count, kCodesUnit, kLeastToSum, [&](std::size_t first, std::size_t size) {
-    thc::lookup_sum(codes + code_bytes(first, table.bits()), size, table, mode, aggregate + first);
-  });
-}
-
-template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint8_t*);
-template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint16_t*);
 
 }  // namespace thc::threaded

@@ -8,7 +8,6 @@
 #include "thc/block_layout.h"
 #include "thc/decode.h"
 #include "thc/float_format.h"
-#include "thc/lookup_sum.h"
 #include "thc/lookup_table.h"
 #include "thc/nearest.h"
 #include "thc/philox.h"
@@ -31,10 +30,5 @@ void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsig
                     const RandomKey& key, Hop hop, Floats out);
 void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
                     const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales);
-
-/// Sum: std::uint8_t or std::uint16_t.
-template <class Sum>
-void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
-                Accumulate mode, Sum* aggregate);
 
 }  // namespace thc::threaded

@@ -19,14 +19,9 @@ PYBIND11_MODULE(_core_test, module) {
   pybind11::module_::import(
       "byteps_thc._native._core");  // which registers ThreadPool and RotationBlocks, arguments of kernels
   thc::python::register_exceptions(module);
-  thc::python::register_layout(module);
-  thc::python::register_rotation(module);
+  thc::python::register_servers(module);
   thc::python::register_segments(module);
-  thc::python::register_quantization(module);
-  thc::python::register_aggregation(module);
-  thc::python::register_decode(module);
   thc::python::register_nearest(module);
-  thc::python::register_instruction_sets(module);
   thc::python::register_stages(module);
   thc::python::register_slot_pool(module);
 }

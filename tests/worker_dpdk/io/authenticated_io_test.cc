@@ -229,18 +229,6 @@ TEST(AuthenticatedIoTest, InABurstEachPacketIsJudgedForItself) {
   }
 }
 
-TEST(AuthenticatedIoTest, TagsOfABurstDoNotFitItsOtherPackets) {
-  End worker(Direction::kUp);
-  End server(Direction::kDown);
-  const std::vector<Datagram> good = mixed_burst(worker, 16);
-  std::vector<Datagram> moved = good;
-  for (std::size_t i = 0; i < good.size(); ++i) {
-    std::copy(good[(i + 1) % 16].end() - kTagBytes, good[(i + 1) % 16].end(), moved[i].end() - kTagBytes);
-  }
-  EXPECT_EQ(server.taken(good).size(), 16U);
-  EXPECT_TRUE(server.taken(moved).empty());
-}
-
 TEST(AuthenticatedIoTest, JobsOfOnePlaceInOneBurst) {
   End worker(Direction::kUp);
   End server(Direction::kDown);

@@ -250,27 +250,9 @@ TEST_F(DpdkSetUpTest, EalStartsOnce) {
   expect_refused<DpdkUnavailableError>(config, "already");
 }
 
-TEST_F(DpdkSetUpTest, OutOfMemoryForBuffersSaysWhatToDo) {
-  config.mbufs = 4'000'000;
-  expect_refused<TransportError>(config, "-m <MiB>");
-}
-
-TEST_F(DpdkSetUpTest, TooFewBuffersForTheRingsAreRefused) {
-  config.mbufs = 100;
-  expect_refused<ConfigurationError>(config, "less than");
-}
-
-TEST_F(DpdkSetUpTest, NeighboursMustBeBehindADevice) {
-  config.neighbours = {{.ip = 0x0a610002, .mac = {2, 0, 0, 0, 0, 2}, .device_index = 1}};
-  expect_refused<ConfigurationError>(config, "10.97.0.2");
-}
-
-TEST_F(DpdkSetUpTest, MemifClientWithoutServerEndsInTime) {
-  DpdkConfig client = TestNetwork::instance().dpdk_config("net_memif2", 97, 2);
-  client.start_timeout_ms = 300;
-  const auto start = std::chrono::steady_clock::now();
+TEST_F(DpdkSetUpTest, MemifClientWithoutServerGivesUp) {
+  const DpdkConfig client = TestNetwork::instance().dpdk_config("net_memif2", 97, 2);
   expect_refused<DpdkUnavailableError>(client, "role=server");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));  // the default
 }
 
 TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {

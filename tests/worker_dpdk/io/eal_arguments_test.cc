@@ -30,12 +30,6 @@ TEST(QueueArgumentsTest, WhatIsGivenStays) {
   EXPECT_EQ(with_queue_arguments(args, 2), args);
 }
 
-TEST(QueueArgumentsTest, HintsNameTheDriversArgument) {
-  EXPECT_NE(queue_hint("net_af_packet", 4).find("qpairs=4"), std::string::npos);
-  EXPECT_NE(queue_hint("net_af_xdp", 4).find("queue_count=4"), std::string::npos);
-  EXPECT_EQ(queue_hint("mlx5_pci", 4), "ask for as many threads");
-}
-
 TEST(StartHintTest, SaysNothingThatIsThereAlready) {
   EXPECT_THAT(start_hint({}), HasSubstr("add --no-huge -m 512"));
   EXPECT_THAT(start_hint({"-m", "64", "--no-hugepage"}), EndsWith("add --no-huge"));

@@ -88,7 +88,6 @@ DpdkConfig TestNetwork::dpdk_config(const std::string& device, std::uint8_t net,
   DpdkConfig config = base_;
   config.devices = {device};
   config.local = {10U << 24 | std::uint32_t{net} << 16 | host, 5000};
-  config.rx_descriptors = config.tx_descriptors = 1024;
   return config;
 }
 

@@ -334,7 +334,7 @@ class MarkedSender {
 
 TEST(UdpIoTest, MarksOfFullQueuesArriveWithTheirDatagrams) {
   // A server on all addresses has the most control messages: own address, segments and ECN field.
-  FaultyIo receiver(make_udp_io({.local = {0, 0}, .answers = true}), {.send = {}, .receive = {}, .seed = 1});
+  FaultyIo receiver(make_udp_io({.local = {0, 0}, .answers = true}), FaultConfig{});
   MarkedSender sender;
   const Endpoint to{kLoopback, receiver.local().port};
   std::vector<bool> expected;
@@ -351,7 +351,7 @@ TEST(UdpIoTest, MarksOfFullQueuesArriveWithTheirDatagrams) {
 }
 
 TEST(UdpIoTest, WhatIsHeldBackKeepsItsMark) {
-  FaultyIo receiver(make_udp_io({.local = {kLoopback, 0}}), {.send = {}, .receive = {.reorder = 1}, .seed = 1});
+  FaultyIo receiver(make_udp_io({.local = {kLoopback, 0}}), {.reorder = 1});
   MarkedSender sender;
   sender.send(receiver.local(), kEcnCongestion, 1);
   bool congested = false;

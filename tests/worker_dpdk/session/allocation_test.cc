@@ -121,7 +121,7 @@ TEST(Allocation, APushWithoutMemoryIsNotTheThreads) {
   while (operation == nullptr) {
     fail_allocation(failures + 1);
     try {
-      operation = session.push_codes(0, codes, sums.size(), sums.data(), contributions);
+      operation = session.push_codes(0, codes.data(), sums.size(), sums.data(), contributions.data());
     } catch (const std::bad_alloc&) {
       ++failures;
     }

@@ -95,9 +95,8 @@ inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::u
 }
 
 inline std::unique_ptr<io::PacketIo> udp(double fault_rate = 0) {
-  const io::FaultRates rates{.drop = fault_rate, .duplicate = fault_rate, .reorder = fault_rate};
-  return std::make_unique<io::FaultyIo>(io::make_udp_io({.local = kLoopback}),
-                                        io::FaultConfig{.send = rates, .receive = rates, .seed = 1});
+  const io::FaultConfig faults{.drop = fault_rate, .duplicate = fault_rate, .reorder = fault_rate};
+  return std::make_unique<io::FaultyIo>(io::make_udp_io({.local = kLoopback}), faults);
 }
 
 /// All workers push partitions of the code `worker + 1` everywhere and check the sums.
@@ -115,7 +114,7 @@ inline void push_and_check(const Server& server, std::uint8_t workers, double fa
       std::vector<float> max_norms(100);
       std::vector<Session::OperationPtr> handles = {session.push_norms(0, norms, max_norms)};
       for (std::uint16_t p = 0; p < 4; ++p) {
-        handles.push_back(session.push_codes(p, codes, kCount, sums[p].data(), contributions[p]));
+        handles.push_back(session.push_codes(p, codes.data(), kCount, sums[p].data(), contributions[p].data()));
       }
       for (const Session::OperationPtr& handle : handles) {
         ASSERT_TRUE(session.wait(handle, kLongEnough));

@@ -39,29 +39,6 @@ RATES = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
 FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
-@pytest.mark.parametrize(
-    ("given", "advice"),
-    [
-        (["--no-huge", "-m", "64", "--nope"], "correct the options that they name"),
-        (["--no-huge", "--in-memory"], "EAL refuses --in-memory together with --no-huge: omit"),
-        (["--nope"], "without huge pages or without root, add --no-huge -m 512"),
-    ],
-)
-def test_advice_names_nothing_that_is_given_already(given: list[str], advice: str) -> None:
-    script = (
-        "import sys; from byteps_thc import DpdkConfig, Session, ThcConfig\n"
-        "Session(['127.0.0.1'], worker=0, workers=2, job=1, config=ThcConfig(), "
-        "backend=DpdkConfig(local='10.0.0.1', eal_args=sys.argv[1:]))"
-    )
-    worker = [sys.executable, "-P", "-c", script, *given]
-    server = [find_thc_ps(), "--dpdk", "--listen", "10.0.0.1", "--eal-args", " ".join(given)]
-    for command in (worker, server):
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert said.returncode == 1
-        assert f"see EAL's messages above; {advice}" in " ".join(said.stderr.split())
-        assert ("add --no-huge" in said.stderr) == ("--no-huge" not in given)
-
-
 def expected_digest() -> str:
     """What every worker must print: the exact sums, computed here."""
     table = np.asarray(ThcConfig().resolve(WORKERS).table.values, np.uint8)

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import _core_test
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -31,7 +30,6 @@ from byteps_thc._scheme.errors import (
     DeadlineError,
     DpdkUnavailableError,
     InputError,
-    RestartError,
     ServerRefusedError,
     TransportError,
 )
@@ -331,23 +329,6 @@ def test_wait_of_a_second_thread_ends_in_time(server: ParameterServer) -> None:
         assert max(waited) < 15
 
 
-def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
-    config = ThcConfig()
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 3, config, quorum=2)
-        joined[2].close()
-        codes = [make_codes(config, [3000], worker)[0] for worker in range(2)]
-        results = [push_codes(s, 0, c, count=3000) for s, c in zip(joined[:2], codes, strict=True)]
-        table = np.asarray(config.resolve(3).table.values)
-        unpacked = np.empty((2, 3000), np.uint8)
-        for packed, out in zip(codes, unpacked, strict=True):
-            _core_test.unpack(packed, out, bits=config.code_bits)
-        for handle in results:
-            result = handle.wait(10)
-            np.testing.assert_array_equal(result.aggregate, table[unpacked].sum(axis=0))
-            assert (result.contributions == 2).all()
-
-
 def test_loss_tolerant_zero_fills() -> None:
     config = ThcConfig(codes_per_packet=1024)
     count = 1024 * 400
@@ -362,27 +343,6 @@ def test_loss_tolerant_zero_fills() -> None:
             got = result.contributions != 0
             assert 0 < np.count_nonzero(~got) < 200
             np.testing.assert_array_equal(result.aggregate.reshape(-1, 1024), expected * got[:, None])
-
-
-def test_server_killed_and_started_again() -> None:
-    """A right sum or a clear error in time, never a wrong sum, wherever the kill hits."""
-    config = ThcConfig()
-    port = 0
-    for delay_s in (0.0, 0.002, 0.01):
-        with ExitStack() as stack:
-            first = ParameterServer(port=port)
-            stack.callback(first.stop)
-            joined = sessions(stack, [first.address], 2, config, timeouts=Timeouts(operation_s=6))
-            codes = [make_codes(config, [8 << 20], worker)[0] for worker in range(2)]
-            handles = [push_codes(s, 0, c) for s, c in zip(joined, codes, strict=True)]
-            time.sleep(delay_s)
-            first.process.kill()
-            first.process.wait(10)
-            stack.enter_context(ParameterServer(port=int(first.address.rpartition(":")[2])))
-            expected = expected_sum(config, codes, 8 << 20)
-            for handle in handles:
-                with suppress(RestartError, DeadlineError):
-                    np.testing.assert_array_equal(handle.wait(30).aggregate, expected)
 
 
 def test_server_started_again_before_any_result_loses_nothing() -> None:
