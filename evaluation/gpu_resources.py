@@ -31,9 +31,9 @@ from byteps_thc._scheme.gpu.nearest_encode import encode_nearest_kernel
 from byteps_thc._scheme.gpu.norms import norms_kernel
 from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
-_TILE = {"LOG": 13, "T": 8192, "KIND": FULL_TILES, "LISTED": True}
+_TILE = {"LOG": 13, "T": 8192, "KIND": FULL_TILES}
 _ALL, _ODD = {"KIND": ALL_TILES}, {"KIND": ODD_TILES}
-_POSITION = {"tiles": "*i32", "coordinates": "i64", "padded": "i64"}
+_POSITION = {"tiles": "*i32"}
 _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
     "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", **_POSITION,
@@ -107,9 +107,8 @@ def _among_ranks(gradient: str) -> list[Kernel]:
     """Kernels of ranks that decode, 5 bits each way."""
     tile = {"T": 8192, "BITS": 5, "KIND": FULL_TILES}
     sent = {
-        "gradient": f"*{gradient}", "sent": "*i32", "owners": "i32", "header": "*i32", "round_word": "*i32",
-        "number": "i32", "round31": "i32", "round": "i32", "largest": "i32", "complement": "i32",
-        **_MESSAGE, **_POINTS, **_BLOCKS,
+        "gradient": f"*{gradient}", "sent": "*i32", "owners": "i32", "number": "i32", "round31": "i32",
+        "round": "i32", "largest": "i32", "complement": "i32", **_MESSAGE, **_POINTS, **_BLOCKS,
     }  # fmt: skip
     averages = {
         "messages": "*i32", "owner_words": "i32", "ranks": "i32", "owners": "i32", "out": f"*{gradient}",
@@ -119,10 +118,10 @@ def _among_ranks(gradient: str) -> list[Kernel]:
         "received": "*i32", "ranks": "i32", "own": "*i32", "own_codes_at": "i32", "own_exact_at": "i32",
         "own_points": "*fp32", **_MESSAGE, **_POINTS, **_BLOCKS,
     }  # fmt: skip
-    encode, recode = {"FROM_MEMORY": False}, {"DOWN_BITS": 5, "SEVERAL": True}
+    recode = {"DOWN_BITS": 5, "SEVERAL": True}
     decode, average = {"SEVERAL": False, "DOMAIN": DOWN}, {"SEVERAL": True, "DOMAIN": UP}
     rows = [
-        ("encode", encode_nearest_kernel, sent, encode),
+        ("encode", encode_nearest_kernel, sent, {}),
         ("recode", recode_nearest_kernel, recoded, recode),
         ("decode", decode_nearest_kernel, averages, decode),
         ("average of rows", decode_nearest_kernel, averages, average),

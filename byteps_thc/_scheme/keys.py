@@ -1,4 +1,4 @@
-"""Keys of the random bits in device memory, so that CUDA graphs, which freeze scalars, see a new one every round."""
+"""Keys of the random bits, in device memory."""
 
 from __future__ import annotations
 
@@ -26,16 +26,9 @@ def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, 
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 
-def set_round(key: Tensor, round: int | Tensor) -> None:
-    """Change the round of a key in stream order.
-
-    round: a tensor, int32[1] on the device, is read then.
-    """
-    words = key[ROUND : ROUND + 1]
-    if isinstance(round, Tensor):
-        words.copy_(round)
-    else:
-        words.fill_(signed_word(round))
+def set_round(key: Tensor, round: int) -> None:
+    """Change the round of a key in stream order."""
+    key[ROUND].fill_(signed_word(round))
 
 
 def signed_word(number: int) -> int:

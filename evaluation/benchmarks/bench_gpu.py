@@ -29,6 +29,7 @@ from byteps_thc._scheme.gpu import kernels, nearest_batch
 from byteps_thc._scheme.gpu.frontend import INTERPRETED
 from byteps_thc._scheme.gpu.launch import Launcher
 from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.gpu.tiles import TileTable
 from byteps_thc._scheme.keys import device_key
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.tables.device import DeviceTable
@@ -59,6 +60,7 @@ class Partition:
     def __init__(self, n: int, dtype: torch.dtype) -> None:
         self.table = LookupTable.paper()
         self.on_device = DeviceTable.of(self.table, GPU)
+        self.tiles = TileTable.of(n, (), BLOCK, GPU)
         self.gradient = torch.randn(n, device=GPU).to(dtype)
         self.residual = 0.1 * torch.randn(n, device=GPU)
         self.norms = torch.empty(n // BLOCK, device=GPU)
@@ -74,7 +76,7 @@ class Partition:
         self.prepare()
 
     def measure(self, feedback: bool = True) -> None:
-        kernels.block_norms(self.gradient, self.residual if feedback else None, self.norms, rotation_block=BLOCK)
+        kernels.block_norms(self.gradient, self.residual if feedback else None, self.norms, tiles=self.tiles)
 
     def prepare(self) -> None:
         kernels.clamp_ranges(
@@ -85,13 +87,13 @@ class Partition:
     def encode(self, feedback: bool = True) -> None:
         kernels.encode(
             self.gradient, self.residual if feedback else None, self.ranges, self.codes, self.keep, self.clamped,
-            rotation_block=BLOCK, table=self.on_device, key=self.key, keep_error=feedback,
+            table=self.on_device, key=self.key, keep_error=feedback, tiles=self.tiles,
         )  # fmt: skip
 
     def decode(self, aggregate: Tensor, out: Tensor) -> None:
         kernels.decode(
-            aggregate, self.contributions, self.norms, out, codes_per_chunk=out.numel(), rotation_block=BLOCK,
-            granularity=self.table.granularity, threshold=self.on_device.threshold, key=self.key,
+            aggregate, self.contributions, self.norms, out, codes_per_chunk=out.numel(),
+            granularity=self.table.granularity, threshold=self.on_device.threshold, key=self.key, tiles=self.tiles,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import JobAllocation, allocate
+from thc_switch.controls import plan
 from thc_switch.description import (
     Deployment,
     JobDescription,
@@ -20,7 +21,6 @@ from thc_switch.description import (
     WorkerDescription,
 )
 from thc_switch.plan import Plan
-from thc_switch.planner import plan
 from thc_switch.targets.base import SwitchControl
 from thc_switch.upstream_description import UpstreamDescription
 

@@ -25,12 +25,11 @@ from byteps_thc._scheme.wire.layout import (
     WelcomePayload,
 )
 from thc_switch import frames, limits
-from thc_switch.agent_job import LIVENESS_S, AgentJob, JoinedWorker
+from thc_switch.agent_job import LIVENESS_S, AgentJob, JoinedWorker, is_clean
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.description import Deployment
 from thc_switch.frames import Datagram
 from thc_switch.hello import Hello, JobConfig, Refusal, difference, parse_hello
-from thc_switch.replies import answer_frames, is_clean, reply_header
 from thc_switch.root_link import RootLink
 from thc_switch.targets.base import SwitchControl
 
@@ -72,10 +71,8 @@ class SwitchAgent:
         header = Header.unpack(datagram.payload)
         if header.message_type == MessageType.HELLO:
             return self._handle_hello(header, datagram, now_s)
-        if header.message_type == MessageType.GOODBYE:
-            return self._handle_goodbye(header, datagram)
-        if header.message_type == MessageType.ALIVE:
-            return self._handle_alive(header, datagram, now_s)
+        if header.message_type in (MessageType.GOODBYE, MessageType.ALIVE):
+            return self._handle_notice(header, datagram, now_s)
         job = self._jobs.get(header.job_id)
         if job is None or job.link is None or not job.link.is_from_root(datagram):
             return self._drop("type")
@@ -115,7 +112,7 @@ class SwitchAgent:
                 sent += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
             return sent
         self._join(job, header.worker_id, hello, now_s)
-        return answer_frames(datagram, self._welcome(header, job))
+        return [frames.build(datagram.answer(self._welcome(header, job)))]
 
     def _makes_way(self, job: AgentJob, run: int, now_s: float) -> bool:
         """Whether the job is that training's that says HELLO, or of another one of which nobody lives: then it ends."""
@@ -198,32 +195,25 @@ class SwitchAgent:
     def _open(self, job: AgentJob, config: JobConfig) -> None:
         """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
         job.config = job.config or config
-        root_epoch = job.link.welcome.epoch if job.link is not None and job.link.welcome is not None else None
+        root_epoch = job.link.epoch if job.link is not None and job.link.welcome is not None else None
         while (epoch := self._new_epoch()) == root_epoch:
             pass  # a leaf tells the two directions by their epochs
         self._control.open_job(job.allocation, epoch, job.slots, tuple(job.superseded), root_epoch)
         job.epoch = epoch
 
-    def _handle_goodbye(self, header: Header, datagram: Datagram) -> list[bytes]:
+    def _handle_notice(self, header: Header, datagram: Datagram, now_s: float) -> list[bytes]:
         job = self._jobs.get(header.job_id)
         if job is None:
             return self._drop("header")
         if why := job.why_no_notice(header, datagram):
             return self._drop(why)
-        self.counters["left"] += 1
-        job.workers[header.worker_id].joined = False
-        if any(worker.joined for worker in job.workers.values()):
+        worker = job.workers[header.worker_id]
+        if header.message_type == MessageType.ALIVE:
+            worker.heard_s = now_s
             return []
-        return self._end(job)
-
-    def _handle_alive(self, header: Header, datagram: Datagram, now_s: float) -> list[bytes]:
-        job = self._jobs.get(header.job_id)
-        if job is None:
-            return self._drop("header")
-        if why := job.why_no_notice(header, datagram):
-            return self._drop(why)
-        job.workers[header.worker_id].heard_s = now_s
-        return []
+        self.counters["left"] += 1
+        worker.joined = False
+        return [] if any(other.joined for other in job.workers.values()) else self._end(job)
 
     def _end(self, job: AgentJob) -> list[bytes]:
         """Close a job until the next HELLO; return what the root is told."""
@@ -289,7 +279,7 @@ class SwitchAgent:
         assert job.config is not None
         assert job.epoch is not None
         common = replace(
-            reply_header(header, MessageType.ERROR),
+            _reply_header(header, MessageType.ERROR),
             code_bits=job.config.code_bits,
             num_workers=job.config.num_workers,
             epoch=job.epoch,
@@ -306,7 +296,7 @@ class SwitchAgent:
             shards=1,
             codes_multiple=limits.CODES_PER_PACKET,
         )
-        return replace(reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
+        return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
     def _window_bytes(self, job: AgentJob) -> int:
         """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
@@ -327,8 +317,14 @@ class SwitchAgent:
             field=refusal.field,
             job_value=refusal.job_value,
         )
-        answer = replace(reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
-        return answer_frames(datagram, answer)
+        answer = replace(_reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
+        return [frames.build(datagram.answer(answer))]
+
+
+def _reply_header(request: Header, message_type: MessageType) -> Header:
+    return replace(
+        request, message_type=message_type, flags=0, contributions=0, switch_pass=0, switch_step=0, switch_state=0
+    )
 
 
 def _random_nonce() -> int:

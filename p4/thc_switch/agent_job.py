@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from byteps_thc._scheme.wire.layout import Header, MessageType
+from byteps_thc._scheme.wire.layout import Flag, Header, MessageType
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig
-from thc_switch.replies import agrees_with, is_clean
 from thc_switch.root_link import RootLink
 
 #: A worker whose job another training wants is asked so often whether it lives, and is gone when it has left so many
@@ -104,7 +103,9 @@ class AgentJob:
             return "header"
         if len(datagram.payload) != Header.SIZE_BYTES:
             return "length"
-        if not agrees_with(header, self.config):
+        ours = (header.code_bits, header.value_bits, header.num_workers)
+        agrees = ours == (self.config.code_bits, self.config.value_bits, self.config.num_workers)
+        if not agrees or header.worker_id >= self.config.num_workers:
             return "header"
         if not self.is_from(datagram, header.worker_id) or not self.is_joined(header.worker_id):
             return "sender"
@@ -114,3 +115,9 @@ class AgentJob:
         """Whether a datagram comes from where the job description has this worker."""
         worker = self.allocation.job.numbered_workers.get(number)
         return worker is not None and (datagram.src_ip, datagram.src_port) == (worker.ip, worker.udp_port)
+
+
+def is_clean(header: Header) -> bool:
+    """Whether fields that no packet of a worker may set are zero."""
+    internal = header.switch_pass | header.switch_step | header.switch_state
+    return not (header.flags & ~int(Flag.RETRANSMIT) or header.contributions or internal)

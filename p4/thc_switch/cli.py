@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json as json_format
 import logging
 from dataclasses import asdict
@@ -17,12 +16,12 @@ from byteps_thc._scheme.errors import ConfigurationError
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls import JobCheck, SlotCheck
+from thc_switch.controls import plan as make_plan
 from thc_switch.description import Deployment
 from thc_switch.plan import ALL_SECTIONS, Operation, RemoveEntries, Section
-from thc_switch.planner import plan as make_plan
 from thc_switch.serve import serve as serve_interface
 from thc_switch.serve import stopped_by_signals
-from thc_switch.software import READY, run_bmv2, run_model
+from thc_switch.software import run_bmv2, run_model
 from thc_switch.status import SwitchStatus, read_status
 from thc_switch.targets import Target, connect, new_model, render
 
@@ -151,14 +150,13 @@ def run(
     if target is Target.BMV2 and deployment.switch.architecture != "v1model":
         raise ConfigurationError('bmv2 runs [switch] architecture = "v1model"; the P4 model runs all: --target model')
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    ready = functools.partial(print, READY, flush=True)
     with stopped_by_signals() as stop:
         if target is Target.MODEL:
-            run_model(deployment, interfaces, ready, stop)
+            run_model(deployment, interfaces, stop)
         elif cpu_interface is None:
             raise ConfigurationError("bmv2 needs --cpu-interface, the switch's end of the CPU port's cable")
         else:
-            run_bmv2(deployment, interfaces, cpu_interface, ready, stop)
+            run_bmv2(deployment, interfaces, cpu_interface, stop)
 
 
 @app.command()

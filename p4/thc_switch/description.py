@@ -180,6 +180,10 @@ class WorkerDescription(Description):
         return WorkerDescription(ip=self.ip, mac=self.mac, udp_port=self.udp_port + lane, port=self.port)
 
 
+#: Whom a job's packets come from: a worker, or the root of a leaf.
+Peer = WorkerDescription | UpstreamDescription
+
+
 class JobDescription(Description):
     """One training job. Workers are numbered in the order they are listed, from 0 or the first of the rack."""
 
@@ -279,6 +283,11 @@ class JobDescription(Description):
         return dict(enumerate(self.workers, first))
 
     @property
+    def peers(self) -> tuple[Peer, ...]:
+        """This switch's workers, and the root of a leaf."""
+        return self.workers if self.upstream is None else (*self.workers, self.upstream)
+
+    @property
     def contributions(self) -> int:
         """Workers of this switch that complete a sum."""
         return len(self.workers) if self.quorum is None else self.quorum
@@ -343,12 +352,9 @@ class Deployment(Description):
     def _check_peers(self) -> None:
         ports: dict[str, int] = {entry.mac: entry.port for entry in self.switch.stations}
         for job in self.jobs:
-            peers: dict[str, WorkerDescription | UpstreamDescription] = {
-                f"worker {number} of job {job.job_id}": worker for number, worker in job.numbered_workers.items()
-            }
-            if job.upstream is not None:
-                peers[f"upstream of job {job.job_id}"] = job.upstream
-            for name, peer in peers.items():
+            roles = [*(f"worker {number}" for number in job.numbered_workers), "upstream"]
+            for role, peer in zip(roles, job.peers, strict=False):
+                name = f"{role} of job {job.job_id}"
                 if peer.port in self.switch.internal_ports:
                     raise ValueError(f"{name}: port {peer.port} is the CPU's or recirculates; use a front-panel port")
                 if peer.ip == self.switch.ip or peer.mac == self.switch.mac:

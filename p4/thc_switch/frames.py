@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from byteps_thc._scheme.wire.layout import UDP_PORT
-from thc_switch.description import SwitchDescription, WorkerDescription
-from thc_switch.upstream_description import UpstreamDescription
+from thc_switch.description import Peer, SwitchDescription
 
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
@@ -41,7 +40,7 @@ class Datagram:
         return Datagram(self.dst_mac, self.src_mac, self.dst_ip, self.src_ip, self.dst_port, self.src_port, payload)
 
 
-def to_station(switch: SwitchDescription, station: WorkerDescription | UpstreamDescription, payload: bytes) -> Datagram:
+def to_station(switch: SwitchDescription, station: Peer, payload: bytes) -> Datagram:
     """Return a datagram from the switch's service address to a worker or a root."""
     return Datagram(
         src_mac=_mac_bytes(switch.mac),

@@ -52,7 +52,7 @@ class JobConfig:
     slots_asked: int | None
 
     @classmethod
-    def of_job(cls, job: JobDescription, settings_hash: int | None = None, slots_asked: int | None = None) -> JobConfig:
+    def of_job(cls, job: JobDescription) -> JobConfig:
         """Return the configuration of an installed job."""
         return cls(
             num_workers=job.num_workers,
@@ -62,9 +62,9 @@ class JobConfig:
             table=job.table.values,
             codes_per_packet=limits.CODES_PER_PACKET,
             quorum=job.contributions if job.upstream is None else job.num_workers,
-            settings_hash=settings_hash,
+            settings_hash=None,
             arithmetic=None,
-            slots_asked=slots_asked,
+            slots_asked=None,
         )
 
 

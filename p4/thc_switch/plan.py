@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from thc_switch.description import PortSettings, RecirculationPort
 
@@ -62,6 +62,13 @@ def full_action(table: str, action: str) -> str:
 
 
 Match = Exact | Ternary | Lpm | Range
+
+
+def numbers_of(match: Match) -> tuple[int, ...]:
+    """Return the fields of a key."""
+    return astuple(match)
+
+
 Named = tuple[tuple[str, int], ...]
 
 
@@ -104,6 +111,14 @@ class MulticastGroup:
 
     group: int
     replicas: tuple[tuple[int, int], ...]
+
+    @property
+    def ports(self) -> dict[int, list[int]]:
+        """Ports by replication id."""
+        found: dict[int, list[int]] = {}
+        for port, rid in self.replicas:
+            found.setdefault(rid, []).append(port)
+        return found
 
     def __str__(self) -> str:
         return f"group {self.group} -> " + ", ".join(f"port {port} rid {rid}" for port, rid in self.replicas)

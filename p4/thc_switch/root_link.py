@@ -6,7 +6,7 @@ It has no timers either: what makes it say HELLO again are the HELLOs of its wor
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire import hello as wire_hello
@@ -42,15 +42,6 @@ _OF_RACKS = (ConfigField.NUM_WORKERS, ConfigField.QUORUM, ConfigField.WORKER_ID,
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RootWelcome:
-    """What the root said about its job."""
-
-    epoch: int
-    slots: int
-    window_bytes: int
-
-
 class RootLink:
     """One job of a leaf at its root. nonce: random, of this incarnation of the leaf."""
 
@@ -73,7 +64,9 @@ class RootLink:
         #: whether it has not answered for seconds
         self.is_silent = False
         #: None: it has not let this leaf in
-        self.welcome: RootWelcome | None = None
+        self.welcome: WelcomePayload | None = None
+        #: of its job, when it has
+        self.epoch = 0
 
     @property
     def racks(self) -> int:
@@ -134,8 +127,8 @@ class RootLink:
         """Note that the root lets this leaf in; a Refusal for the workers when its job does not fit the switch."""
         if not self._answers_hello(header) or len(payload) != WelcomePayload.SIZE_BYTES:
             return None
-        welcome = WelcomePayload.unpack(payload)
-        self.welcome = RootWelcome(header.epoch, welcome.slots, welcome.window_bytes)
+        self.welcome = welcome = WelcomePayload.unpack(payload)
+        self.epoch = header.epoch
         if problem := self._problem_of(welcome):
             field, what = problem
             _log.error("%s: %s", self.name, what)
@@ -171,13 +164,13 @@ class RootLink:
 
     def is_of_incarnation(self, header: Header) -> bool:
         """Whether a message is about the root's present job."""
-        return self.welcome is not None and header.epoch == self.welcome.epoch
+        return self.welcome is not None and header.epoch == self.epoch
 
     def goodbye(self) -> list[bytes]:
         """Return the frames that tell the root that this rack is done."""
         if self.welcome is None:
             return []
-        return [self._frame(self._header(MessageType.GOODBYE, epoch=self.welcome.epoch).pack())]
+        return [self._frame(self._header(MessageType.GOODBYE, epoch=self.epoch).pack())]
 
     def _heard(self) -> None:
         self._unanswered_since_s, self.is_silent = None, False

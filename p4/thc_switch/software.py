@@ -8,21 +8,22 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_switch.agent import SwitchAgent
+from thc_switch.controls import plan
 from thc_switch.description import Deployment
-from thc_switch.planner import plan
 from thc_switch.programs import INCLUDE_FOLDER, program_path
 from thc_switch.serve import serve
 from thc_switch.targets import require_model
 from thc_switch.targets.bmv2 import Bmv2Control
 
 if TYPE_CHECKING:
+    from thc_p4_model.port_loop import PortLoop
     from thc_p4_model.ports import Port
 
 #: The line that `thc switch run` prints when packets may come.
@@ -33,36 +34,28 @@ BMV2_START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 
 
-class ModelSwitch:
-    """The program of a deployment in the P4 model, with the deployment's tables and its agent at the CPU port.
+def model_loop(deployment: Deployment, ports: Mapping[int, Port]) -> PortLoop:
+    """Return the program of a deployment in the P4 model, with the deployment's tables and its agent at the CPU port.
 
     ports: front-panel ports by number. ConfigurationError when the model is not installed.
     """
+    require_model()
+    # Only here: bmv2 does not need the model.
+    from thc_p4_model.port_loop import PortLoop
+    from thc_p4_model.ports import FunctionPort
+    from thc_switch.targets.model import new_switch_with_control
 
-    def __init__(self, deployment: Deployment, ports: Mapping[int, Port]) -> None:
-        require_model()
-        # Only here: bmv2 does not need the model.
-        from thc_p4_model.port_loop import PortLoop
-        from thc_p4_model.ports import FunctionPort
-        from thc_switch.targets.model import new_switch_with_control
-
-        switch, control = new_switch_with_control(deployment.switch)
-        control.install(plan(deployment))
-        agent = SwitchAgent(deployment, control)
-        cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
-        self._loop = PortLoop(switch, {**ports, deployment.switch.cpu_port: cpu})
-
-    def run(self, stop: threading.Event) -> None:
-        """Move frames until `stop` is set."""
-        self._loop.run(stop)
+    switch, control = new_switch_with_control(deployment.switch)
+    control.install(plan(deployment))
+    agent = SwitchAgent(deployment, control)
+    cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
+    return PortLoop(switch, {**ports, deployment.switch.cpu_port: cpu})
 
 
-def run_model(
-    deployment: Deployment, interfaces: Mapping[int, str], ready: Callable[[], None], stop: threading.Event
-) -> None:
+def run_model(deployment: Deployment, interfaces: Mapping[int, str], stop: threading.Event) -> None:
     """Run the program in the P4 model between network interfaces, by port number, until `stop` is set.
 
-    ready: called when packets may come. ConfigurationError for an interface that cannot be used.
+    Prints READY when packets may come. ConfigurationError for an interface that cannot be used.
     """
     require_model()
     from thc_p4_model.ports import InterfacePort, disable_receive_merging
@@ -76,18 +69,12 @@ def run_model(
             except OSError as error:
                 raise ConfigurationError(f"port {number}: interface {interface!r}: {error.strerror}") from error
             stack.callback(ports[number].close)
-        switch = ModelSwitch(deployment, ports)
-        ready()
-        switch.run(stop)
+        loop = model_loop(deployment, ports)
+        print(READY, flush=True)
+        loop.run(stop)
 
 
-def run_bmv2(
-    deployment: Deployment,
-    interfaces: Mapping[int, str],
-    cpu_interface: str,
-    ready: Callable[[], None],
-    stop: threading.Event,
-) -> None:
+def run_bmv2(deployment: Deployment, interfaces: Mapping[int, str], cpu_interface: str, stop: threading.Event) -> None:
     """Compile the v1model program with p4c, run it in simple_switch until `stop` is set.
 
     interfaces: by port number. cpu_interface: the switch's end of the CPU port's cable, whose other end, for the
@@ -113,7 +100,7 @@ def run_bmv2(
             control = Bmv2Control()
             _install_when_ready(control, deployment, simple_switch)
             agent = SwitchAgent(deployment, control)
-            ready()
+            print(READY, flush=True)
             serve(agent, agent_interface, stop)
         finally:
             simple_switch.terminate()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import SlotCheck
-from thc_switch.reasons import reasons
+from thc_switch.programs import INCLUDE_FOLDER
 from thc_switch.targets.base import SwitchControl
+
+_REASONS_SOURCE = INCLUDE_FOLDER / "reasons.p4"
+_CONSTANT = re.compile(r"^const bit<8> REASON_(\w+) = (\d+);", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -51,3 +56,11 @@ def _job_status(control: SwitchControl, allocation: JobAllocation) -> JobStatus:
         slots_used=sum(round_number != 0 for round_number in rounds),
         packets=sum(packets),
     )
+
+
+@cache
+def reasons() -> dict[str, int]:
+    """Return why packets end: the elements of the counter `reasons` by name, as reasons.p4 has them, without `none`."""
+    found = {name.lower(): int(index) for name, index in _CONSTANT.findall(_REASONS_SOURCE.read_text())}
+    del found["none"]
+    return found

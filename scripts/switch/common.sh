@@ -77,13 +77,6 @@ run() {
   fi
 }
 
-# Part of the plan: thc prints what it would do by itself.
-install_part() {
-  local options=(--target bfshell --only "$1")
-  $dry_run && options+=(--dry-run)
-  "$thc" switch install "$jobs" "${options[@]}"
-}
-
 # When a process started, in ticks since boot, and the boot's id: a pid alone may be another process by now.
 process_identity() {
   local stat

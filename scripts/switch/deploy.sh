@@ -6,7 +6,7 @@
 # shellcheck source=scripts/switch/common.sh
 source "$(dirname "$0")/common.sh"
 
-for step in compile load ports multicast tables start status; do
+for step in compile load install start status; do
   echo "== $step"
   "$(dirname "$0")/$step.sh" "$@"
 done

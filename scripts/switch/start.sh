@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Start the agent that answers the workers' HELLO and GOODBYE. Does nothing when it runs already with this description.
 #
-# Usage: scripts/switch/start.sh JOBS.toml [--dry-run]       (after tables.sh; needs CAP_NET_RAW)
+# Usage: scripts/switch/start.sh JOBS.toml [--dry-run]       (after install.sh; needs CAP_NET_RAW)
 # shellcheck source=scripts/switch/common.sh
 source "$(dirname "$0")/common.sh"
 

@@ -52,10 +52,7 @@ class Case:
     chunk: int | None = None
     ends: tuple[int, ...] = ()  # of rotation blocks
 
-    def tiles(self, device: str) -> TileTable | None:
-        """None: without ends."""
-        if not self.ends:
-            return None
+    def tiles(self, device: str) -> TileTable:
         return TileTable.of(self.coordinates, self.ends, self.block, torch.device(device))
 
 
@@ -127,7 +124,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     r = place(torch.from_numpy(residual).view(FLOATS[case.kept]), device, case.offset)
     key = key_of(device, case.rounding)
     mine = torch.full((len(sizes),), torch.nan, device=device)
-    kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d, tiles=case.tiles(device))
+    kernels.block_norms(g, r if case.feedback else None, mine, tiles=case.tiles(device))
     same("norms", mine, norms)
     ranges = torch.full((len(sizes), 4), torch.nan, device=device)
     flags = torch.full((1,), 7, dtype=torch.int32, device=device)
@@ -142,8 +139,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     codes = place(torch.full((len(packed),), 0xA5, dtype=torch.uint8), device, case.offset)
     kernels.encode(
         g, r if case.feedback else None, ranges, codes, flags, clamped,
-        rotation_block=d, table=on_device, key=key, keep_error=case.feedback,
-        tiles=case.tiles(device),
+        table=on_device, key=key, keep_error=case.feedback, tiles=case.tiles(device),
     )  # fmt: skip
     same("codes", codes, packed)
     same("residual", r, carried)
@@ -175,9 +171,8 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
     kernels.decode(
         place(torch.from_numpy(sums), device, case.offset), torch.from_numpy(contributions).to(device),
-        torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk, rotation_block=d,
-        granularity=case.granularity, threshold=threshold, key=key,
-        tiles=case.tiles(device),
+        torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk,
+        granularity=case.granularity, threshold=threshold, key=key, tiles=case.tiles(device),
     )  # fmt: skip
     same("average", out, wanted)
 

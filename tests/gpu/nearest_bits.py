@@ -311,12 +311,10 @@ def check_agreement(case: Case, device: str, rng: np.random.Generator) -> None: 
     host = Host(case)
     batches = batches_of(case, host, device)
     last = case.ranks - 1
-    numbers = torch.zeros(4, dtype=torch.int32, device=device), torch.zeros(1, dtype=torch.int32, device=device)
     for number, other in enumerate((FINGERPRINT, FINGERPRINT + 9, FINGERPRINT)):
         sent = messages(case.ranks, host.up).to(device)
-        numbers[0].copy_(torch.tensor([number, *header_of(FINGERPRINT)[1:]]))
-        numbers[1].fill_(number)
-        batches[0].encode(case.gradient(0).to(device), sent, *numbers)
+        _, *words = header_of(FINGERPRINT)
+        batches[0].encode(case.gradient(0).to(device), sent, (number, words[0], words[1], words[2]), number)
         received = sent[:1].repeat(case.ranks, 1)
         received[last, :8].view(torch.int32).copy_(torch.tensor([other, LARGEST - other]))
         out = torch.full((case.columns,), 7.0, device=device)
@@ -342,13 +340,10 @@ def check_refusals(case: Case, device: str, rng: np.random.Generator) -> None:  
         batches_of(large, Host(large), device)
     batch, of_rows = (batches_of(one, Host(one), device)[0] for one in (case, replace(case, sharded=True)))
     gradient, sent = case.gradient(0).to(device), messages(case.ranks, host.up).to(device)
-    header = torch.zeros(4, dtype=torch.int32, device=device)
     with refused(InputError, "gradient must be contiguous"):
         batch.encode(gradient[1:], sent, (0, 0, 0, 0), 0)
     with refused(InputError, "sent must be contiguous uint8"):
         batch.encode(gradient, sent[:1], (0, 0, 0, 0), 0)
-    with refused(InputError, "header and round must both be on the device, or none"):
-        batch.encode(gradient, sent, header, 0)
     with refused(InputError, "use recode"):
         batch.average(sent, gradient)
     with refused(InputError, "use average"):

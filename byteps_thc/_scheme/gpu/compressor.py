@@ -8,7 +8,7 @@
 
 Nothing here waits for the device: all calls are put on the current stream, and what they find out (clamped
 coordinates, whether the residual was kept) stays in device memory. Tensors that other streams use, too, are the
-caller's to record (Tensor.record_stream). All calls can be captured in a CUDA graph: pass the round as a device tensor.
+caller's to record (Tensor.record_stream).
 """
 
 from __future__ import annotations
@@ -134,11 +134,8 @@ class DevicePartition:
         self._key = device_key(device, seed=config.seed, tensor=tensor, rounding=rounding)
         self._tiles = TileTable.of(coordinates, plan.ends, config.rotation_block, device)
 
-    def begin(self, round: int | Tensor) -> None:
-        """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph.
-
-        round: the same on all workers, never twice for a name; 32 bits, or int32[1] on the device.
-        """
+    def begin(self, round: int) -> None:
+        """Begin a round: 32 bits, the same on all workers, never twice for a name."""
         set_round(self._key, round)
 
     def measure(self, gradient: Tensor) -> None:
@@ -147,8 +144,7 @@ class DevicePartition:
         gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
         """
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
-        block = self._compressor.config.rotation_block
-        kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block, tiles=self._tiles)
+        kernels.block_norms(gradient, self.residual, self.norms, tiles=self._tiles)
         if self.scales is not None:
             self.scales.measure(gradient, self.residual, self.norms)
 
@@ -173,8 +169,7 @@ class DevicePartition:
             carried = None if carried is None else torch.zeros_like(gradient)
         kernels.encode(
             gradient, carried, self._ranges, codes, self.keep, self.clamped,
-            rotation_block=compressor.config.rotation_block, table=table, key=self._key,
-            keep_error=carried is not None, tiles=self._tiles,
+            table=table, key=self._key, keep_error=carried is not None, tiles=self._tiles,
         )  # fmt: skip
         if scales is not None and carried is not None and self.residual is not None:
             kept = scales.unscale(carried).to(self.residual.dtype)
@@ -200,9 +195,8 @@ class DevicePartition:
         average = out if self.scales is None else torch.zeros(out.shape, device=out.device)
         kernels.decode(
             aggregate, compressor.everybody if contributions is None else contributions, self.limits, average,
-            codes_per_chunk=codes_per_chunk or self.padded, rotation_block=compressor.config.rotation_block,
-            granularity=compressor.table.granularity, threshold=compressor.decode_threshold, key=self._key,
-            tiles=self._tiles,
+            codes_per_chunk=codes_per_chunk or self.padded, granularity=compressor.table.granularity,
+            threshold=compressor.decode_threshold, key=self._key, tiles=self._tiles,
         )  # fmt: skip
         if self.scales is not None:
             out.copy_(self.scales.unscale(average))

@@ -41,15 +41,15 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
 
 @jit
 def _decode_tile(
-    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles, coordinates, padded,
-    LOG: constexpr, T: constexpr, MAPPED: constexpr, CHUNKED: constexpr, ODD: constexpr, LISTED: constexpr,
+    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles,
+    LOG: constexpr, T: constexpr, MAPPED: constexpr, CHUNKED: constexpr, ODD: constexpr,
 ):  # fmt: skip
-    rest = rest_of(tiles, padded, T, LISTED) if ODD else T
-    first = first_of(tiles, T, LISTED)
+    rest = rest_of(tiles) if ODD else T
+    first = first_of(tiles)
     LAST: constexpr = last_part(T)
     ONE_MAP: constexpr = MAPPED and (1 << LOG) == T and not ODD and not CHUNKED
     there = rest
-    first_block = first_block_of(tiles, LOG, T, LISTED)
+    first_block = first_block_of(tiles)
     if ONE_MAP:
         after, limit, there = _exact_map(
             L.load(max_norms + first_block), L.load(contributions), threshold, granularity, T
@@ -90,16 +90,16 @@ def _decode_tile(
     x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
     i = arange(T, flat(T, LAST))
     if ODD:
-        inside = there_of(i, tiles, coordinates, T, ODD, LISTED)
+        inside = there_of(i, tiles, T, ODD)
         L.store(out + first + i, cast(x, out.dtype.element_ty), inside)
     else:
         L.store(out + first + i, cast(x, out.dtype.element_ty))
 
 
-@jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
+@jit(do_not_specialize_on_alignment=["max_norms"])
 def decode_kernel(
-    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles, coordinates, padded,
-    LOG: constexpr, T: constexpr, MAPPED: constexpr, CHUNKED: constexpr, KIND: constexpr, LISTED: constexpr,
+    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles,
+    LOG: constexpr, T: constexpr, MAPPED: constexpr, CHUNKED: constexpr, KIND: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
@@ -108,19 +108,19 @@ def decode_kernel(
     float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
     """
     if KIND == _ALL:
-        if is_odd(tiles, coordinates, T, LISTED):
+        if is_odd(tiles):
             _decode_tile(
                 aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles,
-                coordinates, padded, LOG, T, MAPPED, CHUNKED, True, LISTED,
+                LOG, T, MAPPED, CHUNKED, True,
             )  # fmt: skip
         else:
             _decode_tile(
                 aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles,
-                coordinates, padded, LOG, T, MAPPED, CHUNKED, False, LISTED,
+                LOG, T, MAPPED, CHUNKED, False,
             )  # fmt: skip
     else:
         odd: constexpr = KIND == _ODD_ALONE
         _decode_tile(
             aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk, tiles,
-            coordinates, padded, LOG, T, MAPPED, CHUNKED, odd, LISTED,
+            LOG, T, MAPPED, CHUNKED, odd,
         )  # fmt: skip

@@ -146,21 +146,21 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
 
 @jit
 def _encode_tile(
-    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles,
     LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr,
-    ODD: constexpr, LISTED: constexpr,
+    ODD: constexpr,
 ):  # fmt: skip
-    rest = rest_of(tiles, padded, T, LISTED) if ODD else T
+    rest = rest_of(tiles) if ODD else T
     LAST: constexpr = last_part(T)
     i = arange(T, flat(T, LAST))
-    first = first_of(tiles, T, LISTED)
-    inside = there_of(i, tiles, coordinates, T, ODD, LISTED)
+    first = first_of(tiles)
+    inside = there_of(i, tiles, T, ODD)
     x = load_carried(gradient + first + i, residual + first + i, inside, ADD, ODD)
     words = sign_words(key, first, T, warps(T))
     x = conv(L.reshape(conv(x, flat(T, 0)), [T // 32, 32]), rows(T, 0, 32))
     x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, ODD)
     pairs: constexpr = rows(T, 0, 4)
-    first_block = first_block_of(tiles, LOG, T, LISTED)
+    first_block = first_block_of(tiles)
     if (1 << LOG) == T and not ODD:
         at = ranges + first_block * 4
         factor = 1.0 / T
@@ -186,7 +186,7 @@ def _encode_tile(
     codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, entries, values, clamp, BITS, WIDE)
     beyond = L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64)
     # From the table only where it is needed, so that no register has it all the time.
-    place = first_of(tiles, T, LISTED)
+    place = first_of(tiles)
     _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
     even = _whole(even0, even1, even2, even3, T)
     odd = _whole(odd0, odd1, odd2, odd3, T)
@@ -197,38 +197,37 @@ def _encode_tile(
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
         e = cast(e, residual.dtype.element_ty)
-        at = residual + first_of(tiles, T, LISTED) + i
-        L.store(at, e, there_of(i, tiles, coordinates, T, ODD, LISTED) & (i < kept) if ODD else i < kept)
+        at = residual + first_of(tiles) + i
+        L.store(at, e, there_of(i, tiles, T, ODD) & (i < kept) if ODD else i < kept)
     L.atomic_add(clamped, beyond)  # last, because the compiler then spills fewer registers
 
 
-@jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
+@jit(do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
-    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
+    gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles,
     LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr,
-    KIND: constexpr, LISTED: constexpr,
+    KIND: constexpr,
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
     residual: float32 or bfloat16. ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable.
-    clamped: int64, counts coordinates beyond the clamp. LISTED: tiles are as `tiles`, the words of a TileTable, say;
-    else those of a partition without ends. KIND: which tiles there are, see TileTable: only a few are odd, and take
-    the longer way. coordinates: of the partition; padded: to a multiple of 64.
+    clamped: int64, counts coordinates beyond the clamp. tiles, KIND: words of a TileTable, and which tiles it has: only
+    a few are odd, and take the longer way.
     """
     if KIND == _ALL:
-        if is_odd(tiles, coordinates, T, LISTED):
+        if is_odd(tiles):
             _encode_tile(
-                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
-                LOG, T, BITS, WIDE, ADD, KEEP, True, LISTED,
+                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles,
+                LOG, T, BITS, WIDE, ADD, KEEP, True,
             )  # fmt: skip
         else:
             _encode_tile(
-                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
-                LOG, T, BITS, WIDE, ADD, KEEP, False, LISTED,
+                gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles,
+                LOG, T, BITS, WIDE, ADD, KEEP, False,
             )  # fmt: skip
     else:
         odd: constexpr = KIND == _ODD_ALONE
         _encode_tile(
-            gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles, coordinates, padded,
-            LOG, T, BITS, WIDE, ADD, KEEP, odd, LISTED,
+            gradient, residual, codes, ranges, entries, values, key, keep, clamped, tiles,
+            LOG, T, BITS, WIDE, ADD, KEEP, odd,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """The kernels as plain functions on tensors; shapes and dtypes as in _core.pyi. Nothing here waits for the device.
 
 Sizes: n coordinates, P padded, B rotation blocks. Tensors are contiguous, of any alignment, all on one device: a GPU,
-or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key. `tiles`: of a partition whose blocks end in places.
+or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key. `tiles`: of the partition.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from byteps_thc._scheme.gpu.frontend import PLAIN
 from byteps_thc._scheme.gpu.launch import Launcher
 from byteps_thc._scheme.gpu.layouts import MAX_TILE, WARP_COORDINATES
 from byteps_thc._scheme.gpu.norms import norms_kernel
-from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES, TileTable, tile_of
+from byteps_thc._scheme.gpu.tiles import TileTable, tile_of
 from byteps_thc._scheme.tables.device import DeviceTable
-from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
 #: Registers a thread, so that two tiles of 8192 share a multiprocessor.
 _REGISTERS = 128
@@ -40,12 +39,10 @@ _encode = Launcher(encode_kernel, **_EXACT, **register_limit())
 _decode = Launcher(decode_kernel, **_EXACT, **register_limit())
 
 
-def block_norms(
-    gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int, tiles: TileTable | None = None
-) -> None:
+def block_norms(gradient: Tensor, residual: Tensor | None, norms: Tensor, *, tiles: TileTable) -> None:
     """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
     carried = gradient if residual is None else residual
-    _for_tiles(_norms, gradient.numel(), rotation_block, tiles, (gradient, carried, norms), (residual is not None,))
+    _for_tiles(_norms, tiles, (gradient, carried, norms), (residual is not None,))
 
 
 def clamp_ranges(
@@ -72,11 +69,10 @@ def encode(
     keep: Tensor,
     clamped: Tensor,
     *,
-    rotation_block: int,
     table: DeviceTable,
     key: Tensor,
     keep_error: bool,
-    tiles: TileTable | None = None,
+    tiles: TileTable,
 ) -> None:
     """codes[code_bytes(P, bits)] of gradient[n] + residual[n]; with keep_error and where keep[0] != 0 the new residual.
 
@@ -85,8 +81,6 @@ def encode(
     carried = gradient if residual is None else residual
     _for_tiles(
         _encode,
-        gradient.numel(),
-        rotation_block,
         tiles,
         (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped),
         (table.bits, table.wide, residual is not None, keep_error),
@@ -100,17 +94,14 @@ def decode(
     out: Tensor,
     *,
     codes_per_chunk: int,
-    rotation_block: int,
     granularity: int,
     threshold: float,
     key: Tensor,
-    tiles: TileTable | None = None,
+    tiles: TileTable,
 ) -> None:
     """out[n] = average gradient of aggregate[P], uint8 or uint16."""
     _for_tiles(
         _decode,
-        out.numel(),
-        rotation_block,
         tiles,
         (aggregate, contributions, max_norms, out, key, threshold, float(granularity), codes_per_chunk),
         (aggregate.dtype == torch.uint8, contributions.numel() > 1),
@@ -125,25 +116,9 @@ def check_rotation_block(rotation_block: int) -> None:
         )
 
 
-def _for_tiles(
-    launch: Launcher,
-    coordinates: int,
-    rotation_block: int,
-    tiles: TileTable | None,
-    arguments: tuple[Any, ...],
-    constants: tuple[Any, ...],
-) -> None:
-    """Launch a kernel for all tiles. coordinates: of the partition."""
-    check_rotation_block(rotation_block)
-    tile = tile_of(rotation_block)
-    if tiles is None:
-        programs, full = -(-coordinates // tile), coordinates // tile
-        kind = FULL_TILES if full == programs else ALL_TILES if full else ODD_TILES
-        padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
-        place = (arguments[0], coordinates, padded)
-    else:
-        programs, kind = tiles.words.shape[0], tiles.kind
-        place = (tiles.words, 0, 0)
-    constants = (rotation_block.bit_length() - 1, tile, *constants, kind, tiles is not None)
+def _for_tiles(launch: Launcher, tiles: TileTable, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+    """Launch a kernel for all tiles."""
+    tile, programs = tile_of(tiles.rotation_block), len(tiles.words)
+    constants = (tiles.rotation_block.bit_length() - 1, tile, *constants, tiles.kind)
     if programs:
-        launch(programs, (*arguments, *place), constants, tile // WARP_COORDINATES)
+        launch(programs, (*arguments, tiles.words), constants, tile // WARP_COORDINATES)

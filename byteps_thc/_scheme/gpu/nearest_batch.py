@@ -36,7 +36,7 @@ _decode = Launcher(decode_nearest_kernel, **_OPTIONS)
 class NearestBatch:
     """A piece: one row that all ranks average (n shards), or n rows, of which each rank averages its own.
 
-    Nothing here waits for the device. All calls are put on the current stream, and can be captured in a CUDA graph.
+    Nothing here waits for the device: all calls are put on the current stream.
 
     shards: of all ranks, in their order. rank: this one. columns: coordinates of a row. seed: of all signs. up: the
     points of each rank. down: the points of averages; None where owners keep these. layouts: of messages to owners, and
@@ -114,37 +114,24 @@ class NearestBatch:
         else:
             self._exact_decoded, self._exact_out = places(self._down).to(device), self._exact_index
 
-    def encode(
-        self, gradient: Tensor, sent: Tensor, header: tuple[int, int, int, int] | Tensor, round: int | Tensor
-    ) -> None:
+    def encode(self, gradient: Tensor, sent: Tensor, header: tuple[int, int, int, int], round: int) -> None:
         """Write the messages to all owners; a round begins.
 
         gradient: contiguous, float32, float16 or bfloat16[rows * columns]. sent: uint8[n, size_bytes] on 16 bytes.
         header: number of the gradient, its round in 31 bits, and two words of its fingerprint, see
-        DeviceAgreement; int32[4] on the device. round: 32 bits, the same on all ranks, never twice for a name;
-        int32[1] on the device. What is on the device is read in stream order, both or none.
+        DeviceAgreement. round: 32 bits, the same on all ranks, never twice for a name.
         """
         require_tensor("gradient", gradient, _GRADIENTS, self._size)
         self._require("sent", sent, self._ranks * self._up.size_bytes)
-        numbers: tuple[int, ...] = (0, 0, 0, 0, 0)
-        memory: tuple[Tensor, Tensor] = (self._begun, self._begun)
-        if isinstance(header, Tensor) and isinstance(round, Tensor):
-            require_tensor("header", header, (torch.int32,), 4)
-            require_tensor("round", round, (torch.int32,), 1)
-            memory = (header, round)
-        elif isinstance(header, Tensor) or isinstance(round, Tensor):
-            raise InputError("header and round must both be on the device, or none: pass two tensors or two numbers")
-        else:
-            number, round31, largest, complement = header
-            numbers = (number, round31, signed_word(round), largest, complement)
+        number, round31, largest, complement = header
         table, tiles = self._own_points, self._sent
         _launch(
             _encode, tiles, self._exact_sent.numel(),
             (gradient, _words(sent), self._up.size_bytes // 4, self._up.codes_at // 4, self._ranks, self._keys,
-             self._begun, *memory, *numbers, table.entries, table.points, table.slope, self._exact_sent,
-             self._exact_index),
+             self._begun, number, round31, signed_word(round), largest, complement, table.entries, table.points,
+             table.slope, self._exact_sent, self._exact_index),
             (tiles.words, tiles.blocks, tiles.holes),
-            (table.bits, isinstance(header, Tensor)),
+            (table.bits,),
         )  # fmt: skip
 
     def recode(self, received: Tensor, own: Tensor) -> None:

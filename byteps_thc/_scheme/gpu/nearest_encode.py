@@ -141,23 +141,20 @@ def _send_exact(gradient, sent, places, index, count, program, T: constexpr):
 
 @jit(do_not_specialize=["message_words", "codes_at", "owners", "number", "round31", "round", "largest", "complement",
                         "exact_count", "programs"],
-     do_not_specialize_on_alignment=["begun", "header", "round_word"])  # fmt: skip
+     do_not_specialize_on_alignment=["begun"])  # fmt: skip
 def encode_nearest_kernel(
-    gradient, sent, message_words, codes_at, owners, keys, begun, header, round_word, number, round31, round, largest,
-    complement, entries, points, slope, exact_places, exact_index, exact_count, programs, tiles, blocks, holes,
-    T: constexpr, BITS: constexpr, FROM_MEMORY: constexpr, KIND: constexpr,
+    gradient, sent, message_words, codes_at, owners, keys, begun, number, round31, round, largest, complement, entries,
+    points, slope, exact_places, exact_index, exact_count, programs, tiles, blocks, holes,
+    T: constexpr, BITS: constexpr, KIND: constexpr,
 ):  # fmt: skip
     """One tile: codes and scales, in the messages to all owners. Programs from `programs` on: the rest of these.
 
     gradient: float32, float16 or bfloat16. sent: int32[owners, message_words], see NearestBatch. keys:
-    int32[owners, 5], see nearest_blocks. begun: int32[3], becomes number, round31 and round. FROM_MEMORY: these,
-    largest and complement are words of header, int32[4], and round_word. exact_places, exact_index:
-    int64[exact_count], words of `sent` and coordinates of the gradient. tiles, blocks, holes, KIND: see BlockTiles.
+    int32[owners, 5], see nearest_blocks. begun: int32[3], becomes number, round31 and round. exact_places,
+    exact_index: int64[exact_count], words of `sent` and coordinates of the gradient. tiles, blocks, holes, KIND: see
+    BlockTiles.
     """
     program = L.program_id(0)
-    if FROM_MEMORY:
-        number, round31, round = L.load(header), L.load(header + 1), L.load(round_word)
-        largest, complement = L.load(header + 2), L.load(header + 3)
     if program >= programs:
         if program == programs:
             _write_headers(

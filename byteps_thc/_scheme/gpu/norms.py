@@ -29,14 +29,14 @@ def load_carried(gradient, residual, inside, ADD: constexpr, ODD: constexpr):
 
 @jit
 def _norms_of_tile(
-    gradient, residual, norms, tiles, coordinates, padded,
-    LOG: constexpr, T: constexpr, ADD: constexpr, ODD: constexpr, LISTED: constexpr,
+    gradient, residual, norms, tiles,
+    LOG: constexpr, T: constexpr, ADD: constexpr, ODD: constexpr,
 ):  # fmt: skip
-    first = first_of(tiles, T, LISTED)
+    first = first_of(tiles)
     i = arange(T, streamed(T, warps(T), 4))
     BLOCKS: constexpr = T >> LOG
-    at = norms + first_block_of(tiles, LOG, T, LISTED)
-    inside = there_of(i, tiles, coordinates, T, ODD, LISTED)
+    at = norms + first_block_of(tiles)
+    inside = there_of(i, tiles, T, ODD)
     x = load_carried(gradient + first + i, residual + first + i, inside, ADD, ODD)
     wide = x.to(L.float64)
     squares = wide * wide
@@ -47,7 +47,7 @@ def _norms_of_tile(
         blocks: constexpr = spread(BLOCKS, warps(T))
         sums = conv(L.sum(L.reshape(groups, [BLOCKS, (1 << LOG) // 64]), 1), blocks)
         block = arange(BLOCKS, blocks)
-        rest = rest_of(tiles, padded, T, LISTED)
+        rest = rest_of(tiles)
         full = rest >> LOG if ODD else BLOCKS
         L.store(at + block, L.sqrt(sums).to(L.float32), block < full)
         if ODD:  # the binary digits of what is behind the full blocks
@@ -61,17 +61,17 @@ def _norms_of_tile(
                 at += there.to(L.int32)
 
 
-@jit(do_not_specialize=["coordinates", "padded"])
+@jit
 def norms_kernel(
-    gradient, residual, norms, tiles, coordinates, padded,
-    LOG: constexpr, T: constexpr, ADD: constexpr, KIND: constexpr, LISTED: constexpr,
+    gradient, residual, norms, tiles,
+    LOG: constexpr, T: constexpr, ADD: constexpr, KIND: constexpr,
 ):  # fmt: skip
     """norms[blocks of a tile] of gradient (+ residual, with ADD). See encode_kernel for the rest."""
     if KIND == _ALL:
-        if is_odd(tiles, coordinates, T, LISTED):
-            _norms_of_tile(gradient, residual, norms, tiles, coordinates, padded, LOG, T, ADD, True, LISTED)
+        if is_odd(tiles):
+            _norms_of_tile(gradient, residual, norms, tiles, LOG, T, ADD, True)
         else:
-            _norms_of_tile(gradient, residual, norms, tiles, coordinates, padded, LOG, T, ADD, False, LISTED)
+            _norms_of_tile(gradient, residual, norms, tiles, LOG, T, ADD, False)
     else:
         odd: constexpr = KIND == _ODD_ALONE
-        _norms_of_tile(gradient, residual, norms, tiles, coordinates, padded, LOG, T, ADD, odd, LISTED)
+        _norms_of_tile(gradient, residual, norms, tiles, LOG, T, ADD, odd)

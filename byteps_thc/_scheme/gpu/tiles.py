@@ -1,4 +1,4 @@
-"""Where the tiles of a kernel lie in a partition: one behind the other, or as a table in device memory says."""
+"""Where the tiles of a kernel lie in a partition: a table in device memory says it."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ def tile_of(rotation_block: int) -> int:
 
 @dataclass(frozen=True)
 class TileTable:
-    """Tiles of a partition whose rotation blocks begin anew in places.
+    """Tiles of a partition, whose rotation blocks may begin anew in places.
 
     words: int32[tiles, 5], of each: FIRST coordinate / 64, the number of its first BLOCK, the REST of the coordinates
     to where its blocks end (padded ones included, at most a tile), how many coordinates are USED, whether it is ODD.
-    kind: which tiles the table has.
+    kind: which tiles the table has. rotation_block: the largest block.
     """
 
     words: Tensor
     kind: int
+    rotation_block: int
 
     @classmethod
     def of(cls, coordinates: int, ends: Sequence[int], rotation_block: int, device: torch.device) -> TileTable:
         """Return the tiles of a partition. ends: of rotation blocks, multiples of 64."""
         words = _tiles(coordinates, ends, rotation_block)
-        return cls(torch.from_numpy(words.astype(np.int32)).to(device), _kind(words))
+        return cls(torch.from_numpy(words.astype(np.int32)).to(device), _kind(words), rotation_block)
 
 
 def _tiles(coordinates: int, ends: Sequence[int], rotation_block: int) -> npt.NDArray[np.int64]:
@@ -73,55 +74,30 @@ def _word(tiles, word: constexpr):
 
 
 @jit
-def first_of(tiles, T: constexpr, LISTED: constexpr):
-    """First coordinate of a program's tile.
-
-    LISTED: as a TileTable says; else tile `program` of a partition without ends.
-    """
-    if LISTED:
-        first = _word(tiles, _FIRST).to(L.int64) * _UNIT
-    else:
-        first = L.program_id(0).to(L.int64) * T
-    return first
+def first_of(tiles):
+    """First coordinate of a program's tile."""
+    return _word(tiles, _FIRST).to(L.int64) * _UNIT
 
 
 @jit
-def rest_of(tiles, padded, T: constexpr, LISTED: constexpr):
-    """Coordinates from there to the end, padded ones included, T at most; int32."""
-    if LISTED:
-        rest = _word(tiles, _REST)
-    else:
-        rest = L.minimum(padded - L.program_id(0).to(L.int64) * T, T).to(L.int32)
-    return rest
+def rest_of(tiles):
+    """Coordinates from there to where its blocks end, padded ones included, T at most; int32."""
+    return _word(tiles, _REST)
 
 
 @jit
-def first_block_of(tiles, LOG: constexpr, T: constexpr, LISTED: constexpr):
+def first_block_of(tiles):
     """The number of its first block: to be asked for where it is needed, so that no register has it before."""
-    if LISTED:
-        block = _word(tiles, _BLOCK).to(L.int64)
-    else:
-        block = L.program_id(0).to(L.int64) * (T >> LOG)
-    return block
+    return _word(tiles, _BLOCK).to(L.int64)
 
 
 @jit
-def is_odd(tiles, coordinates, T: constexpr, LISTED: constexpr):
+def is_odd(tiles):
     """Whether the tile lacks coordinates."""
-    if LISTED:
-        odd = _word(tiles, _ODD) != 0
-    else:
-        odd = coordinates - L.program_id(0).to(L.int64) * T < T
-    return odd
+    return _word(tiles, _ODD) != 0
 
 
 @jit
-def there_of(i, tiles, coordinates, T: constexpr, ODD: constexpr, LISTED: constexpr):
+def there_of(i, tiles, T: constexpr, ODD: constexpr):
     """Whether the tile has coordinates i, int32; a tile that is not ODD has all."""
-    if not ODD:
-        there = i < T
-    elif LISTED:
-        there = i < _word(tiles, _USED)
-    else:
-        there = i < L.minimum(coordinates - L.program_id(0).to(L.int64) * T, T).to(L.int32)
-    return there
+    return i < _word(tiles, _USED) if ODD else i < T

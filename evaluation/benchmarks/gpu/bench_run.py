@@ -68,7 +68,7 @@ PARTS = (
     Part("bits of rows with scales", "tests/gpu/rows_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", _BITS_LIMIT_S, beside=True),
     Part("the same, 3 ranks", "tests/gpu/engine_bits.py --ranks 3", _BITS_LIMIT_S, beside=True),
-    Part("graphs, and offsets beyond 2^31", "tests/gpu/on_device.py", _BITS_LIMIT_S, stand_in=None, beside=True),
+    Part("offsets beyond 2^31", "tests/gpu/on_device.py", _BITS_LIMIT_S, stand_in=None, beside=True),
     Part(
         "engines on NCCL, one rank", "tests/gpu/engines_on_device.py --only nccl", _BITS_LIMIT_S, stand_in=None,
         beside=True,

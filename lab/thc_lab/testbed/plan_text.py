@@ -9,8 +9,8 @@ from typing import Any
 
 from thc_lab.testbed.process import JOB_DESCRIPTION, Plan, PlannedProcess
 from thc_switch.controls import Forwarding, JobCheck, Replica, Service, SlotCheck
+from thc_switch.controls import plan as plan_switch
 from thc_switch.description import Deployment
-from thc_switch.planner import plan as plan_switch
 
 
 def as_text(plan: Plan) -> str:

@@ -1,18 +1,23 @@
-"""One class per P4 control: what its tables hold for a deployment."""
+"""One class per P4 control: what it is told for a deployment, and the plan of all of them."""
 
 from __future__ import annotations
 
-from thc_switch.controls.aggregation_blocks import AggregationBlocks
+from collections.abc import Sequence
+
 from thc_switch.controls.base import Control
-from thc_switch.controls.forwarding import Forwarding
+from thc_switch.controls.egress import Leaf, Replica
+from thc_switch.controls.ingress import (
+    AggregationBlocks,
+    Forwarding,
+    PassControl,
+    PassRow,
+    PortRole,
+    Service,
+    SlotCheck,
+)
 from thc_switch.controls.job_check import JobCheck
-from thc_switch.controls.leaf import Leaf
-from thc_switch.controls.pass_control import PassControl
-from thc_switch.controls.pass_row import PassRow
-from thc_switch.controls.port_role import PortRole
-from thc_switch.controls.replica import Replica
-from thc_switch.controls.service import Service
-from thc_switch.controls.slot_check import SlotCheck
+from thc_switch.description import Deployment
+from thc_switch.plan import ClearRegister, DefaultAction, MulticastGroup, Plan, TableEntry
 
 #: In the order a packet meets them.
 CONTROLS: tuple[type[Control], ...] = (
@@ -28,17 +33,18 @@ CONTROLS: tuple[type[Control], ...] = (
     Replica,
 )
 
-__all__ = [
-    "CONTROLS",
-    "AggregationBlocks",
-    "Control",
-    "Forwarding",
-    "JobCheck",
-    "Leaf",
-    "PassControl",
-    "PassRow",
-    "PortRole",
-    "Replica",
-    "Service",
-    "SlotCheck",
-]
+__all__ = ["CONTROLS", "AggregationBlocks", "Forwarding", "JobCheck", "Leaf", "Replica", "Service", "SlotCheck", "plan"]
+
+
+def plan(deployment: Deployment, parts: Sequence[type[Control]] = CONTROLS) -> Plan:
+    """Compute everything the switch must be told; ConfigurationError when the jobs do not fit. parts: only these."""
+    contents = [operation for control in parts for operation in control.contents(deployment)]
+    return Plan(
+        tables=tuple(control.full_name(table) for control in parts for table in control.TABLES),
+        defaults=tuple(operation for operation in contents if isinstance(operation, DefaultAction)),
+        entries=tuple(operation for operation in contents if isinstance(operation, TableEntry)),
+        registers=tuple(operation for operation in contents if isinstance(operation, ClearRegister)),
+        groups=tuple(operation for operation in contents if isinstance(operation, MulticastGroup)),
+        ports=deployment.switch.ports_to_bring_up,
+        recirculation=deployment.switch.recirculation,
+    )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
-from thc_switch.allocation import JobAllocation, norm_slots_of
-from thc_switch.controls.base import Control, ip_number
-from thc_switch.description import WorkerDescription
+from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
+from thc_switch.controls.base import Contents, Control
+from thc_switch.description import Deployment, Peer
 from thc_switch.plan import Match, Range, TableEntry, Ternary
-from thc_switch.upstream_description import UpstreamDescription
 
 #: What the data plane passes on of a root's messages.
 FROM_ROOT = (MessageType.AGGREGATE, MessageType.MAX_NORM, MessageType.STRAGGLER, MessageType.ERROR)
@@ -26,13 +25,14 @@ class JobCheck(Control):
     INSTANCE = "ThcIngress.job_check"
     TABLES = ("job", "worker")
 
-    def entries(self) -> Iterator[TableEntry]:
+    @classmethod
+    def contents(cls, deployment: Deployment) -> Iterator[Contents]:
         """Every worker, by the address it must send from; the root of a leaf, which answers to "worker `rack`"."""
-        for allocation in self.allocations:
+        for allocation in allocate(deployment):
             for number in allocation.job.numbered_workers:
-                yield self.worker_entry(allocation, number)
+                yield cls.worker_entry(allocation, number)
             if (root := allocation.job.upstream) is not None:
-                yield self.entry("worker", _sender(allocation, root.rack, root), "root")
+                yield cls.entry("worker", _sender(allocation, root.rack, root), "root")
 
     @classmethod
     def worker_entry(cls, allocation: JobAllocation, number: int) -> TableEntry:
@@ -96,15 +96,9 @@ class JobCheck(Control):
             yield cls.entry("job", stale, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
 
 
-def _sender(
-    allocation: JobAllocation, number: int, address: WorkerDescription | UpstreamDescription
-) -> dict[str, Match | int]:
-    return {
-        "job_id": allocation.job_id,
-        "worker_id": number,
-        "src_ip": ip_number(address.ip),
-        "src_port": address.udp_port,
-    }
+def _sender(allocation: JobAllocation, number: int, peer: Peer) -> dict[str, Match | int]:
+    address = {"src_ip": int(peer.ip), "src_port": peer.udp_port}
+    return {"job_id": allocation.job_id, "worker_id": number, **address}
 
 
 def _incarnation(allocation: JobAllocation, epoch: int) -> dict[str, Match]:

@@ -64,7 +64,7 @@ def new_model(switch: SwitchDescription) -> SwitchControl:
     require_model()
     from thc_switch.targets import model  # only here: no other target needs the model
 
-    return model.new_model(switch)
+    return model.new_switch_with_control(switch)[1]
 
 
 def _check(target: Target, switch: SwitchDescription) -> None:

@@ -31,6 +31,7 @@ from thc_switch.plan import (
     RemoveEntries,
     TableEntry,
     Ternary,
+    numbers_of,
 )
 from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
@@ -75,7 +76,7 @@ def _add_rows(entries: Sequence[TableEntry], shared_rows: dict[str, str]) -> Ite
 
 
 def _row(entry: TableEntry) -> tuple[int, ...]:
-    keys = (value for _, match in entry.keys for value in _key_values(match))
+    keys = (value for _, match in entry.keys for value in numbers_of(match))
     priority = () if entry.priority is None else (entry.priority,)
     row = (*keys, *(value for _, value in entry.params), *priority)
     return tuple(int(value) for value in row)  # enums print otherwise
@@ -91,18 +92,6 @@ def _key_arguments(name: str, match: Match) -> tuple[str, ...]:
             return (name, f"{name}_p_length")
         case Range():
             return (f"{name}_start", f"{name}_end")
-
-
-def _key_values(match: Match) -> tuple[int, ...]:
-    match match:
-        case Exact(value):
-            return (value,)
-        case Ternary(value, mask):
-            return (value, mask)
-        case Lpm(value, length):
-            return (value, length)
-        case Range(low, high):
-            return (low, high)
 
 
 def _loop(over: str, statement: str) -> tuple[str, ...]:
@@ -128,8 +117,8 @@ def _statements(operation: Operation, switch: SwitchDescription) -> tuple[str, .
             return (f"p4.{table}.set_default_with_{action}({arguments})",)
         case ClearRegister():
             return _zero(operation)
-        case MulticastGroup(group, replicas):
-            return _multicast(group, replicas)
+        case MulticastGroup():
+            return _multicast(operation)
         case TableEntry():
             raise AssertionError("entries are added in loops")
 
@@ -157,12 +146,10 @@ def _zero(operation: ClearRegister) -> tuple[str, ...]:
     return _loop(f"index in range({first}, {first + count})", f"p4.{register}.mod(REGISTER_INDEX=index, {fields})")
 
 
-def _multicast(group: int, replicas: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+def _multicast(group: MulticastGroup) -> tuple[str, ...]:
     """One node per replication id."""
-    ports: dict[int, list[int]] = {}
-    for port, rid in replicas:
-        ports.setdefault(rid, []).append(port)
-    nodes = {rid or flood_node(group): rid for rid in ports}
+    ports = group.ports
+    nodes = {rid or flood_node(group.group): rid for rid in ports}
     lines = [
         f"bfrt.pre.node.entry(MULTICAST_NODE_ID={node}, MULTICAST_RID={rid}, MULTICAST_LAG_ID=[], "
         f"DEV_PORT={ports[rid]}).push()"
@@ -171,7 +158,7 @@ def _multicast(group: int, replicas: Sequence[tuple[int, int]]) -> tuple[str, ..
     count = len(nodes)
     return (
         *lines,
-        f"bfrt.pre.mgid.entry(MGID={group}, MULTICAST_NODE_ID={list(nodes)}, "
+        f"bfrt.pre.mgid.entry(MGID={group.group}, MULTICAST_NODE_ID={list(nodes)}, "
         f"MULTICAST_NODE_L1_XID_VALID={[False] * count}, MULTICAST_NODE_L1_XID={[0] * count}).push()",
     )
 
@@ -213,7 +200,7 @@ class BfshellControl(SwitchControl):
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
         """Return how many packets of a worker the switch took, ever."""
         entry = JobCheck.worker_entry(allocation, worker)
-        keys = ", ".join(f"{name}={_key_values(match)[0]}" for name, match in entry.keys)
+        keys = ", ".join(f"{name}={numbers_of(match)[0]}" for name, match in entry.keys)
         element = f"p4.{entry.table}.get({keys}, from_hw=True, print_ents=False)"
         return self._collect("once in [0]", f'{element}.raw()["data"]["{_PACKETS}"]')[0]
 

@@ -18,8 +18,6 @@ from thc_switch.plan import (
     ClearRegister,
     ClearTable,
     DefaultAction,
-    Exact,
-    Lpm,
     Match,
     MulticastGroup,
     Named,
@@ -27,7 +25,6 @@ from thc_switch.plan import (
     Range,
     RemoveEntries,
     TableEntry,
-    Ternary,
     full_action,
 )
 from thc_switch.targets.base import SwitchControl
@@ -81,15 +78,7 @@ def _commands(
 
 
 def _match(match: Match) -> str:
-    match match:
-        case Exact(value):
-            return f"{value:#x}"
-        case Ternary(value, mask):
-            return f"{value:#x}&&&{mask:#x}"
-        case Lpm(value, length):
-            return f"{value:#x}/{length}"
-        case Range(low, high):
-            return f"{low:#x}->{high:#x}"
+    return f"{match.low:#x}->{match.high:#x}" if isinstance(match, Range) else str(match)
 
 
 def _values(params: Named) -> str:
@@ -97,10 +86,7 @@ def _values(params: Named) -> str:
 
 
 def _node_commands(group: MulticastGroup) -> list[str]:
-    ports: dict[int, list[int]] = {}
-    for port, rid in group.replicas:
-        ports.setdefault(rid, []).append(port)
-    return [f"mc_node_create {rid} " + " ".join(map(str, numbers)) for rid, numbers in ports.items()]
+    return [f"mc_node_create {rid} " + " ".join(map(str, numbers)) for rid, numbers in group.ports.items()]
 
 
 @dataclass

@@ -198,11 +198,8 @@ class GrpcControl(SwitchControl):
     def _set_group(self, group: MulticastGroup) -> None:
         nodes, groups = self._info.table_get("$pre.node"), self._info.table_get("$pre.mgid")
         data_tuple, key_tuple = self._client.DataTuple, self._client.KeyTuple
-        ports: dict[int, list[int]] = {}
-        for port, rid in group.replicas:
-            ports.setdefault(rid, []).append(port)
-        ids = [rid or flood_node(group.group) for rid in ports]
-        for node, (rid, numbers) in zip(ids, ports.items(), strict=True):
+        ids = [rid or flood_node(group.group) for rid in group.ports]
+        for node, (rid, numbers) in zip(ids, group.ports.items(), strict=True):
             fields = [
                 data_tuple("$MULTICAST_RID", rid),
                 data_tuple("$MULTICAST_LAG_ID", int_arr_val=[]),

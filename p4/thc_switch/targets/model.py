@@ -19,14 +19,12 @@ from thc_switch.plan import (
     ClearTable,
     DefaultAction,
     Exact,
-    Lpm,
     Match,
     MulticastGroup,
     Operation,
-    Range,
     RemoveEntries,
     TableEntry,
-    Ternary,
+    numbers_of,
 )
 from thc_switch.programs import INCLUDE_FOLDER, program_path
 from thc_switch.targets.base import SwitchControl
@@ -110,13 +108,8 @@ class ModelControl(SwitchControl):
                 self._switch.table_delete(table, entry.match, entry.priority)
 
 
-def new_model(switch: SwitchDescription) -> ModelControl:
-    """Return a switch that runs our program for the architecture of the description."""
-    return new_switch_with_control(switch)[1]
-
-
 def new_switch_with_control(switch: SwitchDescription) -> tuple[V1ModelSwitch | TnaSwitch, ModelControl]:
-    """The same, and the switch itself, to run it between ports."""
+    """Return a switch that runs our program for the architecture of the description, and its control."""
     name, defines = _PROGRAMS[switch.architecture]
     program = compile_program(program_path(name), [INCLUDE_FOLDER], defines)
     if switch.architecture == "v1model":
@@ -129,12 +122,4 @@ def new_switch_with_control(switch: SwitchDescription) -> tuple[V1ModelSwitch | 
 
 
 def _model_match(match: Match) -> Any:
-    match match:
-        case Exact(value):
-            return value
-        case Ternary(value, mask):
-            return (value, mask)
-        case Lpm(value, length):
-            return (value, length)
-        case Range(low, high):
-            return (low, high)
+    return match.value if isinstance(match, Exact) else numbers_of(match)

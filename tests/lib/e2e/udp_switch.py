@@ -19,7 +19,7 @@ from thc_switch.description import (
     SwitchDescription,
     WorkerDescription,
 )
-from thc_switch.software import ModelSwitch
+from thc_switch.software import model_loop
 
 HOST = "127.0.0.1"
 #: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
@@ -62,7 +62,7 @@ def udp_switch(program: str, *jobs: JobDescription) -> Iterator[UdpPort]:
     deployment = Deployment(switch=description, jobs=jobs)
     front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
     stop = threading.Event()
-    switch = ModelSwitch(deployment, {FRONT_PORT: front})
+    switch = model_loop(deployment, {FRONT_PORT: front})
     thread = threading.Thread(target=switch.run, args=(stop,), daemon=True)
     thread.start()
     try:

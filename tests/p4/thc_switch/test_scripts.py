@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from thc_switch import Deployment, plan
-from thc_switch.plan import Section
 from thc_switch.targets import bfshell
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts" / "switch"
 EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
-STEPS = ("compile", "load", "ports", "multicast", "tables", "start", "status")
+STEPS = ("compile", "load", "install", "start", "status")
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_a_changed_description_gets_another_agent(sde: dict[str, str], tmp_path:
     jobs.write_text(EXAMPLE.read_text() + "# changed\n")
     assert script("start", jobs, env=sde).returncode == 0
     assert pid_file.read_text() not in ("", before)
-    assert script("tables", jobs, env=sde).returncode == 0
+    assert script("install", jobs, env=sde).returncode == 0
     assert not pid_file.exists(), "an agent of another description must not answer while tables are filled"
 
 
@@ -157,11 +156,10 @@ def test_tofino_2(environment: dict[str, str], tmp_path: Path) -> None:
     assert " -Xp4c=--no-clot " in output, "bfas needs it (p4/README.md)"
 
 
-@pytest.mark.parametrize("section", list(Section))
-def test_parts_of_the_plan(section: Section, environment: dict[str, str]) -> None:
+def test_the_whole_plan_is_installed(environment: dict[str, str]) -> None:
     deployment = Deployment.load(EXAMPLE)
-    result = script(section.value, EXAMPLE, "--dry-run", env=environment)
-    assert result.stdout == bfshell.script(plan(deployment).operations([section]), deployment.switch)
+    result = script("install", EXAMPLE, "--dry-run", env=environment)
+    assert result.stdout == bfshell.script(plan(deployment).operations(), deployment.switch)
 
 
 def test_start_and_teardown(environment: dict[str, str]) -> None:
@@ -197,9 +195,7 @@ def test_teardown_stops_what_runs_and_may_be_repeated(environment: dict[str, str
     [
         ("compile", "no P4 compiler: set SDE_INSTALL (bf-p4c), or P4C"),
         ("load", "set SDE or SDE_INSTALL"),
-        ("ports", "bfshell not found: set SDE"),
-        ("multicast", "bfshell not found: set SDE"),
-        ("tables", "bfshell not found: set SDE"),
+        ("install", "bfshell not found: set SDE"),
         ("status", "bfshell not found: set SDE"),
     ],
 )

@@ -9,7 +9,7 @@ from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Job
 from switch_lab.targets.target import SWITCH_LIMITS, PortFrame
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import allocate
-from thc_switch.controls import CONTROLS, AggregationBlocks
+from thc_switch.controls import CONTROLS, AggregationBlocks, plan
 from thc_switch.description import (
     Deployment,
     JobDescription,
@@ -19,7 +19,6 @@ from thc_switch.description import (
     SwitchDescription,
     WorkerDescription,
 )
-from thc_switch.planner import plan
 from thc_switch.status import SwitchStatus, read_status
 from thc_switch.targets.base import SwitchControl
 
