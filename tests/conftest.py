@@ -37,7 +37,7 @@ LONGEST = (
     "ddp/test_failures.py",
     "p4/thc_switch/test_emitters.py",
     "p4/thc_switch/test_grpc.py",
-    "pipeline/test_mismatch.py",
+    "engine/test_mismatch.py",
     "p4/switch/test_any_packets.py",
     "p4/switch/test_schedules.py",
     "worker_dpdk/session/test_dpdk.py",
