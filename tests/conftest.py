@@ -42,7 +42,6 @@ LONGEST = (
     "p4/switch/test_schedules.py",
     "worker_dpdk/session/test_dpdk.py",
     "security/test_places.py",
-    "averager/test_failures.py",
     "averager/test_racks.py",
 )
 #: The collector looks at more at a time than it does by default: P4 programs are graphs of a million objects.

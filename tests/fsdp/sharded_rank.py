@@ -21,23 +21,17 @@ import hsdp_cases
 import overlap_cases
 
 Case = Callable[[Rank, DeviceMesh], Any]
-SLOW = {"training"}
 
 
 def main() -> None:
     with joined_rank() as rank:
         if rank.settings["replicas"]:
             mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-            rank.report(run(hsdp_cases.CASES, rank, mesh))
+            cases: list[Case] = [*hsdp_cases.CASES]
         else:
+            mesh = init_device_mesh("cpu", (rank.ranks,))
             cases = [*fsdp_cases.CASES, *overlap_cases.CASES]
-            rank.report(run(cases, rank, init_device_mesh("cpu", (rank.ranks,))))
-
-
-def run(cases: list[Case], rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    wanted = rank.settings["cases"]
-    names = {case.__name__ for case in cases}.difference(SLOW) if wanted is None else wanted
-    return {case.__name__: case(rank, mesh) for case in cases if case.__name__ in names}
+        rank.report({case.__name__: case(rank, mesh) for case in cases})
 
 
 if __name__ == "__main__":
