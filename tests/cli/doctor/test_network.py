@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from byteps_thc._cli.doctor.finding import State
-from byteps_thc._cli.doctor.hello import Answer, say_hello
+from byteps_thc._cli.doctor.hello import say_hello
 from byteps_thc._cli.doctor.interfaces import _check_interface, _Interface, auto_codes_per_packet
 from byteps_thc._cli.doctor.server import check_server, parse_server
 from byteps_thc._cli.doctor.sockets import check_port, check_socket_buffer
@@ -91,51 +91,6 @@ def test_a_server_and_its_path(thc_ps: ParameterServer) -> None:
     assert "datagrams of 16416 bytes" in way.meaning
 
 
-def test_the_round_trip_of_hello_on_a_long_way(thc_ps: ParameterServer) -> None:
-    """Longer than the time after which HELLO is repeated: an answer is none to the last HELLO."""
-    with delayed_by(0.25, address_of(thc_ps)) as address:
-        answer = say_hello(address, deadline_s=10.0)
-    assert 0.5 <= answer.round_trip_s < 5.0
-
-
-@contextmanager
-def delayed_by(seconds: float, server: tuple[str, int]) -> Iterator[tuple[str, int]]:
-    """An address whose datagrams reach the server, and come back, so much later."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
-    ):
-        asked.bind(("127.0.0.1", 0))
-        asking.connect(server)
-        senders: list[tuple[str, int]] = []
-
-        def later(work: Callable[[bytes], object], datagram: bytes) -> None:
-            timer = threading.Timer(seconds, work, [datagram])
-            timer.daemon = True
-            timer.start()
-
-        def up() -> None:
-            while (message := asked.recvfrom(2048))[0]:
-                senders.append(message[1])
-                later(asking.send, message[0])
-
-        def down() -> None:
-            while datagram := asking.recv(2048):
-                later(lambda datagram: asked.sendto(datagram, senders[0]), datagram)
-
-        threads = [threading.Thread(target=way) for way in (up, down)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield asked.getsockname()
-        finally:
-            time.sleep(3 * seconds)  # no timer finds its socket closed
-            asked.sendto(b"", asked.getsockname())
-            asking.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
-
-
 def test_the_doctor_leaves_no_job_behind() -> None:
     """A server for one job at a time: the second visit would be refused if the first were still there."""
     with ParameterServer(["--max-jobs", "1"]) as server:
@@ -184,20 +139,6 @@ def test_a_server_that_shuts_down() -> None:
         [finding] = check_server(Visit(address_of(server)))
     assert finding.fails
     assert finding.meaning == "is shutting down"
-
-
-def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    with server_with_an_open_sum() as server:
-
-        def hello_and_end(address: tuple[str, int], *, deadline_s: float) -> Answer:
-            answer = say_hello(address, deadline_s=deadline_s)
-            terminate(server)
-            return answer
-
-        monkeypatch.setattr("byteps_thc._cli.doctor.server.say_hello", hello_and_end)
-        _, path = check_server(Visit(address_of(server)))
-    assert path.fails
-    assert "is shutting down" in path.meaning
 
 
 def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
@@ -290,15 +231,6 @@ def test_a_key_for_a_server_without(thc_ps: ParameterServer, key_file: str) -> N
     [finding] = check_server(Visit(address_of(thc_ps), key_file, job=7))
     assert finding.fails
     assert finding.meaning == "serves without a key, and does not answer workers that have one"
-
-
-def test_a_key_for_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int], key_file: str) -> None:
-    other, port = occupied_port
-    other.close()
-    [finding] = check_server(Visit(("127.0.0.1", port), key_file, job=7))
-    assert finding.fails
-    assert "nothing listens" in finding.meaning
-    assert f"thc-ps --key-file FILE --port {port}" in finding.command
 
 
 def test_a_server_that_answers_from_another_address(thc_ps: ParameterServer) -> None:

@@ -117,8 +117,6 @@ def test_a_slow_rank_is_no_servers_fault(stack: ExitStack) -> None:
     assert running.moves() == [0, 0]
 
 
-
-
 @pytest.mark.parametrize("lost", ["large results", "a port"])
 def test_the_deadline_without_failover_names_port_firewall_and_mtu(lost: str, stack: ExitStack) -> None:
     server = stack.enter_context(ParameterServer(["--threads", "2"]))
@@ -191,8 +189,6 @@ def test_a_server_that_one_rank_does_not_reach_at_first_is_named_by_all(stack: E
     assert isinstance(second, DeadlineError)
     for error in (first, second):
         assert f"server {relay.address} did not answer HELLO" in str(error)
-
-
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from worker_relay import WorkerRelay
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, UdpConfig
+from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
@@ -53,8 +53,6 @@ def test_a_server_that_drains_is_left_before_it_ends(stack: ExitStack) -> None:
     running.wait_for(10)
     running.stop()
     assert running.moves() == [1, 1]
-
-
 
 
 @pytest.mark.slow
