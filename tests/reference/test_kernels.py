@@ -239,28 +239,6 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
     np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 12345])
-@pytest.mark.parametrize("block", [8192, 1 << 20])
-def test_whole_partitions(size, block):
-    case, table = Case(size, block, Key(7, 1, 2), 4, 0), LookupTable.paper()
-    gradient = case.normal(size)
-    rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
-    core.rotate(gradient, None, rotated, rotation_block=block, **case.keywords())
-    core.block_norms(gradient, None, norms, rotation_block=block)
-    expected_rotated, expected_norms = reference.rotate(gradient, None, block, case.key)
-    assert rotated.tobytes() == expected_rotated.tobytes()
-    assert norms.tobytes() == expected_norms.tobytes()
-    rounding = Rounding(4, 0x8000)
-    expected = reference.quantize(rotated, norms, size, block, table.values, table.threshold, case.key, rounding)
-    packed = case.empty(core.code_bytes(case.padded(), 4), np.uint8)
-    core.quantize(
-        rotated, norms, packed, coordinates=size, rotation_block=block, values=table.array, bits=4,
-        threshold=table.threshold, keep_error=True, **rounding._asdict(), **case.keywords(),
-    )  # fmt: skip
-    assert packed.tobytes() == reference.pack(expected.codes, 4).tobytes()
-    assert rotated.tobytes() == expected.error.tobytes()
-
-
 def test_wrong_arrays_are_refused():
     x, rotated, norms = np.zeros(100, np.float32), np.zeros(128, np.float32), np.zeros(1, np.float32)
     keywords = {"rotation_block": 128, "seed": 0, "tensor": 0, "round": 0}
