@@ -1,7 +1,7 @@
 """A rank that goes through the cases of fsdp_cases.py and overlap_cases.py, or hsdp_cases.py, and reports all results.
 
 One program for all, because every process takes seconds to import torch's FSDP. settings: replicas (hsdp_cases.py, as 2
-replicas x 2 shards); cases (their names; null: all but the slow ones); servers (thc-ps, for replicas).
+replicas x 2 shards); servers (thc-ps, for replicas).
 """
 
 from __future__ import annotations
