@@ -37,12 +37,11 @@ LONGEST = (
     "ddp/test_failures.py",
     "p4/thc_switch/test_emitters.py",
     "p4/thc_switch/test_grpc.py",
-    "pipeline/test_mismatch.py",
+    "engine/test_mismatch.py",
     "p4/switch/test_any_packets.py",
     "p4/switch/test_schedules.py",
     "worker_dpdk/session/test_dpdk.py",
     "security/test_places.py",
-    "averager/test_failures.py",
     "averager/test_racks.py",
 )
 #: The collector looks at more at a time than it does by default: P4 programs are graphs of a million objects.

@@ -89,6 +89,7 @@ def require_input_error(error: str, who: object) -> None:
     """It says what is wrong, what is allowed, and what to do."""
     assert "InputError: " in error, who
     assert re.search("(ranks|workers) average different (gradients|tensors)", error), who
+    assert re.search("what differs first is .* on rank|another one ", error), who
     assert re.search("(be|run|pass) the same", error), who
     assert re.search("end all of them, and start again|[Aa]ll ranks must (run|pass)", error), who
 

@@ -162,21 +162,6 @@ def test_bad_input_is_refused_before_anything_is_sent(make_team, gradients_of):
     np.testing.assert_array_equal(good[0]["a"], good[1]["a"])
 
 
-def test_resumes_from_a_checkpoint_bit_by_bit(make_team, gradients_of):
-    first = make_team(2, SMALL)
-    first.average(gradients_of(2, {"w": 9000}, seed=1))
-    state = [averager.state_dict() for averager in first.averagers]
-    went_on = gradients_of(2, {"w": 9000}, seed=2)
-    first.average(went_on)
-
-    second = make_team(2, SMALL, job=2)
-    for averager, saved in zip(second.averagers, state, strict=True):
-        averager.load_state_dict(saved)
-    resumed = gradients_of(2, {"w": 9000}, seed=2)
-    second.average(resumed)
-    np.testing.assert_array_equal(resumed[0]["w"], went_on[0]["w"])
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -10,7 +10,6 @@ import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
 from byteps_thc._engine.saved_state import sealed
-from byteps_thc._scheme.arrays import widened
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
 
@@ -18,7 +17,6 @@ from byteps_thc.checkpoint import checkpointable, load
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024, error_feedback=True)
-DEFAULT = SMALL.model_copy(update={"error_feedback": "auto"})
 SIZES = {"w": 9000, "b": 70, "empty": 0}
 
 
@@ -75,31 +73,6 @@ def test_other_settings_keep_what_is_owed(make_team, gradients_of, tmp_path: Pat
         load(second.averagers[0], tmp_path, key="other")
 
 
-def test_residuals_of_bfloat16(make_team, gradients_of, tmp_path: Path):
-    """Through a server: saved as they are kept, and loaded by workers that keep float32 and by those that do not."""
-    half = SMALL.model_copy(update={"error_feedback": True, "residual_dtype": "bfloat16"})
-    first = make_team(2, half)
-    first.average(gradients_of(2, SIZES, seed=1))
-    saved = [averager.state_dict()["residuals"]["w"] for averager in first.averagers]
-    assert {array.dtype for array in saved} == {np.dtype(np.uint16)}
-    entries = {key: value for a in first.averagers for key, value in checkpointable(a).state_dict().items()}
-    dcp.save({"thc": entries}, checkpoint_id=tmp_path)
-    for config, job in ((half, 2), (half.model_copy(update={"residual_dtype": "float32"}), 3)):
-        second = make_team(2, config, job=job)
-        for averager, array in zip(second.averagers, saved, strict=True):
-            load(averager, tmp_path)
-            np.testing.assert_array_equal(widened(averager.state_dict()["residuals"]["w"]), widened(array))
-    went_on, resumed = (gradients_of(2, SIZES, seed=2) for _ in range(2))
-    first.average(went_on)
-    second = make_team(2, half, job=4)
-    for averager, state in zip(second.averagers, [a.state_dict() for a in first.averagers], strict=True):
-        averager.load_state_dict(state)
-    first.average(resumed)
-    again = gradients_of(2, SIZES, seed=2)
-    second.average(again)
-    np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
-
-
 def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gradients_of):
     team = make_team(2, SMALL)
     for averager in team.averagers:
@@ -139,41 +112,3 @@ def test_settings_of_earlier_versions(make_team, subtract_rounding: bool):
     else:
         averager.load_state_dict(earlier)
     assert averager.step == (0 if subtract_rounding else 7)
-
-
-def saved(team, folder: Path) -> list[dict[str, object]]:
-    """Save a job, and return its states."""
-    entries = {key: value for a in team.averagers for key, value in checkpointable(a).state_dict().items()}
-    dcp.save({"thc": entries}, checkpoint_id=folder)
-    return [averager.state_dict() for averager in team.averagers]
-
-
-def test_a_job_with_residuals_goes_on_without(
-    make_team, gradients_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    """As checkpoints of versions in which error feedback was the default do."""
-    first = make_team(2, SMALL)
-    first.average(gradients_of(2, SIZES, seed=1))
-    states = saved(first, tmp_path)
-    second = make_team(2, DEFAULT, job=2)
-    for averager, state in zip(second.averagers, states, strict=True):
-        with pytest.raises(ConfigurationError, match=r"error_feedback True, here False: use the same settings"):
-            averager.load_state_dict(state)
-        load(averager, tmp_path)
-        assert averager.step == 1
-        assert not averager.state_dict()["residuals"]
-    assert "error feedback is off now: the checkpoint's residuals are not taken over" in caplog.text
-    second.average(gradients_of(2, SIZES, seed=2))
-
-
-def test_a_job_without_residuals_goes_on_with(make_team, gradients_of, tmp_path: Path):
-    first = make_team(2, DEFAULT)
-    first.average(gradients_of(2, SIZES, seed=1))
-    states = saved(first, tmp_path)
-    assert not states[0]["residuals"]
-    second = make_team(2, SMALL, job=2)
-    for averager in second.averagers:
-        load(averager, tmp_path)
-        assert averager.step == 1
-    second.average(gradients_of(2, SIZES, seed=2))
-    assert all(averager.state_dict()["residuals"]["w"].any() for averager in second.averagers)

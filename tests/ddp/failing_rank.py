@@ -1,6 +1,6 @@
 """A rank of a job in which something goes wrong.
 
-settings: {"what": "killed", "late", "settings" or "alone"; "nodes": of a mesh, None: there is none}.
+settings: {"what": "killed", "late" or "alone"; "nodes": of a mesh, None: there is none}.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import Compressor, ThcConfig, ThcError
+from byteps_thc import ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._scheme import rank_settings
-from byteps_thc._scheme.arithmetic import arithmetic_version
-from byteps_thc._scheme.tables.points import lloyd_max, staggered
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
@@ -51,38 +48,6 @@ def train(rank: Rank, misbehave: Any) -> dict[str, Any]:
     start = time.monotonic()
     state.close()
     return result | {"close_seconds": time.monotonic() - start}
-
-
-def different_settings(rank: Rank) -> dict[str, Any]:
-    texts = []
-    for config, policy in (
-        (ThcConfig(seed=rank.rank), CompressionPolicy()),
-        (ThcConfig(), CompressionPolicy(warmup_steps=10 * rank.rank)),
-    ):
-        texts.append(refusal(config, policy))
-    if rank.rank == 1:  # as versions with another default and with other points would
-        rank_settings.DEFAULT_BITS = 4
-    texts.append(refusal(ThcConfig(), CompressionPolicy()))
-    rank_settings.DEFAULT_BITS = 5
-    if rank.rank == 1:
-        rank_settings.staggered = lambda bits, *_: lloyd_max(bits)
-    texts.append(refusal(ThcConfig(), CompressionPolicy()))
-    rank_settings.staggered = staggered
-    texts.append(refusal(ThcConfig(down_bits=6 if rank.rank else 5), CompressionPolicy()))
-    arithmetic_version.cache_clear()
-    if rank.rank == 1:  # as a version with other random bits would
-        key = Compressor._key
-        Compressor._key = lambda self, p: key(self, p) | {"tensor": p.tensor + 1}  # type: ignore[method-assign]
-    texts.append(refusal(ThcConfig(), CompressionPolicy()))
-    return {"texts": texts}
-
-
-def refusal(config: ThcConfig, policy: CompressionPolicy) -> str:
-    try:
-        ThcState(None, config, policy=policy).close()
-    except ThcError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def alone() -> dict[str, Any]:
@@ -116,8 +81,6 @@ def main() -> None:
             rank.report(train(rank, lambda: os.kill(os.getpid(), signal.SIGKILL)))
         elif what == "late":
             rank.report(train(rank, lambda: time.sleep(2 * DEADLINE_S)))
-        elif what == "settings":
-            rank.report(different_settings(rank))
         else:
             rank.report(alone())
         if what in ("killed", "late"):

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -23,7 +22,6 @@ from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import factory as mesh_factory
 from byteps_thc._net.mesh import mesh_groups
-from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 
 #: Sizes that two shards divide and do not divide, one that is too small to compress, and one smaller than the shards.
@@ -78,14 +76,6 @@ def steps(rank: Rank, mesh: DeviceMesh, **options: Any) -> dict[str, Any]:
     return {"averages": averages, "sizes": sizes, "steps": stats.steps, "ratio": stats.ratio} | kept
 
 
-def rebuilt_buckets(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return steps(rank, mesh, ddp={"find_unused_parameters": False})
-
-
-def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return steps(rank, mesh, dtype=torch.bfloat16)
-
-
 def near_the_largest(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """float16 at its limits, and then one that is infinite on a rank."""
     training = Training(mesh, dtype=torch.float16)
@@ -111,10 +101,6 @@ def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def quorum(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Nodes that do not wait for one another may have different averages, the ranks of a node may not."""
     return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=17, quorum=0.5))
-
-
-def warm_up(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return steps(rank, mesh, policy=SMALL.model_copy(update={"warmup_steps": 3}))
 
 
 def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -169,35 +155,6 @@ def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tens
         GradientBuffer(f"bucket, shard {shard} of 2", torch.cat(parts), tuple(slices))
     ).wait()
     return torch.cat([averaged[part.start : part.stop] for part in slices])
-
-
-def sent_bytes(_: Rank, mesh: DeviceMesh) -> dict[str, int]:
-    """Of one step of 2^16 parameters, all compressed."""
-    ddp = DistributedDataParallel(nn.Linear(256, 256, bias=False))
-    state = compress(ddp, levels=(mesh, "between"))
-    ddp(torch.randn(4, 256)).square().mean().backward()
-    stats = state.compression_stats()
-    state.close()
-    return {"sent": stats.sent_bytes, "received": stats.received_bytes, "coordinates": stats.coordinates}
-
-
-def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Another state takes over from a checkpoint after one step; both do two more. And states that do not fit."""
-    averages, folder = [], rank.directory / "checkpoint"
-    for resumed in (False, True):
-        training = Training(mesh)
-        if resumed:
-            load(training.state, folder, parameters=training.ddp.module.named_parameters())
-        else:
-            training.step(gradients(rank.rank, 0))
-            dcp.save({"thc": checkpointable(training.state)}, checkpoint_id=folder)
-        averages.append([training.step(gradients(rank.rank, step)) for step in (1, 2)])
-    state = training.state.state_dict()
-    states: list[Any] = [None] * 4
-    dist.all_gather_object(states, state)
-    refused = [said(lambda s=s: training.state.load_state_dict(s)) for s in states]
-    training.state.close()
-    return {"straight": averages[0], "resumed": averages[1], "refused": refused}
 
 
 def skipped(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -338,17 +295,12 @@ def said(call: Callable[[], Any]) -> str:
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     steps,
-    rebuilt_buckets,
-    bfloat16,
     near_the_largest,
     first_dimension_fast,
     network,
     quorum,
-    warm_up,
     excluded,
     flat_on_shards,
-    sent_bytes,
-    resuming,
     skipped,
     synchronized,
     empty_shard,
@@ -362,8 +314,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
 def main() -> None:
     with joined_rank() as rank:
         mesh = init_device_mesh("cpu", tuple(DIMENSIONS.values()), mesh_dim_names=tuple(DIMENSIONS))
-        wanted = rank.settings.get("cases")
-        rank.report({c.__name__: c(rank, mesh) for c in CASES if wanted is None or c.__name__ in wanted})
+        rank.report({case.__name__: case(rank, mesh) for case in CASES})
 
 
 if __name__ == "__main__":

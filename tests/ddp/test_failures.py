@@ -1,4 +1,4 @@
-"""Dead and late ranks, ranks with other settings, a world of one."""
+"""Dead and late ranks, a world of one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from ranks import Ranks, run_ranks
-
-from byteps_thc._scheme.wire.layout import ARITHMETIC
 
 PROGRAM = Path(__file__).with_name("failing_rank.py")
 DEADLINE_S = 6.0
@@ -36,21 +34,6 @@ def test_a_late_rank_is_an_error_within_the_deadline(tmp_path: Path) -> None:
     assert "DeadlineError: other ranks did not answer in time" in first["errors"][0]["text"]
     assert DEADLINE_S - 1 < first["seconds"] < DEADLINE_S + SLACK_S
     assert reports[1]["errors"], "the late rank must not believe that its gradient was averaged"
-
-
-def test_different_settings_are_named(tmp_path: Path) -> None:
-    for report in run_ranks(PROGRAM, 2, tmp_path, settings={"what": "settings"}):
-        seed, warm_up, bits, points, down_bits, arithmetic = report["texts"]
-        assert seed == "ConfigurationError: ranks have different settings: seed is 0 on rank 0, 1 on rank 1"
-        assert "warmup_steps is 0 on rank 0, 10 on rank 1" in warm_up
-        assert bits.startswith(
-            "ConfigurationError: ranks have different settings: bits is 5 on rank 0, 4 on rank 1; down"
-        )
-        assert points.startswith("ConfigurationError: ranks have different settings: points is ")
-        assert "down_bits is 5 on rank 0, 6 on rank 1" in down_bits
-        versions = f"ConfigurationError: ranks have different versions of byteps_thc's arithmetic: {ARITHMETIC} ("
-        assert arithmetic.startswith(versions)
-        assert arithmetic.endswith("Install the same version of byteps_thc on the hosts of all ranks")
 
 
 def test_a_world_of_one(tmp_path: Path) -> None:

@@ -41,11 +41,8 @@ def nmse(average: Tensor, wanted: Tensor) -> float:
 
 ALL_STEPS = [
     "steps",
-    "rebuilt_buckets",
-    "bfloat16",
     "first_dimension_fast",
     "network",
-    "warm_up",
     "excluded",
 ]
 
@@ -63,14 +60,13 @@ def test_with_a_quorum_the_ranks_of_a_node_have_the_same_bits(reports: Reports) 
             assert all(average.isfinite().all() and torch.equal(average, other[n]) for n, average in mine.items())
 
 
-@pytest.mark.parametrize("case", ["steps", "rebuilt_buckets", "bfloat16", "first_dimension_fast", "network"])
+@pytest.mark.parametrize("case", ["steps", "first_dimension_fast", "network"])
 def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
     """Two nodes' codes, of averages whose variance is half that of a rank's gradient."""
     averages = reports[0][case]["averages"]
-    tolerance = 2e-2 if case == "bfloat16" else 1e-5
     for name, wanted in exact(0).items():
         if name in BYPASSED:
-            torch.testing.assert_close(averages[0][name].float(), wanted, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(averages[0][name], wanted, rtol=1e-5, atol=1e-5)
         else:
             # 4-bit codes by servers, of 5 bits each way among ranks; shards are small.
             assert 0 < nmse(averages[0][name], wanted) < (0.05 if case == "network" else 0.008)
@@ -84,12 +80,6 @@ def test_averages_near_the_largest_number_of_float16_stay_finite(reports: Report
             assert nmse(average, 65504 * gradients(0, 0)[name].sign()) < 0.05
         assert result["finite"]["even"].abs().max() == 65504
         assert not result["infinite"]["even"].isfinite().all()
-
-
-def test_warm_up_steps_are_exact(reports: Reports) -> None:
-    for step, average in enumerate(reports[0]["warm_up"]["averages"]):
-        for name, wanted in exact(step).items():
-            torch.testing.assert_close(average[name], wanted)
 
 
 def test_an_excluded_parameter_is_exact_between_the_nodes_too(reports: Reports) -> None:
@@ -121,14 +111,6 @@ def test_what_belongs_to_no_parameter_stays_as_it_is(reports: Reports) -> None:
         assert report["gaps"]["gradient"].tolist() == wanted
 
 
-def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
-    """Of 2^15 coordinates to and from the one other node: half of 5-bit codes and 32 scales, a header."""
-    coordinates = 256 * 256 // 2
-    computed = 2 * (coordinates * 5 // 8 // 2 + 4 * 16 + 16)
-    for report in reports:
-        assert report["sent_bytes"] == {"sent": computed, "received": computed, "coordinates": coordinates}
-
-
 def test_state_is_the_shards(reports: Reports) -> None:
     assert [report["steps"]["scope"] for report in reports] == ["shard0of2", "shard1of2"] * 2
     assert [report["steps"]["worker"] for report in reports] == [0, 0, 1, 1]
@@ -140,23 +122,6 @@ def test_state_is_the_shards(reports: Reports) -> None:
         assert result["workers"] == 2
         assert result["steps"] == 3
         assert result["ratio"] > 4
-
-
-def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
-    for report in reports:
-        for straight, resumed in zip(report["resuming"]["straight"], report["resuming"]["resumed"], strict=True):
-            assert all(torch.equal(average, resumed[name]) for name, average in straight.items())
-
-
-def test_states_of_other_ranks_are_refused(reports: Reports) -> None:
-    for rank, report in enumerate(reports):
-        for other, refused in enumerate(report["resuming"]["refused"]):
-            if other == rank:
-                assert refused == "nothing"
-            elif other % 2 == rank % 2:
-                assert f"its worker is {other // 2}, here it is {rank // 2}" in refused
-            else:
-                assert f"its scope is 'shard{other % 2}of2', here it is 'shard{rank % 2}of2'" in refused
 
 
 def test_all_ranks_skip_a_step_in_which_one_shard_is_not_finite(reports: Reports) -> None:

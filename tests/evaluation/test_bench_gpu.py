@@ -144,43 +144,11 @@ def test_parts_that_fail_or_take_too_long_are_rows(tmp_path: Path) -> None:
     assert not status.exists() or "zombie" in status.read_text(), "what a part has started lives on"
 
 
-def test_parts_that_measure_no_time_run_at_once(tmp_path: Path) -> None:
-    """Two that wait for each other, one that fails beside them, and one behind, which sees what they have left."""
-    meets = (
-        "import sys, time\nfrom pathlib import Path\nmine, other = Path(sys.argv[1]), Path(sys.argv[2])\nmine.touch()\n"
-        "while not other.exists(): time.sleep(0.01)\n"
-    )
-    (tmp_path / "meets.py").write_text(meets)
-    (tmp_path / "fails.py").write_text("raise SystemExit(3)")
-    (tmp_path / "behind.py").write_text("import sys; print(*(open(name).read() for name in sys.argv[1:]), 'both')")
-    files = [str(tmp_path / name) for name in ("a", "b")]
-    run = bench_run()
-    commands = {
-        "one": [str(tmp_path / "meets.py"), *files],
-        "other": [str(tmp_path / "meets.py"), *reversed(files)],
-        "fails": [str(tmp_path / "fails.py")],
-        "behind": [str(tmp_path / "behind.py"), *files],
-    }
-    parts = [run.Part(name, shlex.join(command), 30.0, beside=name != "behind") for name, command in commands.items()]
-    outcomes = run.run_all(parts, tmp_path / "out", budget_s=100, stand_in=False, machine="here")
-    assert [outcome.name for outcome in outcomes] == [*commands]
-    assert [outcome.status for outcome in outcomes] == ["ok", "ok", "ended with 3", "ok"]
-    assert outcomes[-1].tail[0].endswith("both")
-
-
 def test_what_the_time_does_not_reach_is_said(tmp_path: Path) -> None:
     run = bench_run()
     outcomes = run.run_all(parts_of(tmp_path, run)[3:], tmp_path / "out", budget_s=0, stand_in=False, machine="here")
     assert [outcome.status for outcome in outcomes] == ["left out: the time was over"]
     assert "left out" in (tmp_path / "out/report.md").read_text()
-
-
-@pytest.mark.parametrize("budget", ["-3", "0", "inf", "nan"])
-def test_a_budget_is_some_seconds(budget: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench_run.py", "--budget-s", budget])
-    with pytest.raises(SystemExit):
-        bench_run().main()
-    assert f"all parts may take, more than 0, not {float(budget):g}" in capsys.readouterr().err
 
 
 def test_every_part_is_a_program_with_a_limit() -> None:

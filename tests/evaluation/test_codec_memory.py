@@ -53,12 +53,3 @@ def test_momentum_correction_is_the_papers() -> None:
             for i in largest[: (part.stop - part.start) // 10]:
                 expected[i], u[i], v[i] = v[i], 0.0, 0.0
         assert send(scheme, memory, gradient, step).tolist() == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("scheme", [TopK(ratio=0.1), Dgc(ratio=0.1), SignSgd()], ids=repr)
-def test_a_gradient_that_was_not_kept_leaves_no_trace(scheme: CodecConfig) -> None:
-    memory, steps = scheme.memory(workers=2), gradients(3)
-    send(scheme, memory, steps[0], 0)
-    before = memory.residuals[SPEC.key].clone()
-    send(scheme, memory, torch.full((SPEC.size,), math.nan), 1, keep=False)
-    assert memory.residuals[SPEC.key].equal(before)

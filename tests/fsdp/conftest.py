@@ -16,13 +16,13 @@ Reports = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    settings = {"replicas": False, "cases": None}
+    settings = {"replicas": False}
     return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two") / "ranks", settings=settings)
 
 
 @pytest.fixture(scope="session")
 def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    settings = {"replicas": False, "cases": None}
+    settings = {"replicas": False}
     return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("four") / "ranks", settings=settings, timeout_s=200)
 
 
@@ -30,5 +30,5 @@ def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
 def two_replicas(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """Of two ranks each."""
     with ParameterServer() as server:
-        settings = {"replicas": True, "cases": None, "servers": [server.address]}
+        settings = {"replicas": True, "servers": [server.address]}
         return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("replicas") / "ranks", settings=settings, timeout_s=200)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from byteps_thc import ThcConfig
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError, InputError
-from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
+from byteps_thc.fsdp import compress_reduce_scatter
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.
@@ -231,40 +231,6 @@ def closing(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"compressed": compressed, "exact": exact, "again": backward(model, own)}
 
 
-def training(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """The same training, uncompressed and compressed."""
-    losses, parameters = {}, {}
-    for kind in ("exact", "thc"):
-        torch.manual_seed(1)
-        model = nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(), nn.Linear(128, 8))
-        for layer in (model[0], model[2], model):
-            fully_shard(layer, mesh=mesh)
-        handle: FsdpCompression | None = None
-        if kind == "thc":
-            handle = compress_reduce_scatter(model, ThcConfig())
-        losses[kind] = _train(model, rank)
-        parameters[kind] = {name: p.full_tensor().clone() for name, p in model.named_parameters()}
-    assert handle is not None
-    return {"losses": losses, "parameters": parameters["thc"], "ratio": handle.compression_stats().ratio}
-
-
-def _train(model: nn.Module, rank: Rank) -> float:
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    data = torch.Generator().manual_seed(7)
-    teacher = torch.randn(32, 8, generator=data)
-    mine = torch.Generator().manual_seed(100 + rank.rank)
-    recent = []
-    for step in range(120):
-        inputs = torch.randn(64, 32, generator=mine)
-        loss = nn.functional.mse_loss(model(inputs), torch.tanh(inputs @ teacher))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if step >= 100:
-            recent.append(loss.item())
-    return sum(recent) / len(recent)
-
-
 class Blocks(nn.Module):
     """Blocks that are groups of their own; around: what calls a block."""
 
@@ -409,5 +375,5 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
     modules_in_one_group, not_finite, refusals, closing, checkpointing,
     pipeline, names, float64, different_parameters, different_dtypes, different_modules,
-    branches_of_a_module, excluded, near_the_largest, training,
+    branches_of_a_module, excluded, near_the_largest,
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """A rank that goes through the cases of fsdp_cases.py and overlap_cases.py, or hsdp_cases.py, and reports all results.
 
 One program for all, because every process takes seconds to import torch's FSDP. settings: replicas (hsdp_cases.py, as 2
-replicas x 2 shards); cases (their names; null: all but the slow ones); servers (thc-ps, for replicas).
+replicas x 2 shards); servers (thc-ps, for replicas).
 """
 
 from __future__ import annotations
@@ -21,23 +21,17 @@ import hsdp_cases
 import overlap_cases
 
 Case = Callable[[Rank, DeviceMesh], Any]
-SLOW = {"training"}
 
 
 def main() -> None:
     with joined_rank() as rank:
         if rank.settings["replicas"]:
             mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-            rank.report(run(hsdp_cases.CASES, rank, mesh))
+            cases: list[Case] = [*hsdp_cases.CASES]
         else:
+            mesh = init_device_mesh("cpu", (rank.ranks,))
             cases = [*fsdp_cases.CASES, *overlap_cases.CASES]
-            rank.report(run(cases, rank, init_device_mesh("cpu", (rank.ranks,))))
-
-
-def run(cases: list[Case], rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    wanted = rank.settings["cases"]
-    names = {case.__name__ for case in cases}.difference(SLOW) if wanted is None else wanted
-    return {case.__name__: case(rank, mesh) for case in cases if case.__name__ in names}
+        rank.report({case.__name__: case(rank, mesh) for case in cases})
 
 
 if __name__ == "__main__":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from known_gradients import all_shapes, gradients
 from rank_oracle import ReduceScatterOracle
-from ranks import run_ranks
 from torch import Tensor
 
 from byteps_thc import ThcConfig
@@ -251,16 +249,6 @@ def test_ranks_may_not_run_different_modules_but_use_different_parameters_of_one
             assert second.any()
         # Half of the ranks use each, with a gradient of 4 for the bias.
         assert nmse(report["branches_of_a_module"]["branches.0.bias"], torch.full((48,), 2.0)) < 0.05
-
-
-@pytest.mark.slow
-def test_training_ends_with_the_same_loss(tmp_path: Path) -> None:
-    settings = {"replicas": False, "cases": ["training"]}
-    reports = run_ranks(Path(__file__).with_name("sharded_rank.py"), 4, tmp_path, settings=settings)
-    results = [report["training"] for report in reports]
-    for result in results:
-        assert result["losses"]["thc"] == pytest.approx(result["losses"]["exact"], rel=0.05)
-        assert all(torch.equal(p, results[0]["parameters"][name]) for name, p in result["parameters"].items())
 
 
 def test_statistics(reports: Reports) -> None:

@@ -54,7 +54,7 @@ def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
 
 @pytest.mark.timeout(600)
 def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
-    """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/pipeline."""
+    """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/engine."""
     printed = interpret("network_bits.py")
     assert printed.count("ok: ") == 4
     assert "same bits with servers" in printed

@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Self
 
 Address = tuple[str, int]
-#: observe(is_up, datagram): a datagram that goes on, before it does
-Observe = Callable[[bool, bytes], None]
 
 MAX_DATAGRAM_BYTES = 65535
 #: A datagram that was held back goes on after so long at the latest.
@@ -42,14 +40,12 @@ class UdpRelay:
         server: str,
         faults: RelayFaults | None = None,
         *,
-        observe: Observe | None = None,
         seed: int = 1,
         port: int = 0,
     ) -> None:
         ip, _, server_port = server.rpartition(":")
         self._server: Address = (ip, int(server_port))
         self.faults = faults or RelayFaults()
-        self._observe = observe
         self._random = random.Random(seed)
         self._front = _new_socket(port)
         #: "IP:PORT" for workers
@@ -57,7 +53,7 @@ class UdpRelay:
         self._upstream: dict[Address, socket.socket] = {}
         self._held: list[Callable[[], None]] = []
         self.counters: Counter[str] = Counter()
-        #: why the observer stopped the relay
+        #: why the relay has stopped
         self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="udp-relay", daemon=True)
@@ -115,8 +111,6 @@ class UdpRelay:
             spoiled = bytearray(datagram)
             spoiled[self._random.randrange(len(spoiled))] ^= 1 << self._random.randrange(8)
             datagram = bytes(spoiled)
-        elif self._observe is not None:
-            self._observe(is_up, datagram)
 
         def send() -> None:
             try:

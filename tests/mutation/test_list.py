@@ -49,7 +49,7 @@ def test_all_components_have_some() -> None:
         "server",
         "engine",
         "ranks",
-        "transport",
+        "net",
         "front_ends",
         "p4",
         "agent",

@@ -130,11 +130,7 @@ def refusals(rank: Rank) -> dict[str, str]:
     one = [dist.new_group([number]) for number in range(rank.ranks)][rank.rank]
     calls: dict[str, Callable[[], Any]] = {
         "other ranks": lambda: ThcReducer(one, levels=(two, "between")),
-        "former": lambda: ThcReducer(dim="between"),  # type: ignore[call-arg]
-        "not a mesh": lambda: ThcReducer(levels=("between", "between")),  # type: ignore[arg-type]
-        "unknown": lambda: ThcReducer(levels="racks"),  # type: ignore[arg-type]
         "worker": lambda: ThcReducer(levels=(two, "between"), worker=0, workers=4),
-        "differ": lambda: ThcReducer(levels="flat" if rank.rank else "auto"),
         "servers": lambda: ThcReducer(NetworkConfig(["127.0.0.1:1"]), levels=(two, "no")),
     }
     return {name: error_of(call) for name, call in calls.items()}

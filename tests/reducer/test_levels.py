@@ -81,11 +81,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
 
 REFUSALS = {
     "other ranks": "the mesh has ranks [0, 1, 2, 3], and the process group [",
-    "former": 'dim: there is no such setting any more: give levels="auto", "flat" or (mesh, dim)',
-    "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
-    "unknown": 'levels is \'racks\': give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "worker": "leave worker and workers out",
-    "differ": "ranks have different settings: levels is 'auto' on rank 0, 'flat' on rank 1",
     "servers": "the mesh has no dimension 'no'",
 }
 

@@ -1,6 +1,5 @@
 """Every kernel gives the same bits with any number of threads."""
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from byteps_thc import LookupTable
 from byteps_thc._native import _core
-from byteps_thc._scheme.errors import ConfigurationError
 
 SIZES = [0, 1, 63, 8191, 8192, 100_001, 1_000_003]
 #: kernels divide calls of half a million coordinates or more, or of a few millions: block_norms at 2^20
@@ -91,28 +89,3 @@ def test_decode(pools, size, dtype, sums, block):
     same_with_any_threads(kernel, pools)
 
 
-def test_concurrent_callers_share_a_pool(pools):
-    gradient, residual = gradient_of(DIVIDED, "float32"), gradient_of(DIVIDED, "float32")[::-1].copy()
-    pool = pools[2]
-    failures = []
-
-    def call(bits: int) -> None:
-        expected = encoded(gradient, residual, bits=bits, block=8192, pool=None)
-        for _ in range(5):
-            results = encoded(gradient, residual, bits=bits, block=8192, pool=pool)
-            if any(np.asarray(a).tobytes() != np.asarray(b).tobytes() for a, b in zip(results, expected, strict=True)):
-                failures.append(bits)
-
-    callers = [threading.Thread(target=call, args=(bits,)) for bits in (1, 3, 4, 8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not failures
-
-
-def test_threads_are_1_to_8():
-    assert _core.ThreadPool(8).threads == 8
-    for threads in (0, 9):
-        with pytest.raises(ConfigurationError, match=rf"threads must be in 1 \.\. 8, got {threads}"):
-            _core.ThreadPool(threads)

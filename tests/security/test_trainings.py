@@ -205,15 +205,6 @@ def test_a_training_that_is_gone_makes_way(members: Start, kind: str, ending: si
                 os.kill(member.process.pid, ending)
 
 
-def test_one_worker_that_lives_keeps_another_training_out(members: Start, thc_ps: ParameterServer) -> None:
-    pair = [members(thc_ps.address, "A", worker) for worker in range(2)]
-    assert [member.hear() for member in pair] == [{"joined": True}] * 2
-    pair[0].process.kill()
-    assert_refused(members(thc_ps.address, "B", 0))
-    pair[0] = members(thc_ps.address, "A", 0)
-    assert pair[0].hear() == {"joined": True}, "a restarted worker of the same training is let in"
-
-
 def test_launchers_tell_trainings_apart_and_a_restarted_worker_joins(members: Start, thc_ps: ParameterServer) -> None:
     """Nobody says a run: one training was started by torchrun, the other by srun."""
     torchrun, srun = {"TORCHELASTIC_RUN_ID": "a1"}, {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -240,22 +231,6 @@ def test_trainings_do_not_pair_on_a_switch(members: Start, program: str) -> None
         assert [member.hear() for member in (pair[1], *others)] == [{"joined": True}] * 3
         train(pair, sum_of(1))
         train(others, sum_of(2))
-
-
-@SLOW
-def test_a_training_that_is_gone_makes_way_on_a_switch(members: Start) -> None:
-    ports = free_udp_ports(2)
-    local = [f"{HOST}:{port}" for port in ports]
-    with udp_switch("v1model", job_of(1, ports, ThcConfig())):
-        for training in ("A", "B"):
-            pair = [members(SERVER, training, worker, local=local[worker]) for worker in range(2)]
-            assert [member.hear() for member in pair] == [{"joined": True}] * 2
-            if training == "B":
-                train(pair, sum_of(2))
-                break
-            for member in pair:
-                member.process.kill()
-                member.process.wait(30)
 
 
 @SLOW

@@ -21,16 +21,11 @@ def may_mount() -> bool:
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def on_small_disk(directory: Path, size_bytes: int) -> list[str]:
-    """Prefix of a command that has an empty file system of this size at `directory`, and alone sees it."""
-    script = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
-    return [*_UNSHARE, "sh", "-c", script, "sh", str(size_bytes), str(directory)]
-
-
 def log_to_full_disk(directory: Path) -> list[str]:
-    """Prefix of a command whose standard error goes to `directory`/log, on a disk that the first lines fill."""
+    """Prefix of a command whose standard error goes to `directory`/log, on a file system of its own that it fills."""
+    mount = f'mount -t tmpfs -o size={PAGE_BYTES} tmpfs "$0"'
     script = f'head -c {PAGE_BYTES - LOG_ROOM_BYTES} /dev/zero >"$0"/log && exec "$@" 2>>"$0"/log'
-    return [*on_small_disk(directory, PAGE_BYTES), "sh", "-c", script, str(directory)]
+    return [*_UNSHARE, "sh", "-c", f"{mount} && {script}", str(directory)]
 
 
 def is_log_full(pid: int, directory: Path) -> bool:

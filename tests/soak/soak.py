@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lib"))
 
-from scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory, on_small_disk
+from scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory
 from udp_relay import RelayFaults, UdpRelay
 
 from byteps_thc._cli.launch import ParameterServer
@@ -40,8 +40,6 @@ GROWTH_BYTES = 48 << 20
 #: A job with so many codes in a packet needs more memory than thc-ps has at hand, whatever it has served before: 67 MB.
 SLOTS, LARGE_CODES = 1024, 32768
 OTHER_JOB = 3
-SAVER_DISK_BYTES = 256 << 10
-SAVER_S = 120
 #: What this program cannot do, and why.
 CLOCK_STEPS = (
     "clock steps: skipped: CLOCK_REALTIME can only be stepped for the whole machine (time namespaces do not have it); "
@@ -140,14 +138,10 @@ class Soak:
         self._wait_for(lambda: self.relay.counters["corrupt"] >= before + 10, "no datagram was spoiled")
 
     def fill_log_disk(self) -> None:
-        """thc-ps logs to a full disk; a job of another process cannot save its checkpoint, and goes on."""
+        """thc-ps logs to a full disk."""
         self._replace_server(log_to_full_disk(self.directory))
         pid = self.server.process.pid
         self._wait_for(lambda: self._join_other(64) and is_log_full(pid, self.directory), "the log was not full")
-        saver = [sys.executable, str(Path(__file__).with_name("saver.py")), self.server.address, str(self.directory)]
-        command = [*on_small_disk(self.directory, SAVER_DISK_BYTES), *saver]
-        if subprocess.run(command, timeout=SAVER_S, check=False).returncode != 0:
-            raise SoakError("a job whose checkpoint could not be saved did not go on; see its messages above")
 
     def refuse_memory(self) -> None:
         """thc-ps has no memory for another job, and refuses it; with memory it would not."""

@@ -56,23 +56,3 @@ def test_too_slow_a_switch_is_left_for_another_which_trains_fewer_steps() -> Non
     assert second.endswith(f"time for 0 of {MANY} steps: too slow")
     assert third.startswith("Measuring the first steps of the P4 model with p4/programs/v1model")
     assert f"it is used for {FEWEST_STEPS}, after which losses are not judged" in fourth
-
-
-@needs_root
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_first_switch_is_used_when_it_is_fast_enough() -> None:
-    said: list[str] = []
-    trained = []
-    train_within(
-        1e6,
-        [V1MODEL, TNA],
-        replace(DEFAULTS, workers=2, steps=2, layers=1, width=16),
-        said.append,
-        lambda settings, choice, train: trained.append((settings, choice, train(lambda _: None))),
-    )
-    [(settings, choice, results)] = trained
-    assert choice == V1MODEL
-    assert (settings.steps, settings.judge_loss) == (2, True)
-    assert [len(result.training_loss) for result in results] == [2, 2, 2]
-    assert said[-1].endswith("time for 2 of 2 steps: it is used for 2.")

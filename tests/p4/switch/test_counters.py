@@ -39,13 +39,11 @@ def test_a_schedule_is_counted_as_the_reference_has_it(switch: SwitchTarget):
     ("fields", "reason"),
     [
         ({"version": 1}, "malformed"),
-        ({"slot": 16}, "malformed"),
         ({"switch_pass": 1}, "spoofed"),
         ({"worker_id": 0}, "unknown_worker"),
         ({"job_id": 9}, "unknown_job"),
         ({"partition": 3}, "order_mismatch"),
         ({"message_type": 9}, "to_cpu"),
-        ({"message_type": 7}, "malformed"),
     ],
     ids=str,
 )

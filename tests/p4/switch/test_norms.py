@@ -1,7 +1,6 @@
 """NORM packets: the maximum of fp32 words, taken as unsigned integers."""
 
 import numpy as np
-import pytest
 from switch_lab.jobs import CODES_PER_PACKET, NORMS_PER_PACKET, Job
 from switch_lab.lab import Lab
 
@@ -22,9 +21,8 @@ def maximum(words: np.ndarray) -> bytes:
     return words.max(axis=0).astype(">u4").tobytes()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_maximum_of_random_norms(lab, seed):
-    norms = np.random.default_rng(seed).lognormal(0, 20, (4, NORMS_PER_PACKET)).astype(np.float32)
+def test_maximum_of_random_norms(lab):
+    norms = np.random.default_rng(0).lognormal(0, 20, (4, NORMS_PER_PACKET)).astype(np.float32)
     assert push_norms(lab, norms.view(np.uint32)) == norms.max(axis=0).astype(">f4").tobytes()
 
 

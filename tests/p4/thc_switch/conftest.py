@@ -15,8 +15,6 @@ from thc_p4_model.switch import Switch
 from thc_switch import Deployment
 from thc_switch.programs import INCLUDE_FOLDER, program_path
 
-MakeDeployment = Callable[..., Deployment]
-
 
 def worker(number: int, **changes: Any) -> dict[str, Any]:
     return {

@@ -109,14 +109,6 @@ def test_server_down_at_start() -> None:
     assert time.monotonic() - start < Timeouts().connect_s
 
 
-def test_different_table_is_refused(server: ParameterServer) -> None:
-    with (
-        Session([server.address], job=60_000, worker=0, workers=2, config=ThcConfig(granularity=20), backend=LOOPBACK),
-        pytest.raises(ServerRefusedError, match="granularity of worker 1 differs"),
-    ):
-        Session([server.address], job=60_000, worker=1, workers=2, config=ThcConfig(granularity=21), backend=LOOPBACK)
-
-
 @pytest.mark.parametrize(
     "other",
     [{"seed": 2}, {"p": 1 / 16}, {"rotation_block": 4096}, {"partition_bytes": 1 << 20}, {"rounding": "independent"}],
@@ -143,15 +135,6 @@ def test_another_arithmetic_is_refused_by_name(server: ParameterServer, monkeypa
         assert f"(this worker: {version_name(other)}" in str(said.value)
         assert f"job: {own}" in str(said.value)
         assert "install the same version of byteps_thc" in str(said.value)
-
-
-def test_different_number_of_workers_names_both(server: ParameterServer) -> None:
-    config = ThcConfig(granularity=20, value_bits=16)
-    with (
-        Session([server.address], job=60_001, worker=0, workers=2, config=config, backend=LOOPBACK),
-        pytest.raises(ServerRefusedError, match="num_workers of worker 1 differs"),
-    ):
-        Session([server.address], job=60_001, worker=1, workers=3, config=config, backend=LOOPBACK)
 
 
 def join_with(server: ParameterServer, job: int, worker: int, codes_per_packet: int | Literal["auto"]) -> Session:

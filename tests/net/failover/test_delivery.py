@@ -117,22 +117,6 @@ def test_a_slow_rank_is_no_servers_fault(stack: ExitStack) -> None:
     assert running.moves() == [0, 0]
 
 
-@pytest.mark.slow
-def test_it_takes_ten_seconds(stack: ExitStack) -> None:
-    servers = RestartedServers(2, stack)
-    relay = stack.enter_context(NarrowRelay(servers.addresses[0]))
-    running = start([relay.address, servers.addresses[1]])
-    running.wait_for(10)
-    relay.most_bytes, began = NARROW_BYTES, time.monotonic()
-    running.wait_for_servers(servers.addresses[1:])
-    assert 9 < time.monotonic() - began < 16
-    relay.most_bytes = 65536
-    running.wait_for_servers([relay.address, servers.addresses[1]])
-    running.wait_for(10)
-    running.stop()
-    assert running.moves() == [2, 2]
-
-
 @pytest.mark.parametrize("lost", ["large results", "a port"])
 def test_the_deadline_without_failover_names_port_firewall_and_mtu(lost: str, stack: ExitStack) -> None:
     server = stack.enter_context(ParameterServer(["--threads", "2"]))
@@ -205,26 +189,6 @@ def test_a_server_that_one_rank_does_not_reach_at_first_is_named_by_all(stack: E
     assert isinstance(second, DeadlineError)
     for error in (first, second):
         assert f"server {relay.address} did not answer HELLO" in str(error)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_a_port_that_stays_filtered_is_tried_once_more(stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
-    server = stack.enter_context(ParameterServer(["--threads", "2"]))
-    first, second = relays_of_threads(server, stack)
-    other = RestartedServers(1, stack).addresses
-    running = start([*other, first.address])
-    running.wait_for(5)
-    second.most_bytes = 0
-    deadline = time.monotonic() + 60
-    while caplog.text.count(f"server {second.address} did not answer HELLO") < 2 or running.moves() != [2, 2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    steps = running.steps[0]
-    time.sleep(3.0)
-    assert running.steps[0] > steps
-    running.stop()
-    assert running.moves() == [2, 2]
 
 
 @pytest.mark.slow

@@ -21,25 +21,6 @@ def join(server: ParameterServer, job: int, worker: int, config: ThcConfig) -> S
     return NetworkConfig([server.address], job=job).open_session(config, worker, 2, DEADLINE_S)
 
 
-def test_networks_packets_are_as_large_as_the_path_takes(thc_ps: ParameterServer) -> None:
-    with join(thc_ps, 1, 0, ThcConfig()) as first, join(thc_ps, 1, 1, ThcConfig()) as second:
-        assert (first.codes_per_packet, second.codes_per_packet) == (16384, 16384)
-
-
-def test_a_given_size_is_the_jobs(thc_ps: ParameterServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THC_CONFIG", "codes_per_packet=1024")
-    with join(thc_ps, 1, 0, ThcConfig.from_environment()) as first, join(thc_ps, 1, 1, ThcConfig()) as second:
-        assert (first.codes_per_packet, second.codes_per_packet) == (1024, 1024)
-
-
-def test_a_given_size_that_differs_is_refused_by_name(thc_ps: ParameterServer) -> None:
-    with (
-        join(thc_ps, 1, 0, ThcConfig()),
-        pytest.raises(ServerRefusedError, match=r"codes_per_packet of worker 1 .*this worker: 1024, job: 16384"),
-    ):
-        join(thc_ps, 1, 1, ThcConfig(codes_per_packet=1024))
-
-
 def test_who_waits_for_a_worker_that_was_refused_is_told_why(thc_ps: ParameterServer) -> None:
     with NetworkConfig([thc_ps.address], job=1).open_session(ThcConfig(), 0, 2, deadline_s=1.0) as first:
         with pytest.raises(ServerRefusedError, match="codes_per_packet"):
@@ -48,12 +29,6 @@ def test_who_waits_for_a_worker_that_was_refused_is_told_why(thc_ps: ParameterSe
         why = r"missing worker 1; the server has refused one that differs in codes_per_packet \(1024, here 16384\)"
         with pytest.raises(DeadlineError, match=rf"{why}.* ThcConfig\(codes_per_packet=1024\) on all of them"):
             pushed.wait(DEADLINE_S)
-
-
-def test_every_front_ends_config_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("THC_CONFIG", raising=False)
-    assert ThcConfig.from_environment().codes_per_packet == "auto"
-    assert ThcConfig.paper().codes_per_packet == ThcConfig.uniform().codes_per_packet == "auto"
 
 
 def test_smaller_packets_wait_for_the_job_of_larger_ones_to_end(thc_ps: ParameterServer) -> None:

@@ -18,7 +18,7 @@ from worker_relay import WorkerRelay
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, UdpConfig
+from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
@@ -53,21 +53,6 @@ def test_a_server_that_drains_is_left_before_it_ends(stack: ExitStack) -> None:
     running.wait_for(10)
     running.stop()
     assert running.moves() == [1, 1]
-
-
-@pytest.mark.slow
-def test_with_packets_lost_and_three_workers(stack: ExitStack) -> None:
-    servers = RestartedServers(3, stack)
-    faults = FaultConfig(drop=0.02, duplicate=0.02, reorder=0.02)
-    running = Workers(lambda _: NetworkConfig(servers.addresses, run="test", faults=faults), 3)
-    for number in range(3):
-        running.wait_for(10, 60)
-        servers.kill(number)
-        running.wait_for_servers(servers.all_but(number), 60)
-        running.wait_for(10, 60)
-        servers.restart(number)
-        running.wait_for_servers(servers.addresses, 60)
-    running.stop()
 
 
 @pytest.mark.slow
