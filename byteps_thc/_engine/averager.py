@@ -1,4 +1,4 @@
-"""Gradients in, average gradients out, without a process group: the engine's stages over a Session, in the caller's thread.
+"""Averages of workers without a process group: the engine's stages over a Session, in the caller's thread.
 
     averager = GradientAverager(session, compressor)
     averager.average({"layer1.weight": gradient})          # in place

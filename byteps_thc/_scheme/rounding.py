@@ -9,7 +9,7 @@ quorum, or those whose packets arrived).
     stratified    all workers draw the same u, and worker i adds the phase position(i) / n: together they round with n
                   numbers that are spread evenly over [0, 1), not with n that may fall together. This is systematic
                   sampling (Madow & Madow, 1944) with the workers as strata: where fractions are uniform, and
-                  independent of each other, the average errs (n + 1) / (2 n) as much (_scheme/tables/selection.py derives it);
+                  independent of each other, the average errs (n + 1) / (2 n) as much (tables/selection.py derives it);
                   where they are equal, 1 / n as much.
 
 Errors of two workers cancel best half a turn apart. Workers of one host have neighbouring numbers and may see like

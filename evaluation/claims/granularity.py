@@ -50,7 +50,7 @@ def config(bits: Literal[2, 3, 4], granularity: int) -> ThcConfig:
 
 
 def computed(bits: int, granularity: int) -> float:
-    """NMSE of copies: rounding errors are independent, those of clamping are the same on all (_scheme/tables/selection.py)."""
+    """NMSE of copies: rounding errors are independent, those of clamping are the same on all (tables/selection.py)."""
     table = LookupTable.solve(bits, granularity, P)
     return (table.cost / WORKERS + table.clamp_cost - P**2) / (1 - P) ** 2
 

@@ -87,5 +87,3 @@ def test_decode(pools, size, dtype, sums, block):
         return [out]
 
     same_with_any_threads(kernel, pools)
-
-
