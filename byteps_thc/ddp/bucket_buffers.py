@@ -117,13 +117,6 @@ def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
     return {parameter: name.replace("_orig_mod.", "") for name, parameter in model.named_parameters()}
 
 
-def ddp_of(model: nn.Module | None) -> DistributedDataParallel | None:
-    """Return the DistributedDataParallel that a model is, or that torch.compile has made it of; None: it is none."""
-    while model is not None and not isinstance(model, DistributedDataParallel):
-        model = _wrapped(model)
-    return model
-
-
 def _wrapped(model: nn.Module) -> nn.Module | None:
     # OptimizedModule is known by its attribute: to import torch.compile takes seconds.
     inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
