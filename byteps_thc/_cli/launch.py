@@ -19,6 +19,9 @@ from byteps_thc._scheme.errors import ConfigurationError, TransportError
 READY_PREFIX = "thc-ps ready on "
 #: Runs a command that is to end when this process is killed.
 ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
+#: Environment of programs that are timed: glibc would give memory back each step, and faulting it in again takes longer
+#: than a step.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 
 
 def find_thc_ps() -> Path:

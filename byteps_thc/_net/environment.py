@@ -7,11 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from byteps_thc._net.network_settings import DpdkConfig, Timeouts, UdpConfig
-from byteps_thc._scheme.environment import variable, variable_settings
+from byteps_thc._scheme.environment import default_deadline_s, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
 
-#: seconds; CompressionPolicy's
-_DEADLINE_S = "600"
 #: Of THC_SERVERS, besides the addresses and Timeouts.
 _KINDS: dict[str, tuple[type, ...]] = {"quorum": (int, float), "loss_tolerant": (bool,), "lanes": (int,)}
 
@@ -36,7 +34,7 @@ def network_from_environment() -> dict[str, Any]:
             raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not a positive number of seconds")
     timeouts = {name: float(settings.pop(name)) for name in seconds if name in settings}
     if timeouts:
-        settings["timeouts"] = Timeouts(**{"operation_s": float(variable("DEADLINE_S") or _DEADLINE_S)} | timeouts)
+        settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
     return settings

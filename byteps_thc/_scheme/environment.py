@@ -28,6 +28,8 @@ NAMES = (
     "RUN",
     "SERVERS",
 )
+#: Seconds that a wait takes at most unless THC_DEADLINE_S says so; CompressionPolicy's default.
+_DEADLINE_S = "600"
 #: Of those with settings.
 _EXAMPLES = {
     "CONFIG": "bits=4,granularity=30,p=1/32",
@@ -43,6 +45,18 @@ def variable(name: str) -> str:
         if os.environ.get(gone):
             raise ConfigurationError(f"{gone}: there is no such variable any more: {instead}")
     return os.environ.get(f"THC_{name}", "").strip()
+
+
+def default_deadline_s() -> float:
+    """Return the seconds of THC_DEADLINE_S, or 600; ConfigurationError unless they are a positive number."""
+    text = variable("DEADLINE_S") or _DEADLINE_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ConfigurationError(f"THC_DEADLINE_S must be a number of seconds, not {text!r}")
+    return seconds
 
 
 def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:

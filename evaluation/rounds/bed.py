@@ -14,14 +14,12 @@ from typing import Any, Self, TextIO
 from fork_server import ForkedProcess, start_program
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
-from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
 from rounds.process import SOCKET
 from rounds.schemes import PLACEMENTS, THC, WORKERS
 
 PROGRAM = Path(__file__).with_name("process.py")
 STAGES = ("compress", "up", "server", "down", "decompress")
-#: glibc would give memory of arrays back and fault it in anew in every round (evaluation/benchmarks/bench_ddp.py).
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 _ANSWER_S = 300.0
 _TCP_RATE_S = 1.0
 

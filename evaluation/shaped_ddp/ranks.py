@@ -14,9 +14,9 @@ from typing import Any
 
 from shaped_network import Host
 
+from byteps_thc._cli.launch import KEEP_MEMORY
+
 DEADLINE_S = 300.0
-#: glibc would give the gradients' memory back every step; faulting it in again takes longer than the backward itself.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 #: Among the schemes of a rank's results: the first one's step without averaging.
 ALONE = "alone"
 #: For each rank: scheme -> steps.Measured as a dictionary.

@@ -19,17 +19,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.nn.parallel import DistributedDataParallel
 
+from byteps_thc._cli.compare.ranks import POWER_SGD_START, power_sgd_by_bucket
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig, compress
 from shaped_ddp.ranks import ALONE
 
 TIMEOUT_S = 120
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first
-#: Steps that torch's PowerSGD averages in fp32: no fewer are allowed.
-POWER_SGD_START = 2
 
 #: Does what is not timed of a step, and returns what is.
 Prepare = Callable[[DistributedDataParallel], Callable[[], object]]
@@ -101,15 +100,7 @@ class PowerSgd(Scheme):
     def __init__(self, model: nn.Module, prepare: Prepare, rank: int) -> None:
         super().__init__(model, prepare)
         state = PowerSGDState(None, rank, start_powerSGD_iter=POWER_SGD_START)
-
-        # Bucket by bucket: what follows a bucket's first sum runs when that has arrived, and would ask for the next one
-        # in another order on each rank. gloo tells sums apart by their order.
-        def hook(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-            average = powerSGD_hook(state, bucket)
-            average.wait()
-            return average
-
-        self.ddp.register_comm_hook(state, hook)
+        self.ddp.register_comm_hook(state, power_sgd_by_bucket)
 
 
 class Compressed(Scheme):

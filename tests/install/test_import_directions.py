@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from imported_names import imported
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("byteps_thc", "worker_dpdk", "ps_software", "p4/thc_switch", "p4/thc_p4_model/src", "scripts")
@@ -24,14 +24,8 @@ def modules_in(folder: str) -> set[str]:
 
 @cache
 def imported_by(file: Path) -> frozenset[str]:
-    """Packages that a Python file imports, under TYPE_CHECKING and in functions, too."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return frozenset(name.partition(".")[0] for name in names)
+    """Packages that a Python file imports, under TYPE_CHECKING and in functions, too; "" for relative imports."""
+    return frozenset(name.partition(".")[0] for name in imported(file, file.stem))
 
 
 def python_files(folder: str) -> Iterator[Path]:

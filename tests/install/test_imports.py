@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from imported_names import imported
 
 ROOT = Path(__file__).parents[2]
 #: Folders of packages, as far as this checkout has them: product, lab, evaluation.
@@ -31,18 +31,6 @@ def modules() -> dict[str, Path]:
             name = ".".join(file.relative_to(package.parent).with_suffix("").parts)
             found[name.removesuffix(".__init__")] = file
     return found
-
-
-def imported(file: Path, name: str) -> Iterator[str]:
-    """Yield the names that a module imports anywhere in its text."""
-    package = name if file.stem == "__init__" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def module_graph(known: Mapping[str, Path]) -> Graph:

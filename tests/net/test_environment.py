@@ -58,6 +58,7 @@ def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
             {"THC_SERVERS": "10.0.0.1", "THC_BACKEND": "dpdk", "THC_LOCAL": "10.0.0.5", "LOCAL_RANK": "1"},
             "start one on each host",
         ),
+        ({"THC_SERVERS": "10.0.0.1,connect_s=60", "THC_DEADLINE_S": "x"}, "THC_DEADLINE_S must be a number of seconds"),
     ],
 )
 def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str) -> None:

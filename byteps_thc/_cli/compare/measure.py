@@ -21,7 +21,7 @@ from torch import Tensor
 from byteps_thc._cli.compare.gradients import Gradients, own_shapes
 from byteps_thc._cli.compare.model import Way
 from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, POWER_SGD_RANK, SERVERS, Job
-from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
@@ -31,8 +31,6 @@ _BUCKET_PARAMETERS = 25 * (1 << 18)  # DDP's bucket_cap_mb=25
 #: A rank's hook, kernels and gloo's loop keep no more cores busy.
 _MOST_CORES = 2.0
 _START_S = 240.0
-#: glibc would give memory back each step, and faulting it in again takes longer than a step.
-_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 _FP32_BITS = 64
 
 
@@ -131,7 +129,7 @@ def _sample(gradients: dict[str, Tensor], most: int) -> list[Tensor]:
 def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the seconds of a step and its error, by the name of the way."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THC_")}
-    environment = kept | {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(job.ranks)} | _KEEP_MEMORY
+    environment = kept | {"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(job.ranks)} | KEEP_MEMORY
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         folder = Path(place)
         addresses = [stack.enter_context(ParameterServer(["--log-level", "warning"])).address for _ in range(servers)]

@@ -38,7 +38,7 @@ POWER_SGD, SERVERS = f"PowerSGD, rank {POWER_SGD_RANK}", "THC, servers"
 #: Of a parameter, both ways together, of ways that have as many for all models.
 BITS = {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10, "THC 4+4": 8}
 #: DDP rebuilds its buckets after the first step; torch's PowerSGD averages two steps in fp32 at least.
-_WARM_UP_STEPS, _POWER_SGD_START = 3, 2
+_WARM_UP_STEPS, POWER_SGD_START = 3, 2
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 40
 #: As on Ethernet: loopback carries larger packets, whose codes cost less.
 _CODES_PER_PACKET = 1024
@@ -110,7 +110,7 @@ class Rank:
         for name in self._hooks:
             for step in range(_WARM_UP_STEPS):
                 self._step(name)
-                if step == (_POWER_SGD_START if name == POWER_SGD else 0):
+                if step == (POWER_SGD_START if name == POWER_SGD else 0):
                     nmse[name] = self._nmse()
         step_s: dict[str, list[float]] = {name: [] for name in (ALONE, *self._hooks)}
         end = time.monotonic() + seconds
@@ -152,6 +152,17 @@ class Rank:
         return error / math.fsum(float(exact.double().square().sum()) for exact in self._exact)
 
 
+def power_sgd_by_bucket(state: PowerSGDState, bucket: dist.GradBucket) -> _Future:  # type: ignore[name-defined]
+    """Average by torch's PowerSGD hook, and wait for the bucket.
+
+    The work that follows a bucket's first sum runs when that sum has arrived, and would ask for the next sum in another
+    order on each rank. gloo tells sums apart by their order.
+    """
+    average = powerSGD_hook(state, bucket)
+    average.wait()
+    return average
+
+
 def _hooks(job: Job) -> dict[str, _Hook]:
     """Every way to average a bucket, by the name that users see; collective."""
 
@@ -159,20 +170,13 @@ def _hooks(job: Job) -> dict[str, _Hook]:
         state = ThcState(None, config, network=network)
         return lambda bucket: thc_hook(state, bucket)
 
-    low = PowerSGDState(None, POWER_SGD_RANK, start_powerSGD_iter=_POWER_SGD_START)
-
-    def power_sgd(bucket: dist.GradBucket) -> _Future:  # type: ignore[name-defined]
-        # Bucket by bucket: gloo tells sums apart by their order, which chained futures would change.
-        average = powerSGD_hook(low, bucket)
-        average.wait()
-        return average
-
+    low = PowerSGDState(None, POWER_SGD_RANK, start_powerSGD_iter=POWER_SGD_START)
     group: Any = None  # the default one
     hooks: dict[str, _Hook] = {
         "fp32": lambda bucket: default_hooks.allreduce_hook(group, bucket),
         "bf16": lambda bucket: default_hooks.bf16_compress_hook(group, bucket),
         "fp16": lambda bucket: default_hooks.fp16_compress_hook(group, bucket),
-        POWER_SGD: power_sgd,
+        POWER_SGD: lambda bucket: power_sgd_by_bucket(low, bucket),
         "THC 5+5": thc(ThcConfig(bits=5)),
         "THC 4+4": thc(ThcConfig(bits=4)),
     }

@@ -7,23 +7,7 @@ import threading
 from collections.abc import Callable
 
 from byteps_thc._net.byteps.shutdown import skip_shutdown_at_exit
-from byteps_thc._scheme.environment import variable
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
-
-#: Seconds that a wait takes at most, when THC_DEADLINE_S is not set.
-DEFAULT_DEADLINE_S = 600.0
-
-
-def default_deadline_s() -> float:
-    """Seconds of THC_DEADLINE_S, or 600; ConfigurationError when it is not a positive number."""
-    text = variable("DEADLINE_S") or str(DEFAULT_DEADLINE_S)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ConfigurationError(f"THC_DEADLINE_S must be a number of seconds, not {text!r}")
-    return seconds
+from byteps_thc._scheme.errors import DeadlineError
 
 
 def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: float) -> None:

@@ -9,10 +9,11 @@ from types import ModuleType
 import torch
 
 from byteps_thc._net.byteps.claims import Claims
-from byteps_thc._net.byteps.deadline import default_deadline_s, run_with_deadline
+from byteps_thc._net.byteps.deadline import run_with_deadline
 from byteps_thc._net.byteps.library import byteps_operations
 from byteps_thc._net.byteps.shutdown import shut_down_at_exit
 from byteps_thc._net.byteps.tensor_names import TensorNames
+from byteps_thc._scheme.environment import default_deadline_s
 from byteps_thc._scheme.errors import ConfigurationError
 
 #: What BytePS aborts the process without. bpslaunch sets the first two, and is told the others.

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from byteps_thc._net.byteps.deadline import default_deadline_s
 from byteps_thc._net.byteps.library import byteps_operations
 from byteps_thc._net.byteps.process import pushed_names, running_operations
 from byteps_thc._net.byteps.shutdown import skip_shutdown_at_exit
 from byteps_thc._net.byteps.tensor_names import tensor_names
+from byteps_thc._scheme.environment import default_deadline_s
 from byteps_thc._scheme.errors import DeadlineError, InputError
 
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 1e-3

@@ -76,13 +76,12 @@ class Agent:
             _say(id=number, error=str(error))
 
     async def _start(self, name: str, argv: list[str], environment: dict[str, str], cwd: str | None) -> None:
-        path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         own = {key: value for key, value in os.environ.items() if not key.startswith(_PLANNED_PREFIXES)}
         planned = {key: self._placed(value) for key, value in environment.items()}
         process = subprocess.Popen(
             # Should this process be killed.
             ["setpriv", "--pdeathsig", "KILL", *map(self._placed, argv)],
-            env=own | {"PATH": os.pathsep.join(path)} | planned,
+            env=own | {"PATH": _search_path()} | planned,
             cwd=cwd or self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -122,12 +121,11 @@ class Agent:
 
     async def _probe(self, programs: list[str], listens: list[str]) -> dict[str, Any]:
         """Who we are, which programs are missing, and which addresses ("udp:IP:PORT") cannot be bound, with why."""
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         return {
             "user_id": os.geteuid(),
             "host": platform.node(),
             "versions": {name: _version(name) for name in ("byteps_thc", "byteps", "thc_p4_model")},
-            "missing_programs": [program for program in programs if shutil.which(program, path=path) is None],
+            "missing_programs": [program for program in programs if shutil.which(program, path=_search_path()) is None],
             "refused_addresses": [f"{text}: {why}" for text in listens if (why := _refusal(text))],
         }
 
@@ -153,6 +151,11 @@ class Agent:
             await asyncio.sleep(0.02)
         for command in self._at_end:
             subprocess.run(command, check=False, capture_output=True)
+
+
+def _search_path() -> str:
+    """Return where processes find programs: first beside this Python."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 async def _report_lines(name: str, process: subprocess.Popen[bytes]) -> None:
