@@ -52,7 +52,8 @@ def probe_bfloat16() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
-    torch.nn.Linear(64, 64).bfloat16()(torch.ones(8, 64).bfloat16())
+    layer = torch.nn.Linear(64, 64, device="cpu", dtype=torch.bfloat16)
+    layer(torch.ones(8, 64, device="cpu", dtype=torch.bfloat16))
     return {"installed": True}
 
 
