@@ -47,7 +47,6 @@ VARIABLES = {
 #: Commands, by the words after `thc`.
 COMMANDS = {
     "break-even": "use thc compare",
-    "list": "the files of tables/ have them",
     "solve": "use thc tables show",
     "version": "use thc --version",
 }
