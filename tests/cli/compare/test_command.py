@@ -182,6 +182,7 @@ def test_the_docs_commands_are_read() -> None:
         (["--rtt-ms", "-1"], "--rtt-ms must be a time, 0 or more, not -1"),
         (["--bandwidth", "fast"], "--bandwidth must be bits per second"),
         (["--parameters", "many"], "--parameters must be a number such as 25M, 7B or 1e9"),
+        (["--parameters", "1e99"], "--parameters must be at most 100 T, not '1e99'"),
         (["--device"], "--device measures on a GPU, and PyTorch finds none here"),
         (["--device", "--servers", "1"], "--servers and --device: give one of them"),
     ],
