@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from byteps_thc._engine.names import matches_any, unmatched
-from byteps_thc._scheme.environment import say_unused, variable, variable_settings
+from byteps_thc._scheme.environment import default_deadline_s, say_unused, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import Settings, warn_once
 from byteps_thc._scheme.threads import MAX_THREADS, default_threads
@@ -69,8 +69,13 @@ class CompressionPolicy(Settings):
         if given is not None:
             say_unused("POLICY", settings, given.model_dump(), "a CompressionPolicy")
             return given
-        deadline_s = variable("DEADLINE_S")
-        return cls(**({"deadline_s": deadline_s} if deadline_s else {}) | settings)
+        if variable("DEADLINE_S"):
+            settings = {"deadline_s": default_deadline_s()} | settings
+        try:
+            return cls(**settings)
+        except ConfigurationError as error:
+            text = ", ".join(settings)
+            raise ConfigurationError(f"{error} (THC_POLICY and THC_DEADLINE_S say {text})") from None
 
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:
