@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from rack_servers import RackServers
 
-from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcError
+from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.session import Timeouts
-from byteps_thc._scheme.errors import DeadlineError, RestartError
 
 # 16 KiB partitions: many slots
 SMALL: dict[str, Any] = {"partition_bytes": 1 << 14, "rotation_block": 1024, "codes_per_packet": 1024}
 SIZES = {"embedding": 70_001, "bias": 1, "empty": 0, "head": 30_000}
 STEPS = 6
-DEADLINE_S = 4.0
 
 
 def averages_of(
@@ -67,21 +61,6 @@ def test_racks_average_as_one_server_does(sizes: tuple[int, ...], value_bits: Li
     assert np.any(averages[0][0]["head"])
 
 
-FAULTS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
-
-
-@pytest.mark.parametrize("at", ["leaves", "root and leaves"])
-def test_lost_copied_and_late_datagrams_change_nothing(at: str) -> None:
-    config = ThcConfig(**SMALL)
-    everywhere = FAULTS if at == "root and leaves" else []
-    with (
-        RackServers((2, 2), ["--threads", "2", *everywhere], leaf_arguments=[] if everywhere else FAULTS) as racks,
-        ParameterServer() as single,
-    ):
-        averages = averages_of([racks.address_of(worker) for worker in range(4)], config)
-        assert_same(averages, averages_of([single.address] * 4, config))
-
-
 def test_two_jobs_at_once_with_keys(tmp_path: Path) -> None:
     key_file = tmp_path / "thc.key"
     key_file.touch(mode=0o600)
@@ -110,139 +89,3 @@ def test_root_that_starts_after_the_leaves() -> None:
         averages = training.result(30)
     for name in SIZES:
         np.testing.assert_array_equal(averages[0][-1][name], averages[1][-1][name])
-
-
-def test_a_root_that_never_answers_is_named() -> None:
-    with RackServers((1, 1)) as racks:
-        racks.root.stop()
-        with pytest.raises(DeadlineError, match=r"is that of a rack .* no answer from the root"):
-            Session(
-                [racks.leaves[0].address],
-                job=1,
-                worker=0,
-                workers=2,
-                config=ThcConfig(**SMALL),
-                timeouts=Timeouts(connect_s=2.0),
-            )
-
-
-class EndedError(Exception):
-    """A worker of Training has ended."""
-
-
-class Training:
-    """Workers, one a thread, each at its rack's server, that average until they get an error."""
-
-    def __init__(self, racks: RackServers, **settings: Any) -> None:
-        self._stop = threading.Event()
-        self._steps = [0] * racks.workers
-        self._pool = ThreadPoolExecutor(racks.workers)
-        self._results = [
-            self._pool.submit(self._train, worker, racks.address_of(worker), racks.workers, settings)
-            for worker in range(racks.workers)
-        ]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
-        for result in self._results:
-            result.result()  # raises what a worker found wrong with the averages
-
-    def _train(self, worker: int, address: str, workers: int, settings: dict[str, Any]) -> ThcError | None:
-        config = ThcConfig(**SMALL)
-        try:
-            timeouts = Timeouts(operation_s=DEADLINE_S, connect_s=10.0)
-            with Session(
-                [address], job=1, worker=worker, workers=workers, config=config, timeouts=timeouts, **settings
-            ) as session:
-                averager = GradientAverager(session, Compressor(config, workers=workers, worker=worker))
-                while not self._stop.is_set():
-                    gradient = {"w": np.full(50_000, worker, np.float32)}
-                    averager.average(gradient)
-                    # Error feedback moves it a little; a rack that is missing, or there twice, by much more.
-                    assert abs(gradient["w"].mean() - (workers - 1) / 2) < 0.2
-                    self._steps[worker] += 1
-        except ThcError as error:
-            return error
-        return None
-
-    def wait_for_steps(self, steps: int) -> None:
-        """All have made so many more."""
-        target = [made + steps for made in self._steps]
-        deadline = time.monotonic() + 30
-        while any(made < wanted for made, wanted in zip(self._steps, target, strict=True)):
-            if ended := [result.result() for result in self._results if result.done()]:
-                raise EndedError(*ended)
-            assert time.monotonic() < deadline, self._steps
-            time.sleep(0.01)
-
-    def errors(self) -> list[ThcError | None]:
-        return [result.result(10 * DEADLINE_S) for result in self._results]
-
-
-def train_anew(racks: RackServers) -> None:
-    """Other processes train. Those that meet the last ones of before must start once more."""
-    for _ in range(3):
-        with contextlib.suppress(EndedError), Training(racks) as training:
-            training.wait_for_steps(3)
-            return
-    pytest.fail("three trainings one after the other have ended")
-
-
-def test_a_killed_leaf_is_named_on_the_other_rack() -> None:
-    with RackServers((2, 2)) as racks:
-        with Training(racks) as training:
-            training.wait_for_steps(3)
-            racks.leaves[1].process.kill()
-            racks.leaves[1].process.wait(10)
-            errors = training.errors()
-        for error in errors[:2]:
-            assert isinstance(error, DeadlineError)
-            assert "rack 1 of 2" in str(error)
-        for error in errors[2:]:
-            assert isinstance(error, DeadlineError)
-            assert f"server {racks.leaves[1].address}" in str(error)
-            assert re.search("has not answered|does not answer", str(error))
-        racks.restart_leaf(1)
-        train_anew(racks)
-
-
-def test_a_restarted_leaf_ends_the_training_and_takes_new_workers() -> None:
-    with RackServers((2, 2), ["--threads", "2"]) as racks:
-        with Training(racks) as training:
-            training.wait_for_steps(3)
-            racks.leaves[1].process.kill()
-            racks.leaves[1].process.wait(10)
-            racks.restart_leaf(1)
-            errors = training.errors()
-        assert all(isinstance(error, RestartError) for error in errors), errors
-        train_anew(racks)
-
-
-def test_a_killed_root_is_named_on_all_workers() -> None:
-    with RackServers((2, 2)) as racks:
-        with Training(racks) as training:
-            training.wait_for_steps(3)
-            racks.root.process.kill()
-            racks.root.process.wait(10)
-            errors = training.errors()
-        for error in errors:
-            assert isinstance(error, DeadlineError)
-            assert "the root, the server above its server, does not answer" in str(error)
-        racks.start_root()
-        train_anew(racks)
-
-
-def test_a_restarted_root_gives_right_averages_or_an_error() -> None:
-    with RackServers((2, 2), ["--threads", "2"]) as racks, Training(racks) as training:
-        training.wait_for_steps(3)
-        racks.root.process.kill()
-        racks.root.process.wait(10)
-        racks.start_root()
-        try:
-            training.wait_for_steps(3)
-        except EndedError:  # some workers had a result that others had not
-            assert {type(error) for error in training.errors()} == {RestartError}

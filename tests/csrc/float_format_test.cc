@@ -25,6 +25,7 @@ TEST_P(FloatFormats, EveryHalfPrecisionValueSurvives) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!std::isnan(wide[i])) {
         ASSERT_EQ(back[i], all[i]);
+        ASSERT_EQ(wide[i], format == FloatFormat::kFp16 ? naive::fp16_to_fp32(all[i]) : naive::bf16_to_fp32(all[i]));
       }
     }
     EXPECT_TRUE(std::isnan(wide[0x7fff]));

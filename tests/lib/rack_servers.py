@@ -52,9 +52,6 @@ class RackServers:
         command = [*self._arguments, *self._leaf_arguments, *place, *arguments]
         return self._stack.enter_context(ParameterServer(command, port=port))
 
-    def restart_leaf(self, rack: int) -> None:
-        self.leaves[rack] = self.start_leaf(rack, port_of(self.leaves[rack].address))
-
     def address_of(self, worker: int) -> str:
         """Where that worker sends."""
         rack = next(rack for rack, end in enumerate(accumulate(self.sizes)) if worker < end)

@@ -18,7 +18,7 @@ import pytest
 from free_ports import free_tcp_port
 
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
-from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, Header, MessageType
+from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker
@@ -335,42 +335,6 @@ def assert_documented(names: set[str]) -> None:
     assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in names)] == []
 
 
-def test_metrics_of_a_quorum(make_worker: MakeWorker) -> None:
-    port = free_tcp_port()
-    with ParameterServer(["--metrics-port", str(port)]) as server:
-        slow, *fast = (make_worker(server.address, i, workers=3, quorum=2, job=6) for i in range(3))
-        for worker in (slow, *fast):
-            worker.join()
-        before = counters_of(scrape(port), job=6)
-        for round in (1, 2, 3):
-            for worker in fast:
-                worker.send_codes([round] * 64, round=round)
-            for worker in (slow, *fast):
-                worker.receive()
-        slow.send_codes([1] * 64, round=1)
-        assert slow.receive().header.message_type == MessageType.STRAGGLER
-        slow.send_codes([1] * 64, round=4)
-        slow.send_codes([1] * 64, round=4)
-        slow.retransmit([1] * 64, round=4)
-        assert slow.receive().reason == ErrorReason.INCOMPLETE
-        after = counters_of(scrape(port), job=6)
-    grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
-    assert grown == {
-        "completed": 3,
-        "partial": 3,
-        "stale": 1,
-        "duplicates": 2,
-        "packets": 10,
-        "bytes": 10 * (Header.SIZE_BYTES + 32),
-    }
-
-
-def counters_of(text: str, *, job: int) -> dict[str, int]:
-    """Counters of a job that have no other label, by what is between thc_ps_ and _total."""
-    found = re.findall(rf'^thc_ps_(\w+)_total{{job="{job}"}} (\S+)$', text, re.MULTILINE)
-    return {name: int(float(value)) for name, value in found}
-
-
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_idle_server_stops_at_once(stop: signal.Signals) -> None:
     server = ParameterServer(ENDLESS_DRAIN)
@@ -403,25 +367,6 @@ def test_drain_finishes_what_is_in_flight(make_worker: MakeWorker) -> None:
     assert refused_at_last(server, make_worker, busy=pair[0]) == ErrorReason.DRAINING
     pair[1].send_codes([2])
     assert [worker.receive().payload for worker in pair] == [bytes([3])] * 2
-    assert server.process.wait(SOON_S) == 0
-    server.stop()
-
-
-def test_drain_waits_for_retransmissions(make_worker: MakeWorker) -> None:
-    server = ParameterServer(ENDLESS_DRAIN)
-    pair = [make_worker(server.address, i, workers=2) for i in range(2)]
-    for worker in pair:
-        worker.join()
-    pair[0].send_codes([1])
-    pair[0].retransmit([1])
-    pair[0].receive()
-    server.process.terminate()
-    time.sleep(0.2)  # the longest time between two attempts of a worker; how many fit in is shard_join_test's to say
-    pair[1].send_codes([2])
-    assert [worker.receive().payload for worker in pair] == [bytes([3])] * 2
-    time.sleep(0.2)
-    pair[0].retransmit([1])  # its copy of the result was lost
-    assert pair[0].receive().payload == bytes([3])
     assert server.process.wait(SOON_S) == 0
     server.stop()
 
@@ -479,47 +424,6 @@ def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixtu
     )
     once = [started, "job 5 ended: all workers have left"]
     assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker, 4096 slots", "job 9 ended: the server stops"]
-
-
-def test_idle_job_expires(make_worker: MakeWorker) -> None:
-    def answer_after(silence_s: float) -> ErrorReason:
-        """Of another copy; a server that was not running meanwhile knows the job yet, as it comes to it now."""
-        time.sleep(silence_s)
-        worker.retransmit([1] * 32)
-        return worker.receive().reason
-
-    with ParameterServer(["--idle-timeout", "0.3"]) as server:
-        worker = make_worker(server.address, 0)
-        worker.join()
-        worker.send_codes([1] * 32)
-        assert any(answer_after(0.6) == ErrorReason.UNKNOWN_JOB for _ in range(10))
-
-
-def joins(worker: Worker) -> bool:
-    try:
-        worker.join(timeout_s=0.2)
-    except TimeoutError:
-        return False
-    return True
-
-
-def test_strangers_cannot_fill_the_disk_with_the_log(
-    make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]
-) -> None:
-    jobs = 300
-    with ParameterServer() as server:
-        stranger = make_worker(server.address, 0, workers=1)
-        for _ in range(jobs):
-            while not joins(stranger):  # so many jobs start at a limited rate
-                pass
-            stranger.say_goodbye()
-    *lines, last = logged_jobs(capfd)
-    left_out = [re.findall(r"\d+", line) for line in [*lines, last] if line.startswith("too many")]
-    started, ended = (sum(int(numbers[i]) for numbers in left_out) for i in range(2))
-    assert last.startswith("too many jobs to log them all")
-    assert len(lines) <= 150, "100 at once, and one every 10 seconds"
-    assert started + sum("started:" in line for line in lines) == jobs
-    assert ended + sum("ended:" in line for line in lines) == jobs
 
 
 def test_a_log_that_nobody_reads_ends_nothing(make_worker: MakeWorker) -> None:

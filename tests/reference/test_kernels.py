@@ -259,6 +259,22 @@ def test_whole_partitions(size, block):
     )  # fmt: skip
     assert packed.tobytes() == reference.pack(expected.codes, 4).tobytes()
     assert rotated.tobytes() == expected.error.tobytes()
+    restored = case.empty(size, np.float32)
+    core.inverse_rotate(rotated, restored, rotation_block=block, **case.keywords())
+    assert restored.tobytes() == reference.inverse_rotate(expected.error, size, block, case.key).tobytes()
+    rng = np.random.default_rng(5)
+    for sums in (np.uint8, np.uint16):
+        aggregate = rng.integers(0, 241, case.padded()).astype(sums)
+        contributions = np.full(-(-case.padded() // 1024), 8, np.uint8)
+        contributions[::3] = 7
+        core.decode(
+            aggregate, contributions, norms, restored, coordinates=size, codes_per_chunk=1024, rotation_block=block,
+            granularity=table.granularity, threshold=table.threshold, **case.keywords(),
+        )  # fmt: skip
+        wanted = reference.decode(
+            aggregate, contributions, norms, size, 1024, block, table.granularity, table.threshold, case.key
+        )
+        np.testing.assert_array_equal(restored, wanted)
 
 
 def test_wrong_arrays_are_refused():

@@ -154,11 +154,13 @@ def test_kernels_have_the_oracles_bits(cut, bits, down_bits, ranks, key, seed, d
 
 
 @pytest.mark.usefixtures("instruction_set")
-@pytest.mark.parametrize("ranks", [16, 64])
+@pytest.mark.parametrize(
+    ("ranks", "size", "block"), [(16, 9000, 8192), (64, 9000, 8192), (2, (1 << 20) + 9000, 1 << 20)]
+)
 @pytest.mark.parametrize("bits", [1, 3, 4, 5, 8])
-def test_many_ranks(bits, ranks):
-    size, ends = 9000, (100, 8300)
-    blocks, expected_blocks = _core.RotationBlocks(size, 8192, np.array(ends, np.uint64)), oracle.cut(size, 8192, ends)
+def test_many_ranks_and_large_blocks(bits, ranks, size, block):
+    ends = (100, 8300)
+    blocks, expected_blocks = blocks_of((size, block, ends))
     gradients = [np.random.default_rng(rank).standard_normal(size).astype(np.float32) for rank in range(ranks)]
     points = [staggered(bits, rank, ranks) for rank in range(ranks)]
     sent = [rounds.encode(x, blocks, own, KEY, kernels=core) for x, own in zip(gradients, points, strict=True)]

@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from pushed_codes import push_codes
-from raw_worker import Worker
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import FaultConfig, Session, Timeouts, UdpConfig
-from byteps_thc._scheme.arithmetic import arithmetic_version
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import RestartError
-from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 
 if TYPE_CHECKING:
-    from raw_worker import MakeWorker
+    pass
 
 LOOPBACK = UdpConfig(local="127.0.0.1:0")
 CODES = np.full(512, 0x11, np.uint8)
@@ -45,48 +42,6 @@ def join(address: str, worker: int, workers: int, **settings: object) -> Session
         backend=LOOPBACK,
         **settings,  # type: ignore[arg-type]
     )
-
-
-def push_from_all(sessions: list[Session]) -> None:
-    """A round that every worker takes part in; RestartError when the job was started over."""
-    for pushed in [push_codes(session, 0, CODES) for session in sessions]:
-        pushed.wait()
-
-
-def claim_for(worker: Worker, seconds: float) -> list[int]:
-    """Say HELLO ten times a second; the types of the answers."""
-    kinds = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        kinds.append(worker.say_hello().header.message_type)
-        time.sleep(0.1)
-    return kinds
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_nobody_replaces_a_worker_that_computes(make_worker: MakeWorker, threads: int) -> None:
-    """Seconds without a packet, and a stranger who goes on claiming the place."""
-    with ParameterServer(["--threads", str(threads)]) as server:
-        sessions = [join(server.address, worker, 2) for worker in range(2)]
-        push_from_all(sessions)
-        resolved = ThcConfig().resolve(workers=2)
-        stranger = make_worker(
-            server.address,
-            1,
-            workers=2,
-            nonce=77,
-            table=resolved.table.values,
-            value_bits=resolved.value_bits,
-            codes_per_packet=sessions[0].codes_per_packet,
-            settings_hash=resolved.shared_hash,
-            arithmetic=arithmetic_version(),
-            source_ip="127.0.0.66",
-        )
-        assert set(claim_for(stranger, 3.0 if threads == 1 else 1.5)) == {MessageType.ERROR}
-        assert stranger.say_hello().reason == ErrorReason.DUPLICATE_WORKER
-        push_from_all(sessions)
-        for session in sessions:
-            session.close()
 
 
 WORKER = """

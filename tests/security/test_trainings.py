@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -164,45 +163,6 @@ def test_trainings_with_one_job_number_do_not_pair(members: Start, kind: str) ->
         assert [member.hear() for member in (pair[1], *others)] == [{"joined": True}] * 3
         train(pair, sum_of(1))
         train(others, sum_of(2))
-
-
-def test_a_worker_gets_to_its_training_while_another_asks_for_its_place(members: Start) -> None:
-    """B1 still waits at the server of rack 1 when A1 comes."""
-    with servers_of("racks") as servers:
-        first = members(servers[0], "A", 0)
-        assert first.hear() == {"joined": True}
-        stranger = members(servers[1], "B", 1)
-        second = members(servers[1], "A", 1)
-        assert second.hear() == {"joined": True}
-        assert_refused(stranger)
-        train([first, second], sum_of(1))
-
-
-@pytest.mark.parametrize("run", [None, pytest.param("B", marks=SLOW)])
-def test_who_says_no_run_does_not_meet_who_says_one(members: Start, thc_ps: ParameterServer, run: str | None) -> None:
-    first = members(thc_ps.address, "A", 0, run="B" if run is None else None)
-    assert first.hear() == {"joined": True}
-    assert_refused(members(thc_ps.address, "B", 1, run=run))
-    second = members(thc_ps.address, "A", 1, run="B" if run is None else None)
-    assert second.hear() == {"joined": True}
-    train([first, second], sum_of(1))
-
-
-@pytest.mark.parametrize("kind", ["one thread", pytest.param("two threads", marks=SLOW), "racks"])
-@pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=SLOW)], ids=lambda ending: ending.name
-)
-def test_a_training_that_is_gone_makes_way(members: Start, kind: str, ending: signal.Signals) -> None:
-    """Killed without GOODBYE, and started again: another run, in the same places."""
-    with servers_of(kind) as servers:
-        for training in ("A", "B"):
-            pair = [members(servers[worker], training, worker) for worker in range(2)]
-            assert [member.hear() for member in pair] == [{"joined": True}] * 2
-            if training == "B":
-                train(pair, sum_of(2))
-                break
-            for member in pair:
-                os.kill(member.process.pid, ending)
 
 
 def test_launchers_tell_trainings_apart_and_a_restarted_worker_joins(members: Start, thc_ps: ParameterServer) -> None:

@@ -23,7 +23,7 @@ from thc_switch.software import model_loop
 
 HOST = "127.0.0.1"
 #: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
-SWITCH_IP = f"127.77.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
+SWITCH_IP = ".".join(map(str, [127, 64 + (os.getpid() >> 16 & 63), os.getpid() >> 8 & 255, os.getpid() & 255]))
 SERVER = f"{SWITCH_IP}:{UDP_PORT}"
 SWITCH_MAC = "02:00:00:00:00:01"
 FRONT_PORT, CPU_PORT, RECIRCULATION_PORT = 1, 64, 68

@@ -27,17 +27,6 @@ def two_racks(namespaces: Namespaces, tmp_path: Path) -> Iterator[TwoRacks]:
         yield TwoRacks(namespaces, CHOICES, tmp_path, stack)
 
 
-@pytest.mark.slow
-def test_sums_of_two_racks(two_racks: TwoRacks) -> None:
-    work = Work(("udp",) * 4, steps=2)
-    two_racks.start_root()
-    two_racks.start_leaves()
-    with two_racks.start_workers(work) as workers:
-        outcomes = workers.outcomes()
-    expected = digest_of_thc_ps(4, work.counts, work.steps)
-    assert [outcome.get("digest", outcome) for outcome in outcomes] == [expected] * 4
-
-
 def test_sums_although_packets_between_leaves_and_root_are_lost(two_racks: TwoRacks) -> None:
     """Partial sums, results and what the root says are lost and copied; workers' repetitions repair it all."""
     work = Work(("udp",) * 4, counts=(16 * 1024, 3 * 1024 + 77), steps=2)
@@ -66,21 +55,3 @@ def test_a_restarted_worker_ends_the_others_of_all_racks(two_racks: TwoRacks) ->
     assert [outcome.get("error", outcome) for outcome in outcomes] == ["RestartError"] * 3
     assert took_s < 30.0
     assert alone["error"] == "DeadlineError", "it joined, and has nobody to add to"
-
-
-@pytest.mark.slow
-def test_the_error_of_a_silent_root_names_it(two_racks: TwoRacks) -> None:
-    """A switch has no timers: it passes repetitions on, and cannot say that nothing comes back."""
-    work = Work(("udp",) * 4, counts=(2048,), steps=10_000, operation_s=8.0)
-    root = two_racks.start_root()
-    two_racks.start_leaves()
-    with two_racks.start_workers(work) as workers:
-        assert workers.event(0) == {"step": 0}
-        root.stop()
-        outcomes = workers.outcomes()
-    root_silent = "and the root, the server above it, is silent: is thc-ps running"
-    # Who has the root's last answer, which the rack's other worker has lost, hears that it waits for that one.
-    for outcome in outcomes:
-        assert outcome["error"] == "DeadlineError", outcome
-        assert root_silent in outcome["message"] or "missing worker" in outcome["message"]
-    assert any(root_silent in outcome["message"] for outcome in outcomes)

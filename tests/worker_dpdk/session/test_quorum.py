@@ -19,18 +19,14 @@ from pushed_codes import push_codes
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import MessageType
 
 if TYPE_CHECKING:
-    from raw_worker import MakeWorker
+    pass
 
 CONFIG = ThcConfig(codes_per_packet=1024)
 COUNT = 3000
 #: Of 16 slots 2 are for norms.
 SLOTS = 16
-#: Roster::kGone, and what a loaded machine needs.
-GONE_S = 3.5
-ROUNDS = 200
 
 
 @pytest.fixture
@@ -98,48 +94,3 @@ def test_who_is_late_for_the_norms_does_not_count(threads: int, metrics_port: in
             for result in pushed:
                 result.wait(30)
             assert (late.counters()["abstained"] > abstained) == (partition < 2)
-
-
-def test_dead_workers_of_a_quorum_cost_nothing(make_worker: MakeWorker, metrics_port: int) -> None:
-    """6 dead of 8: after some seconds nothing is sent to them, and who comes back is answered."""
-    with ParameterServer(["--metrics-port", str(metrics_port)]) as server:
-        workers = [make_worker(server.address, i, workers=8, quorum=2) for i in range(8)]
-        for worker in workers:
-            worker.join()
-        living, dead = workers[:2], workers[2:]
-
-        def run(first: int) -> float:
-            """Rounds of the living; the packets that the server sent meanwhile."""
-            time.sleep(0.2)  # published some times a second
-            before = metric(metrics_port, "thc_ps_io_sent_packets_total")
-            for round in range(first, first + ROUNDS):
-                for worker in living:
-                    worker.send_codes([1, 2, 3], round=round)
-                for worker in living:
-                    while worker.receive().header.round != round:
-                        pass
-            time.sleep(0.2)
-            return metric(metrics_port, "thc_ps_io_sent_packets_total") - before
-
-        run(1)  # they may be alive, as far as the server knows
-        time.sleep(GONE_S)
-        for worker in living:  # the server has not heard of them either
-            worker.retransmit([1, 2, 3], round=ROUNDS)
-            assert worker.receive().header.round == ROUNDS
-        assert run(1 + ROUNDS) == 2 * ROUNDS
-        assert metric(metrics_port, "thc_ps_withheld_total") >= 6 * ROUNDS
-        back = dead[0]
-        for message_type, round in ((MessageType.AGGREGATE, 2 * ROUNDS), (MessageType.STRAGGLER, 5)):
-            drain(back.socket)
-            back.send_codes([1, 2, 3], round=round)
-            assert back.receive().header.message_type == message_type
-        assert run(1 + 2 * ROUNDS) == 3 * ROUNDS
-
-
-def drain(end: socket.socket) -> None:
-    end.setblocking(False)
-    try:
-        while True:
-            end.recv(65536)
-    except BlockingIOError:
-        end.setblocking(True)

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
+from joined_sessions import LOOPBACK, check_sums, expected_sum, make_codes, next_job, sessions
 from pushed_codes import push_codes
 
 from byteps_thc._cli.launch import ParameterServer
@@ -31,7 +31,6 @@ from byteps_thc._scheme.errors import (
     DpdkUnavailableError,
     InputError,
     ServerRefusedError,
-    TransportError,
 )
 
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
@@ -72,41 +71,6 @@ def test_bit_identical_with_faults_in_each_direction() -> None:
         joined = sessions(stack, [faulty.address], 4, config, faults=FaultConfig(**FAULTS))
         check_sums(joined, config, [200_000, 1025, 50_000], steps=3)
         assert all(session.counters()["retransmissions"] > 0 for session in joined)
-
-
-def test_norms_then_codes(server: ParameterServer) -> None:
-    norms = np.random.default_rng(0).random((2, 1000), np.float32)
-    norms[0, 5] = np.inf
-
-    def push(session: Session, own: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        max_norms = np.empty_like(own)
-        session.wait(session.push_norms(0, own, max_norms), 30)
-        pushed = push_codes(session, 0, np.zeros(2048 // 2, np.uint8)).wait(30)
-        assert pushed.stage.done
-        assert (pushed.contributions == 2).all()
-        return max_norms
-
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2)
-        seen = in_parallel([lambda s=s, o=o: push(s, o) for s, o in zip(joined, norms, strict=True)])  # type: ignore[misc]
-    assert len(seen) == 2
-    for max_norms in seen:
-        np.testing.assert_array_equal(max_norms, norms.max(axis=0))
-
-
-def test_server_down_at_start() -> None:
-    start = time.monotonic()
-    with pytest.raises(DeadlineError, match=r"127\.0\.0\.1:9 did not answer HELLO"):
-        Session(
-            ["127.0.0.1:9"],
-            job=1,
-            worker=0,
-            workers=1,
-            config=ThcConfig(),
-            backend=LOOPBACK,
-            timeouts=Timeouts(connect_s=0.5),
-        )
-    assert time.monotonic() - start < Timeouts().connect_s
 
 
 @pytest.mark.parametrize(
@@ -256,35 +220,6 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
     assert output[2] == "1"
 
 
-def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
-    codes = np.zeros(512, np.uint8)
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2, timeouts=Timeouts(operation_s=3))
-        handles = [push_codes(joined[worker], worker, codes) for worker in range(2)]
-        told = None  # the worker whose packet came second; the other one misses it until its deadline
-        for worker in range(2):
-            with pytest.raises((TransportError, DeadlineError)) as caught:
-                handles[worker].wait(10)
-            if isinstance(caught.value, TransportError):
-                assert "same order" in str(caught.value)
-                told = worker
-        assert told is not None
-        with pytest.raises(TransportError, match="same order"):  # the session is over, for the same reason
-            push_codes(joined[told], 0, codes)
-
-
-def test_missing_worker_is_named(server: ParameterServer) -> None:
-    codes = np.zeros(512, np.uint8)
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 3, timeouts=Timeouts(operation_s=2))
-        handles = [push_codes(session, 0, codes) for session in joined[:2]]
-        for handle in handles:
-            with pytest.raises(DeadlineError, match="missing worker 2") as caught:
-                handle.wait(10)
-            assert caught.value.missing_workers == (2,)
-            assert caught.value.round == 1
-
-
 def test_wait_of_a_second_thread_ends_in_time(server: ParameterServer) -> None:
     """Long before the operation does, whatever the first thread does meanwhile."""
     with ExitStack() as stack:
@@ -326,29 +261,6 @@ def test_loss_tolerant_zero_fills() -> None:
             got = result.contributions != 0
             assert 0 < np.count_nonzero(~got) < 200
             np.testing.assert_array_equal(result.aggregate.reshape(-1, 1024), expected * got[:, None])
-
-
-def test_server_started_again_before_any_result_loses_nothing() -> None:
-    """Only one of two workers had pushed when the server died, so nobody has a result: all of it is pushed again."""
-    config, count = ThcConfig(), 1 << 20
-    with ExitStack() as stack:
-        first = ParameterServer()
-        stack.callback(first.stop)
-        joined = sessions(stack, [first.address], 2, config, timeouts=Timeouts(operation_s=20))
-        codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
-        early = push_codes(joined[0], 0, codes[0])
-        while joined[0].counters()["codes_sent"] < 10:
-            time.sleep(0.005)
-        first.process.kill()
-        first.process.wait(10)
-        stack.enter_context(ParameterServer(port=int(first.address.rpartition(":")[2])))
-        late = push_codes(joined[1], 0, codes[1])
-        expected = expected_sum(config, codes, count)
-        for handle in (early, late):
-            result = handle.wait(30)
-            np.testing.assert_array_equal(result.aggregate, expected)
-            assert (result.contributions == 2).all()
-        assert joined[0].counters()["rejoins"] > 0
 
 
 @pytest.mark.parametrize(
@@ -399,17 +311,6 @@ def test_unsuitable_arguments(
         assert push_codes(session, 0, np.zeros(512, np.uint8)).wait(10).contributions[0] == 1
 
 
-def test_wait_has_a_deadline_and_can_go_on(server: ParameterServer) -> None:
-    codes = np.zeros(512, np.uint8)
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2)
-        handle = push_codes(joined[0], 0, codes)
-        with pytest.raises(DeadlineError, match="still in flight"):
-            handle.wait(0.05)
-        push_codes(joined[1], 0, codes)
-        assert handle.wait(10).contributions[0] == 2
-
-
 def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
@@ -428,18 +329,6 @@ def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
         finally:
             timer.join()
             signal.signal(signal.SIGINT, handler)
-
-
-def test_closing_fails_what_is_in_flight(server: ParameterServer) -> None:
-    with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2)
-        handle = push_codes(joined[0], 0, np.zeros(512, np.uint8))
-        joined[0].close()
-        joined[0].close()
-        with pytest.raises(TransportError, match="closed"):
-            handle.wait(5)
-        with pytest.raises(TransportError, match="closed"):
-            push_codes(joined[0], 1, np.zeros(512, np.uint8))
 
 
 def test_buffers_are_kept_alive_while_in_flight(server: ParameterServer) -> None:
