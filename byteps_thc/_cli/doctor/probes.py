@@ -65,7 +65,7 @@ def probe_byteps() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
-    from byteps_thc._net.byteps.worker_library import find_worker_library
+    from byteps_thc._net.byteps.library import find_worker_library
     from byteps_thc._scheme.errors import ConfigurationError
 
     answer: dict[str, object] = {"installed": True, "version": installed, "torch": torch.__version__}

@@ -13,13 +13,13 @@ from byteps_thc._cli.lazy_commands import LazyCommands
 from byteps_thc._cli.tables.points_report import print_points
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ThcError
+from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS, RankSettings
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.tables import store
 from byteps_thc._scheme.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
 from byteps_thc._scheme.tables.selection import expected_error
 from byteps_thc._scheme.wire.layout import MAX_WORKERS
-from byteps_thc._scheme.worker_limits import require_packet_workers
 
 app = typer.Typer(
     cls=LazyCommands,
