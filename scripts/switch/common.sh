@@ -43,6 +43,11 @@ fi
 [[ -n $thc ]] || die "thc is not installed: run 'make setup', or set THC to the command"
 readonly thc
 
+# The SDE's client library of the gRPC server, for thc.
+for packages in "${SDE_INSTALL:-${SDE:-}/install}"/lib/python3*/site-packages{,/tofino}; do
+  [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
+done
+
 # Sets what compiler and driver need to know of the switch.
 describe_program() {
   local architecture

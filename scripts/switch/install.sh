@@ -8,6 +8,6 @@
 source "$(dirname "$0")/common.sh"
 
 is_running "$state/agent.pid" && stop_process agent
-options=(--target bfshell)
+options=(--target grpc)
 $dry_run && options+=(--dry-run) # thc prints the script by itself
 "$thc" switch install "$jobs" "${options[@]}"

@@ -9,7 +9,7 @@ describe_program
 install=$(sde_install)
 readonly ready_s=120
 
-has_bfshell() { "$thc" switch status "$jobs" --target bfshell >/dev/null 2>&1; }
+has_server() { "$thc" switch status "$jobs" --target grpc >/dev/null 2>&1; }
 
 if is_running "$state/bf_switchd.pid"; then
   echo "bf_switchd runs already (process $(pid_of "$state/bf_switchd.pid"))"
@@ -22,4 +22,4 @@ if ! $dry_run; then
 fi
 start_process bf_switchd "$install/bin/bf_switchd" --install-dir "$install" --conf-file "$conf" --background \
   --server-listen-local-only
-wait_until_ready "$ready_s" bf_switchd has_bfshell
+wait_until_ready "$ready_s" bf_switchd has_server

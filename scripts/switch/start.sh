@@ -14,11 +14,6 @@ if is_running "$state/agent.pid"; then
   fi
   stop_process agent
 fi
-# The SDE's client library of the gRPC server.
-install=$(sde_install)
-for packages in "$install"/lib/python3*/site-packages "$install"/lib/python3*/site-packages/tofino; do
-  [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
-done
 start_process agent "$thc" switch serve "$jobs" --target grpc
 run cp "$jobs" "$state/agent.toml"
 wait_until_ready "$ready_s" agent grep -qs "^agent ready" "$state/agent.log"

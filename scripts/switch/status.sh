@@ -8,4 +8,4 @@ source "$(dirname "$0")/common.sh"
 for name in bf_switchd agent; do
   if is_running "$state/$name.pid"; then echo "$name runs (process $(pid_of "$state/$name.pid"))"; else echo "$name does not run"; fi
 done
-run "$thc" switch status "$jobs" --target bfshell
+run "$thc" switch status "$jobs" --target grpc
