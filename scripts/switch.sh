@@ -117,7 +117,7 @@ step_compile() {
   $dry_run || [[ -f $conf ]] || die "the compiler wrote no $conf; see its messages above"
 }
 
-has_server() { "$thc" switch status "$jobs" --target grpc >/dev/null 2>&1; }
+has_server() { "$thc" switch status "$jobs" --target bfshell >/dev/null 2>&1; }
 
 step_load() {
   describe_program
@@ -137,9 +137,9 @@ step_load() {
 }
 
 step_install() {
-  local options=(--target grpc)
+  local options=(--target bfshell)
   is_running agent && stop_process agent
-  $dry_run && options+=(--dry-run) # thc prints the plan by itself
+  $dry_run && options+=(--dry-run) # thc prints the script by itself
   "$thc" switch install "$jobs" "${options[@]}"
 }
 
@@ -161,7 +161,7 @@ step_start() {
 step_status() {
   say_running bf_switchd
   say_running agent
-  run "$thc" switch status "$jobs" --target grpc
+  run "$thc" switch status "$jobs" --target bfshell
 }
 
 step_deploy() {

@@ -120,6 +120,8 @@ def serve(
     interface = interface or deployment.switch.cpu_interface
     if interface is None:
         raise ConfigurationError("which interface is the CPU port's? Give --interface, or cpu_interface in [switch]")
+    if target is Target.BFSHELL:
+        raise ConfigurationError("every bfshell call takes seconds; serve a Tofino with --target grpc")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     control = connect(target, deployment.switch)
     if install_first:

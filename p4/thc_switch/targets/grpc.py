@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -30,42 +29,31 @@ from thc_switch.plan import (
     full_action,
 )
 from thc_switch.targets.base import SwitchControl
+from thc_switch.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
-_FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
-_AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
-#: Where a chip's own tables are.
-_CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
-#: Fields of registers that hold pairs; a register of plain words has one field, f1.
-_PAIRS = {"slot_use": ("round", "order")}
-#: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.
-_FLOOD_NODES = 1 << 16
 _PACKETS = "$COUNTER_SPEC_PKTS"
-_DEVICE, _ALL_PIPES = 0, 0xFFFF
+_ALL_PIPES = 0xFFFF
 #: Entries of one write request; larger ones exceed gRPC's message size.
 _BATCH = 256
 
 
 class GrpcControl(SwitchControl):
-    """A switch whose bf_switchd runs the program of the description.
+    """A switch whose bf_switchd runs the program of the description. client_id: unique per client of its server."""
 
-    The server binds a program to one client only. This client is independent: it binds nothing and names the program in
-    each request, so that `thc switch status` works while the agent runs.
-    """
+    IN_FLIGHT_S = IN_FLIGHT_S
 
-    IN_FLIGHT_S = 0.01  # all of a Tofino's packet buffer (22 or 64 MB) through one port of 100 Gbit/s takes 6 ms
-
-    def __init__(self, switch: SwitchDescription) -> None:
+    def __init__(self, switch: SwitchDescription, client_id: int = 0, device_id: int = 0) -> None:
         self._client = load_client()
         self._switch = switch
-        self._program, address = switch.program, switch.control_address or DEFAULT_ADDRESS
+        program, address = switch.program, switch.control_address or DEFAULT_ADDRESS
         try:
-            connection = self._client.ClientInterface(address, os.getpid(), _DEVICE, perform_subscribe=False)
-            self._info = connection.bfrt_info_get(self._program)
+            self._connection = self._client.ClientInterface(address, client_id=client_id, device_id=device_id)
+            self._connection.bind_pipeline_config(program)
+            self._info = self._connection.bfrt_info_get(program)
         except Exception as error:  # the library raises whatever gRPC does
-            message = f"no BF Runtime for {self._program} at {address}: is bf_switchd running it?"
-            raise TransportError(message) from error
-        self._target = self._client.Target(device_id=_DEVICE, pipe_id=_ALL_PIPES)
+            raise TransportError(f"no BF Runtime for {program} at {address}: is bf_switchd running it?") from error
+        self._target = self._client.Target(device_id=device_id, pipe_id=_ALL_PIPES)
 
     def apply(self, operations: Iterable[Operation]) -> None:
         """Do the operations in order."""
@@ -86,7 +74,7 @@ class GrpcControl(SwitchControl):
         """Return the epoch whose packets are let in; None when the job is closed."""
         table = self._info.table_get(JobCheck.full_name("job"))
         with self._asking("does not tell its jobs"):
-            for data, key in self._entries(table, None, from_hw=False):
+            for data, key in table.entry_get(self._target, None, {"from_hw": False}):
                 keys = key.to_dict()
                 enters = data.to_dict()["action_name"].endswith(".enter")
                 if enters and keys["job_id"]["value"] == allocation.job_id:
@@ -98,16 +86,10 @@ class GrpcControl(SwitchControl):
         entry = JobCheck.worker_entry(allocation, worker)
         table = self._info.table_get(entry.table)
         with self._asking(f"does not count {entry}"):
-            found = next(self._entries(table, [self._key(table, entry)], from_hw=True), None)
+            found = next(table.entry_get(self._target, [self._key(table, entry)], {"from_hw": True}), None)
         if found is None:
             raise TransportError(f"the switch has no entry {entry}: run thc switch install first")
         return int(found[0].to_dict()[_PACKETS])
-
-    def _entries(self, table: Any, keys: list[Any] | None, *, from_hw: bool) -> Iterator[tuple[Any, Any]]:
-        found: Iterator[tuple[Any, Any]] = table.entry_get(
-            self._target, keys, {"from_hw": from_hw}, p4_name=self._program
-        )
-        return found
 
     @contextmanager
     def _asking(self, failure: str) -> Iterator[None]:
@@ -123,15 +105,14 @@ class GrpcControl(SwitchControl):
         for operation in batch:
             match operation:
                 case ClearTable(table):
-                    self._info.table_get(table).entry_del(self._target, p4_name=self._program)
+                    self._info.table_get(table).entry_del(self._target)
                 case RemoveEntries():
                     self._remove(operation)
                 case DefaultAction(name, action, params):
                     table = self._info.table_get(name)
-                    data = self._data(table, params, full_action(name, action))
-                    table.default_entry_set(self._target, data, p4_name=self._program)
+                    table.default_entry_set(self._target, self._data(table, params, full_action(name, action)))
                 case ClearRegister(register, _, None):
-                    self._info.table_get(register).entry_del(self._target, p4_name=self._program)
+                    self._info.table_get(register).entry_del(self._target)
                 case ClearRegister(register, first, int(count)):
                     self._zero(register, first, count)
                 case MulticastGroup():
@@ -146,7 +127,7 @@ class GrpcControl(SwitchControl):
             batch = entries[start : start + _BATCH]
             keys = [self._key(table, entry) for entry in batch]
             data = [self._data(table, entry.params, full_action(entry.table, entry.action)) for entry in batch]
-            table.entry_add_or_mod(self._target, keys, data, p4_name=self._program)
+            table.entry_add_or_mod(self._target, keys, data)
 
     def _key(self, table: Any, entry: TableEntry) -> Any:
         fields = [self._key_field(name, match) for name, match in entry.keys]
@@ -170,10 +151,10 @@ class GrpcControl(SwitchControl):
 
     def _remove(self, operation: RemoveEntries) -> None:
         table = self._info.table_get(operation.table)
-        keys = [key for _, key in self._entries(table, None, from_hw=False)]
+        keys = [key for _, key in table.entry_get(self._target, None, {"from_hw": False})]
         keys = [key for key in keys if key.to_dict()[operation.key]["value"] == operation.value]
         if keys:
-            table.entry_del(self._target, keys, p4_name=self._program)
+            table.entry_del(self._target, keys)
 
     def _zero(self, register: str, first: int, count: int) -> None:
         table = self._info.table_get(register)
@@ -181,34 +162,34 @@ class GrpcControl(SwitchControl):
         for start in range(first, first + count, _BATCH):
             indices = range(start, min(start + _BATCH, first + count))
             keys = [table.make_key([self._client.KeyTuple("$REGISTER_INDEX", index)]) for index in indices]
-            table.entry_mod(self._target, keys, [self._data(table, zero) for _ in indices], p4_name=self._program)
+            table.entry_mod(self._target, keys, [self._data(table, zero) for _ in indices])
 
     def _read(self, name: str, index: str, field: str, first: int, count: int) -> list[Any]:
         table = self._info.table_get(name)
         keys = [table.make_key([self._client.KeyTuple(index, number)]) for number in range(first, first + count)]
         with self._asking(f"does not tell {name}"):
-            return [data.to_dict()[field] for data, _ in self._entries(table, keys, from_hw=True)]
+            return [data.to_dict()[field] for data, _ in table.entry_get(self._target, keys, {"from_hw": True})]
 
     def _set_port(self, port: PortSettings | RecirculationPort) -> None:
         if isinstance(port, RecirculationPort) and port.loopback_speed is None:
             enable = self._client.DataTuple("recirculation_enable", bool_val=True)
-            table = self._info.table_get(f"{_CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
+            table = self._info.table_get(f"{CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
             key = table.make_key([self._client.KeyTuple("dev_port", port.port)])
-            table.entry_mod(self._target, [key], [table.make_data([enable])], p4_name=self._program)
+            table.entry_mod(self._target, [key], [table.make_data([enable])])
             return
-        number, wanted = _port_fields(port)
+        number, wanted = port_fields(port)
         table = self._info.table_get("$PORT")
         key = table.make_key([self._client.KeyTuple("$DEV_PORT", number)])
         # The driver takes a port down to set its speed, even to the speed it has.
-        if not wanted.items() <= self._present(table, key).items():
+        if not wanted.items() <= self._port_fields(table, key).items():
             strings = [self._client.DataTuple(f"${name}", str_val=value) for name, value in wanted.items()]
             enable = self._client.DataTuple("$PORT_ENABLE", bool_val=True)
-            table.entry_add_or_mod(self._target, [key], [table.make_data([*strings, enable])], p4_name=self._program)
+            table.entry_add_or_mod(self._target, [key], [table.make_data([*strings, enable])])
 
-    def _present(self, table: Any, key: Any) -> dict[str, Any]:
+    def _port_fields(self, table: Any, key: Any) -> dict[str, Any]:
         """Return the settings of a port; {} when it is not enabled, or has none, which the server calls an error."""
         try:
-            found = next(self._entries(table, [key], from_hw=False), None)
+            found = next(table.entry_get(self._target, [key], {"from_hw": False}), None)
         except (self._client.BfruntimeRpcException, self._client.grpc.RpcError):
             return {}
         fields = {} if found is None else found[0].to_dict()
@@ -217,7 +198,7 @@ class GrpcControl(SwitchControl):
     def _set_group(self, group: MulticastGroup) -> None:
         nodes, groups = self._info.table_get("$pre.node"), self._info.table_get("$pre.mgid")
         data_tuple, key_tuple = self._client.DataTuple, self._client.KeyTuple
-        ids = [rid or _FLOOD_NODES + group.group for rid in group.ports]
+        ids = [rid or flood_node(group.group) for rid in group.ports]
         for node, (rid, numbers) in zip(ids, group.ports.items(), strict=True):
             fields = [
                 data_tuple("$MULTICAST_RID", rid),
@@ -225,28 +206,14 @@ class GrpcControl(SwitchControl):
                 data_tuple("$DEV_PORT", int_arr_val=numbers),
             ]
             key = nodes.make_key([key_tuple("$MULTICAST_NODE_ID", node)])
-            nodes.entry_add_or_mod(self._target, [key], [nodes.make_data(fields)], p4_name=self._program)
+            nodes.entry_add_or_mod(self._target, [key], [nodes.make_data(fields)])
         fields = [
             data_tuple("$MULTICAST_NODE_ID", int_arr_val=ids),
             data_tuple("$MULTICAST_NODE_L1_XID_VALID", bool_arr_val=[False] * len(ids)),
             data_tuple("$MULTICAST_NODE_L1_XID", int_arr_val=[0] * len(ids)),
         ]
         key = groups.make_key([key_tuple("$MGID", group.group)])
-        groups.entry_add_or_mod(self._target, [key], [groups.make_data(fields)], p4_name=self._program)
-
-
-def _port_fields(port: PortSettings | RecirculationPort) -> tuple[int, dict[str, str]]:
-    """Return the number of a front-panel port, and what its entry holds besides PORT_ENABLE."""
-    if isinstance(port, PortSettings):
-        mode = {"AUTO_NEGOTIATION": _AUTO_NEGOTIATION[port.auto_negotiation]}
-        return port.number, {"SPEED": f"BF_SPEED_{port.speed}", "FEC": _FEC[port.fec], **mode}
-    speed, mode = f"BF_SPEED_{port.loopback_speed}", {"LOOPBACK_MODE": "BF_LPBK_MAC_NEAR"}
-    return port.port, {"SPEED": speed, "FEC": _FEC["none"], **mode}
-
-
-def register_fields(register: str) -> tuple[str, ...]:
-    """Return the data fields of a register's elements."""
-    return _PAIRS.get(register.rpartition(".")[2], ("f1",))
+        groups.entry_add_or_mod(self._target, [key], [groups.make_data(fields)])
 
 
 def _same_request(operation: Operation) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ by the table they are for, which knows its fields; writes of lists; reads that y
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -96,23 +96,10 @@ class Data:
         return self.fields | {"action_name": self.action, "is_default_entry": False}
 
 
-def for_the_program(method: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Table, *arguments: Any, p4_name: str) -> Any:
-        assert p4_name == "thc_tna"
-        return method(self, *arguments)
-
-    return call
-
-
 class Table:
-    """What tables of all kinds share. Each read and write must name the program, as one of an independent client."""
+    """What tables of all kinds share."""
 
     keys: set[str]
-
-    def __init_subclass__(cls) -> None:
-        for name, method in vars(cls).copy().items():
-            if name.startswith(("entry_", "default_entry_")):
-                setattr(cls, name, for_the_program(method))
 
     def make_key(self, fields: Sequence[KeyTuple]) -> Key:
         if {field.name for field in fields} != self.keys:
@@ -292,19 +279,16 @@ class Server:
         server = self
 
         class ClientInterface:
-            def __init__(
-                self, grpc_addr: str, client_id: int, device_id: int, *, perform_subscribe: bool = True
-            ) -> None:
-                assert client_id
-                assert not perform_subscribe, "binding a program is for one client alone"
-                assert device_id == 0
-                self.is_up = grpc_addr == server.address
+            def __init__(self, grpc_addr: str, client_id: int, device_id: int) -> None:
+                if (grpc_addr, client_id, device_id) != (server.address, 0, 0):
+                    raise BfruntimeRpcException(f"nothing listens at {grpc_addr}")
+
+            def bind_pipeline_config(self, program: str) -> None:
+                if program != server.program:
+                    raise BfruntimeRpcException(f"{program} is not loaded")
 
             def bfrt_info_get(self, program: str) -> Server:
-                if not self.is_up:
-                    raise RpcError("failed to connect")
-                if program != server.program:
-                    raise RuntimeError("BF_RT_INFO not received")
+                assert program == server.program
                 return server
 
         module = ModuleType("bfrt_grpc.client")

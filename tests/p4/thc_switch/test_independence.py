@@ -30,7 +30,7 @@ COMMAND = (
 
 
 @pytest.mark.parametrize(
-    ("reached_by", "architecture"), [("grpc", "tofino1"), ("grpc", "tofino2"), ("bmv2", "v1model")]
+    ("reached_by", "architecture"), [("grpc", "tofino1"), ("bfshell", "tofino2"), ("bmv2", "v1model")]
 )
 def test_only_the_target_model_needs_the_model(reached_by: str, architecture: str, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.toml"

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from switch_control import bmv2_cli
+from switch_control import bfrt_python, bmv2_cli
 from switch_control.bfrt_client import Server
 
 from byteps_thc._scheme.errors import ConfigurationError
@@ -18,7 +18,7 @@ from thc_switch.controls import JobCheck, Leaf
 from thc_switch.hello import JobConfig
 from thc_switch.plan import Operation
 from thc_switch.root_link import rack_settings_hash
-from thc_switch.targets import bmv2
+from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.grpc import DEFAULT_ADDRESS, GrpcControl
 from thc_switch.targets.model import ModelControl
 
@@ -168,6 +168,13 @@ def opened(switch: Switch, deployment: Deployment) -> Switch:
     return switch
 
 
+def test_bfrt_python_opens_a_leaf(tna_switch: NewSwitch, leaf: Deployment) -> None:
+    expected, switch = opened(tna_switch(), leaf), tna_switch()
+    operations = [*plan(leaf).operations(), *opening(leaf)]
+    bfrt_python.run(bfshell.script(operations, leaf.switch), bfrt_python.Bfrt(switch, "thc_tna"))
+    assert contents(switch) == contents(expected)
+
+
 def test_cli_commands_open_a_leaf(v1model_switch: NewSwitch, leaf: Deployment) -> None:
     expected, switch = opened(v1model_switch(), leaf), v1model_switch()
     bmv2_cli.run(bmv2.commands([*plan(leaf).operations(), *opening(leaf)]), switch)
@@ -182,13 +189,10 @@ def test_grpc_opens_and_closes_a_leaf(tna_switch: NewSwitch, leaf: Deployment, m
     control.install(plan(leaf))
     control.open_job(other, 300, 64)
     control.open_job(allocation, EPOCH, 64, (), ROOT_EPOCH)
-    table = Leaf.full_name("leaf")
-    expected = opened(tna_switch(), leaf)
-    assert contents(server.switch)["tables"][table] == contents(expected)["tables"][table]
     control.open_job(allocation, EPOCH + 1, 64, (EPOCH,), ROOT_EPOCH + 1)
     assert (control.open_epoch(allocation), control.open_epoch(other)) == (EPOCH + 1, 300)
-    epochs = {entry.match["epoch"] for entry in server.switch.table_entries(table)}
+    epochs = {entry.match["epoch"] for entry in server.switch.table_entries(Leaf.full_name("leaf"))}
     assert epochs == {EPOCH + 1, ROOT_EPOCH + 1}
     control.close_job(allocation)
     assert (control.open_epoch(allocation), control.open_epoch(other)) == (None, 300)
-    assert not server.switch.table_entries(table)
+    assert not server.switch.table_entries(Leaf.full_name("leaf"))
