@@ -6,8 +6,7 @@ import shlex
 from dataclasses import fields
 from typing import Any
 
-from byteps_thc._net.network_settings import DpdkConfig, Timeouts, UdpConfig
-from byteps_thc._net.quorum import resolve_quorum
+from byteps_thc._net.network_settings import DpdkConfig, Timeouts, UdpConfig, resolve_quorum
 from byteps_thc._scheme.environment import default_deadline_s, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.layout import MAX_WORKERS
