@@ -53,11 +53,11 @@ def variable(name: str) -> str:
 def _warn_of_unknown() -> None:
     """Warn once of variables that look like ours and that nothing reads; the first of several ranks does.
 
-    THC_TEST... are of tests and testbeds.
+    THC_TEST... belong to tests and testbeds, THC_SWITCH_STATE to scripts/switch.sh.
     """
     for text in os.environ if os.environ.get("RANK", "0") == "0" else ():
         name = text.removeprefix("THC_")
-        if name in (text, *NAMES) or name.startswith("TEST") or text in GONE:
+        if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")) or text in GONE:
             continue
         similar = difflib.get_close_matches(name, NAMES, n=1)
         mend = f"did you mean THC_{similar[0]}?" if similar else f"settings go into THC_CONFIG={_EXAMPLES['CONFIG']}"
