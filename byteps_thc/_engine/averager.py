@@ -172,7 +172,7 @@ class GradientAverager:
                 _go_on(measured, encoded, 0)
         finally:
             clock.buffers(-1)
-            self._state.recorder.add_time(communicate_ms=clock.take_idle_ms())
+            self._state.recorder.add_time("communicate_ms", clock.take_idle_ms())
 
     def _gradient(self, name: str, size: int, shape: Sequence[int]) -> _NamedGradient:
         known = self._gradients.get(name)

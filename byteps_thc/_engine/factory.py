@@ -118,8 +118,8 @@ def _open_session(
         worker,
         workers,
         policy.deadline_s,
-        moved=recorder.add_server_move,
-        lost=recorder.add_failover_loss,
+        moved=lambda: recorder.add(server_moves=1),
+        lost=lambda: recorder.add(failover_losses=1),
     )
 
 

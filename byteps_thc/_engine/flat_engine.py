@@ -229,7 +229,7 @@ class FlatEngine(Engine):
     @override
     def statistics(self) -> CompressionStats:
         """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
-        self._state.recorder.add_time(communicate_ms=self._clock.take_idle_ms())
+        self._state.recorder.add_time("communicate_ms", self._clock.take_idle_ms())
         with self._place.stream.behind_current():
             self._require_agreement()
             return self._state.statistics()

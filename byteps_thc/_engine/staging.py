@@ -68,7 +68,7 @@ class PinnedStaging(Staging):
             self._stream.wait_event(self._ready)
             self._host.copy_(gradient, non_blocking=True)
         self._stream.synchronize()
-        self._recorder.add_copies(to_host_bytes=gradient.nbytes)
+        self._recorder.add(to_host_bytes=gradient.nbytes)
         return self._host
 
     @override
@@ -76,7 +76,7 @@ class PinnedStaging(Staging):
         with self._stream:
             gradient.copy_(self._host, non_blocking=True)
         self._stream.synchronize()
-        self._recorder.add_copies(to_device_bytes=gradient.nbytes)
+        self._recorder.add(to_device_bytes=gradient.nbytes)
 
 
 class InPlaceStaging(Staging):
@@ -123,14 +123,14 @@ class CopyStaging(Staging):
         if self._ready is not None:
             self._ready.synchronize()
         self._copy.copy_(gradient)
-        self._recorder.add_copies(to_device_bytes=self._host_bytes)
+        self._recorder.add(to_device_bytes=self._host_bytes)
         return self._copy
 
     @override
     def put_back(self, gradient: Tensor) -> None:
         gradient.copy_(self._copy)
         self._stream.wait()
-        self._recorder.add_copies(to_host_bytes=self._host_bytes)
+        self._recorder.add(to_host_bytes=self._host_bytes)
 
 
 class StagedSum:
@@ -142,7 +142,7 @@ class StagedSum:
     def __call__(self, tensor: Tensor) -> Waitable:
         """Start replacing the tensor by its sum over the workers. Waits for the tensor."""
         host = torch.empty_like(tensor, device=_CPU, pin_memory=tensor.is_cuda).copy_(tensor)
-        self._recorder.add_copies(to_host_bytes=host.nbytes)
+        self._recorder.add(to_host_bytes=host.nbytes)
         return _SumUnderWay(self._exact(host), host, tensor, self._recorder)
 
 
@@ -157,7 +157,7 @@ class _SumUnderWay(Waitable):
     def wait(self) -> None:
         self.work.wait()
         self.tensor.copy_(self.host)
-        self.recorder.add_copies(to_device_bytes=self.host.nbytes)
+        self.recorder.add(to_device_bytes=self.host.nbytes)
 
 
 def pinned_zeros(device: torch.device) -> HostZeros:

@@ -136,8 +136,9 @@ class ServersTransport(Transport):
         now = self.session.counters()
         new = {name: now[name] - self._counted.get(name, 0) for name in now}
         self._counted = now
-        self.recorder.add_traffic(sent_bytes=new["bytes_sent"], received_bytes=new["bytes_received"])
-        self.recorder.add_losses(retransmissions=new["retransmissions"])
+        self.recorder.add(
+            sent_bytes=new["bytes_sent"], received_bytes=new["bytes_received"], retransmissions=new["retransmissions"]
+        )
 
 
 class ServersTransfer(Transfer):
@@ -175,9 +176,11 @@ class ServersTransfer(Transfer):
     def wait_sums(self) -> None:
         self._transport.session.wait(self._code_stage)
         chunks, recorder = len(self._contributions), self._transport.recorder
-        recorder.add_losses(lost_chunks=chunks - int(np.count_nonzero(self._contributions)))
-        recorder.add_contributions(
-            expected=chunks * self._transport.session.workers, arrived=int(self._contributions.sum(dtype=np.int64))
+        expected, arrived = chunks * self._transport.session.workers, int(self._contributions.sum(dtype=np.int64))
+        recorder.add(
+            lost_chunks=chunks - int(np.count_nonzero(self._contributions)),
+            expected_contributions=expected,
+            missing_contributions=expected - arrived,
         )
         self._transport.count()
 

@@ -64,7 +64,7 @@ class PlainReducer:
         )
         self._pushes.append(_Push(gradient, handle, (context, compressed.dtype)))
         self._recorder.add_gradient(uncompressed=gradient.numel())
-        self._recorder.add_traffic(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
+        self._recorder.add(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
 
     def finish(self) -> None:
         """End the round: wait until every pushed gradient is the average. All parameters have been pushed."""

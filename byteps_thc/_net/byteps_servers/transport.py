@@ -130,7 +130,7 @@ class BytepsTransfer(Transfer):
     @override
     def send_norms(self, norms: F32) -> None:
         self._push_norms(norms)
-        self._transport.recorder.add_traffic(sent_bytes=self._norms.nbytes, received_bytes=self._norms.nbytes)
+        self._transport.recorder.add(sent_bytes=self._norms.nbytes, received_bytes=self._norms.nbytes)
 
     @override
     def wait_norms(self) -> F32:
@@ -141,12 +141,12 @@ class BytepsTransfer(Transfer):
     @override
     def send_codes(self) -> None:
         self._push_codes()
-        self._transport.recorder.add_traffic(sent_bytes=self.codes.nbytes)
+        self._transport.recorder.add(sent_bytes=self.codes.nbytes)
 
     @override
     def wait_sums(self) -> None:
         synchronize(self._pushed_codes, self._transport.deadline_s)
-        self._transport.recorder.add_traffic(received_bytes=self._values().nbytes)
+        self._transport.recorder.add(received_bytes=self._values().nbytes)
 
     @override
     def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
