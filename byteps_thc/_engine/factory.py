@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -65,30 +65,43 @@ def flat_engine(
             config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
         resolve = partial(RankSettings.of, config, workers, sharded=sharded)
         kind = "reduce-scatter" if sharded else "collective"
-        agreed = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
+        device, told = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
         # The operations of a communicator start in the order of its thread, the same on all ranks.
-        on_host = agreed.device is None
+        on_host = device is None
         own = communicators.of_host(COMMUNICATORS) if on_host else [communicators.of_device()]
         return rank_engine(
             resolve(),
             worker,
             policy,
             own,
-            device=agreed.device,
+            device=device,
             sharded=sharded,
-            threads=policy.thread_count(agreed.introductions.ranks_on_this_host),
+            threads=policy.thread_count(told.ranks_on_this_host),
             of_layouts=communicators.for_questions(),
             leave=communicators.close,
         )
     require_packet_workers(workers)
-    agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
+    device, told = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
-        network = replace(network, run=agreed.introductions.run)
-    threads = policy.thread_count(agreed.introductions.ranks_on_this_host)
+        network = replace(network, run=told.run)
+    threads = policy.thread_count(told.ranks_on_this_host)
     recorder = StatsRecorder(PlainCollective.servers(workers))
-    kernels = open_kernels(agreed.device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     (exact,) = communicators.of_host(1)
-    session = _open_session(network, config, policy, communicators, worker, workers, recorder)
+    session: Session | FailoverSession
+    if network.goes_on(workers):
+        session = open_failover_session(
+            network,
+            config,
+            communicators.new_store(),
+            worker,
+            workers,
+            policy.deadline_s,
+            moved=lambda: recorder.add(server_moves=1),
+            lost=lambda: recorder.add(failover_losses=1),
+        )
+    else:
+        session = network.open_session(config, worker, workers, policy.deadline_s)
     return host_engine(
         kernels,
         policy,
@@ -100,37 +113,6 @@ def flat_engine(
     )
 
 
-def _open_session(
-    network: NetworkConfig,
-    config: ThcConfig,
-    policy: CompressionPolicy,
-    communicators: Communicators,
-    worker: int,
-    workers: int,
-    recorder: StatsRecorder,
-) -> Session | FailoverSession:
-    if not network.goes_on(workers):
-        return network.open_session(config, worker, workers, policy.deadline_s)
-    return open_failover_session(
-        network,
-        config,
-        communicators.new_store(),
-        worker,
-        workers,
-        policy.deadline_s,
-        moved=lambda: recorder.add(server_moves=1),
-        lost=lambda: recorder.add(failover_losses=1),
-    )
-
-
-@dataclass(frozen=True)
-class _Agreed:
-    """What the ranks of an engine have agreed on. device: where kernels are; None: in host memory."""
-
-    device: torch.device | None
-    introductions: Introductions
-
-
 def _agree(
     communicators: Communicators,
     engine: str,
@@ -140,11 +122,11 @@ def _agree(
     gradients_on: torch.device | None,
     network: NetworkConfig | None = None,
     resolve: Callable[[], RankSettings] | None = None,
-) -> _Agreed:
-    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of.
+) -> tuple[torch.device | None, Introductions]:
+    """Return what device_of() gives, and what ranks have told each other.
 
-    resolve: what must have the same result on all ranks. All of that is one exchange. Raises what device_of() and
-    resolve() raise.
+    They have the same settings then, of which `engine` is one. resolve: what must have the same result on all ranks.
+    All of that is one exchange. Raises what device_of() and resolve() raise.
     """
     workers = process_group.size()
     device, chosen, refusal, unresolved = None, None, None, None
@@ -165,4 +147,4 @@ def _agree(
     for failed in (refusal, unresolved):
         if failed is not None:
             raise failed
-    return _Agreed(device, introductions)
+    return device, introductions

@@ -45,14 +45,15 @@ class LossScaling:
     @property
     def enabled(self) -> bool:
         """Whether there is a scaler, and it does something."""
-        return self._scaler is not None and _is_enabled(self._scaler)
+        enabled = getattr(self._scaler, "is_enabled", None)
+        return self._scaler is not None and (enabled is None or bool(enabled()))
 
     def begin_backward(self) -> None:
         """Call before Engine.start_step().
 
         Averages of several backward passes between two updates of the scaler are kept or thrown away together.
         """
-        if self._scaler is None or not _is_enabled(self._scaler):
+        if self._scaler is None or not self.enabled:
             return
         self.undo_skipped_step()
         # update() replaces it. Scalers that have none are taken to be updated after every backward pass.
@@ -73,7 +74,7 @@ class LossScaling:
 
     def undo_skipped_step(self) -> None:
         """Bring residuals back if the scaler has skipped the last step. Call between steps, before saving them."""
-        if self._scaler is None or not _is_enabled(self._scaler) or self._sees_all:
+        if self._scaler is None or not self.enabled or self._sees_all:
             return
         if self.scale is not None and self._scaler.get_scale() < self.scale:
             for engine in self._engines:
@@ -90,8 +91,3 @@ def saved_scale(scale: object) -> float | None:
             "or an earlier one"
         )
     return float(scale)
-
-
-def _is_enabled(scaler: LossScale) -> bool:
-    enabled = getattr(scaler, "is_enabled", None)
-    return enabled is None or bool(enabled())

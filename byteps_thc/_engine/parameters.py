@@ -1,12 +1,13 @@
-"""Parameters that are unlike others: weights of embeddings, and large ones that are excluded from compression."""
+"""Which parameters are unlike others (embeddings, large excluded ones), and several tensors in one flat buffer."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
@@ -63,3 +64,31 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
         )
         for run, (start, stop) in zip(runs, itertools.pairwise(cuts), strict=True)
     ]
+
+
+class Packed:
+    """Tensors in one flat buffer: the memory of the only one if it is contiguous, else copies in memory of its own.
+
+    slices: where each tensor lies, of one type and device. size: of the buffer.
+    """
+
+    def __init__(self, slices: Sequence[ParameterSlice], size: int) -> None:
+        self.slices, self._size = tuple(slices), size
+        self._memory: Tensor | None = None
+
+    def pack(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the buffer, 1-D."""
+        first = tensors[0]
+        if len(tensors) == 1 and first.is_contiguous():
+            return first.view(-1)
+        if self._memory is None:
+            self._memory = torch.empty(self._size, dtype=first.dtype, device=first.device)
+        for tensor, part in zip(tensors, self.slices, strict=True):
+            self._memory[part.start : part.stop].view(tensor.shape).copy_(tensor)
+        return self._memory
+
+    def unpack(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Copy back what pack() has copied."""
+        if flat is self._memory:
+            for tensor, part in zip(tensors, self.slices, strict=True):
+                tensor.copy_(flat[part.start : part.stop].view(tensor.shape))

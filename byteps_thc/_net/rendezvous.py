@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import cast
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
@@ -22,7 +22,7 @@ from typing_extensions import override
 from byteps_thc._net.communicator import Backend
 from byteps_thc._net.store import StoreCommunicator
 
-#: Any bytes are text in it, and the text is those bytes again.
+#: All bytes are text in it, and the text is those bytes again.
 _ANY_BYTES = "latin-1"
 
 
@@ -141,8 +141,8 @@ class _LocalStore(Store):
         self._addresses, self._group = addresses, group
 
     @override
-    def set(self, key: str, value: Any) -> None:
-        self._addresses.put(self._group, key, bytes(value))
+    def set(self, key: str, value: object) -> None:
+        self._addresses.put(self._group, key, bytes(cast(bytes, value)))
 
     @override
     def get(self, key: str) -> bytes:

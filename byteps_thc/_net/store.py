@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
-from byteps_thc._net.communicator import Communicator, Waitable, translate
+from byteps_thc._net.communicator import Asking, Backend, Waitable, translate
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
 
 #: What values in the store begin with.
@@ -27,7 +26,7 @@ class _Done(Waitable):
         pass
 
 
-class StoreCommunicator(Communicator):
+class StoreCommunicator(Asking):
     """Host tensors by way of the store of a process group, without a connection or a GPU of its own.
 
     Every rank puts its tensor into the store; rank 0 takes them out, and puts all of them back as one value. So a
@@ -37,7 +36,7 @@ class StoreCommunicator(Communicator):
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
-        self._store: Any = store  # whose stubs know no bytes
+        self._store: Backend = store  # whose stubs know no bytes
         self._rank, self._size = rank, size
         self._timeout, self._timeout_s = timedelta(seconds=timeout_s), timeout_s
         self._number = 0
@@ -59,24 +58,8 @@ class StoreCommunicator(Communicator):
         return _Done()
 
     @override
-    def sum_(self, tensor: Tensor) -> Waitable:
-        tensor.copy_(torch.stack(self._everyone(tensor)).sum(0, dtype=tensor.dtype))
-        return _Done()
-
-    @override
-    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        parts = [theirs.view(self._size, -1)[self._rank] for theirs in self._everyone(source)]
-        output.view(self._size, -1).copy_(torch.stack(parts))
-        return _Done()
-
-    @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         output.view(-1).copy_(torch.cat([theirs.view(-1) for theirs in self._everyone(source)]))
-        return _Done()
-
-    @override
-    def broadcast(self, tensor: Tensor) -> Waitable:
-        tensor.copy_(self._everyone(tensor)[0])
         return _Done()
 
     def refuse(self, reason: str) -> None:

@@ -12,7 +12,7 @@ from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.hierarchy.exchange import BucketShards, ShardExchange
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._net.communicator import Communicator
+from byteps_thc._net.communicator import Asking, Communicator
 from byteps_thc._net.groups import Communicators
 from byteps_thc._net.handshake import gather_in_levels, introduce
 from byteps_thc._net.mesh import MeshGroups
@@ -94,10 +94,10 @@ def _exchange(
 ) -> ShardExchange:
     scatter: Communicator
     gathering: Communicator
-    between: Communicator | None = None
+    between: Asking | None = None
     if device is None:
         scatter, gathering = fast.of_host(2)
-        within: Communicator = scatter
+        within: Asking = scatter
         if waits_for_all:
             [between] = slow.of_host(1)
     else:
@@ -105,7 +105,7 @@ def _exchange(
         # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
         within = fast.for_questions()
         between = slow.for_questions() if waits_for_all else None
-    levels: list[tuple[Communicator, int]] = [(within, groups.fast.size())]
+    levels: list[tuple[Asking, int]] = [(within, groups.fast.size())]
     if between is not None:
         levels.append((between, groups.slow.size()))
     asks_once = device is not None

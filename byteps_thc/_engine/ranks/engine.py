@@ -21,7 +21,7 @@ from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
 from byteps_thc._engine.staging import Staging, make_device_staging, make_staging
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._native import _core
-from byteps_thc._net.communicator import Communicator, ExactSum
+from byteps_thc._net.communicator import Asking, Communicator, ExactSum
 from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.recorder import PlainCollective
 from byteps_thc._scheme.rank_settings import RankSettings
@@ -40,7 +40,7 @@ def rank_engine(
     device: torch.device | None = None,
     sharded: bool = False,
     threads: int = 1,
-    of_layouts: Communicator | None = None,
+    of_layouts: Asking | None = None,
     compress_alone: bool = False,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:

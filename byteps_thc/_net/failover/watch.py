@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 
 from byteps_thc._net.failover.moves import THERE, UNDELIVERED
@@ -156,8 +155,3 @@ class Watch:
 def patience_s(least_s: float, round_trip_s: float) -> float:
     """Return how long to wait for an answer where results take that round trip."""
     return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
-
-
-def now_s() -> float:
-    """Return the time that pauses are counted in."""
-    return time.monotonic()
