@@ -13,16 +13,13 @@ from torch import Tensor
 from byteps_thc._engine.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.hierarchy.exchange import shard_elements
-from byteps_thc._engine.hierarchy.factory import hierarchical_engine, level_communicators
+from byteps_thc._engine.factory import flat_engine, host_engine, open_kernels
+from byteps_thc._engine.hierarchy.exchange import hierarchical_engine, level_communicators, shard_elements
 from byteps_thc._engine.levels import find_levels
-from byteps_thc._engine.loss_scaling import LossScale, saved_scale
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict, require_sound, with_values
-from byteps_thc._engine.server_engine import host_engine, open_kernels
 from byteps_thc._engine.statistics import StatsRecorder, require_log_interval
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import LossScale, Steps, saved_scale
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.hierarchy.factory import hierarchical_engine
+from byteps_thc._engine.hierarchy.exchange import hierarchical_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import Communicators, backends, cut_group
 from byteps_thc._net.handshake import Gather, gather_by_rank, require_equal, with_arithmetic

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from byteps_thc._net.recorder import PlainCollective, TrafficRecorder
+from byteps_thc._net.transport import PlainCollective, TrafficRecorder
 from byteps_thc._scheme.errors import ConfigurationError
 
 _FP32_BYTES, _BF16_BYTES = 4, 2

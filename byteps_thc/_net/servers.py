@@ -11,13 +11,20 @@ import numpy as np
 from typing_extensions import override
 
 from byteps_thc._native import _core
-from byteps_thc._net.environment import backend_from_environment, network_from_environment
 from byteps_thc._net.failover.session import FailoverSession
-from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, resolve_quorum, settings_of
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.network_settings import (
+    DpdkConfig,
+    NetworkSettings,
+    Timeouts,
+    backend_from_environment,
+    has_key,
+    network_from_environment,
+    resolve_quorum,
+    settings_of,
+)
 from byteps_thc._net.run import told_run
 from byteps_thc._net.session import Session
-from byteps_thc._net.transport import FINGERPRINT_WORDS, Transfer, Transport
+from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.environment import variable

@@ -13,8 +13,7 @@ from torch.futures import Future
 
 from byteps_thc._engine.agreement import Contents
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.dtypes import is_averaged
-from byteps_thc._engine.parameters import Packed
+from byteps_thc._engine.parameters import Packed, is_averaged
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import require_disjoint
 from byteps_thc._scheme.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES

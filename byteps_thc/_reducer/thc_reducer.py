@@ -19,10 +19,10 @@ from torch import Tensor
 
 from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine
 from byteps_thc._engine.in_flight import require_not_captured
-from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.ending import Ending
 from byteps_thc._net.groups import choose_process_group, refusals_told
 from byteps_thc._net.mesh import Levels, counted, require_levels

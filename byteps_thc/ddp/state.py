@@ -14,11 +14,11 @@ from torch.futures import Future
 
 from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import choose_process_group, refusals_told
 from byteps_thc._net.mesh import Levels, counted, require_levels
 from byteps_thc._net.replicas import Replicas

@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from byteps_thc._engine.buffers import ShardMatrix
 from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
+from byteps_thc.fsdp.backward import NOTHING, BackwardSteps, PendingGradient, PendingGradients, UnhookedGroups
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
     ShardedParameter,
@@ -28,8 +29,6 @@ from byteps_thc.fsdp.parameters import (
     shard_matrix,
     with_embeddings,
 )
-from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
-from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_reduce_scatter(
@@ -153,7 +152,7 @@ class CompressedReduceScatter:
     ) -> dist.Work | None:
         """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`.
 
-        Where nobody needs it before the end of backward, it comes later (pending.py).
+        Where nobody needs it before the end of backward, it comes later (backward.py).
         """
         self._pending.finish(self._group.name)
         self._pending.wait_taken(self._group.inputs_kept - 1)

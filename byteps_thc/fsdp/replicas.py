@@ -10,16 +10,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc._engine.door import choose_config, choose_policy, open_engine
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.hierarchy.factory import network_of_shard
-from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.hierarchy.exchange import network_of_shard
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import require_same_lines
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc._scheme.settings import describe
+from byteps_thc.fsdp.backward import BackwardSteps, UnhookedGroups
 from byteps_thc.fsdp.compressed_reduce_scatter import FsdpCompression
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
@@ -29,7 +30,6 @@ from byteps_thc.fsdp.parameters import (
     total_columns,
     with_embeddings,
 )
-from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_replicas(

@@ -10,17 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.dtypes import DTYPES
-from byteps_thc._engine.loss_scaling import saved_scale
-from byteps_thc._engine.parameters import weights_of_all_embeddings
+from byteps_thc._engine.parameters import DTYPES, weights_of_all_embeddings
 from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import Steps, saved_scale
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.library import skip_shutdown_at_exit
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
-from byteps_thc._net.recorder import PlainCollective
 from byteps_thc._net.replicas import Replicas
+from byteps_thc._net.transport import PlainCollective
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc.torch.lanes.engines import make_engines
 from byteps_thc.torch.lanes.lane import BytepsSum, LaneSender, make_lanes

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.staging import pinned_zeros
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._engine.staging import SideStream, pinned_zeros
+from byteps_thc._net.transport import TrafficRecorder
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 from byteps_thc._scheme.compressor import LARGEST_NORM

@@ -18,14 +18,13 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.buffers import GradientBuffer
-from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.drivers import StageThreads
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.saved_state import State, StateDict
-from byteps_thc._engine.staging import CopyStaging, Staging
+from byteps_thc._engine.staging import CopyStaging, SideStream, Staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._net.ending import Ending
 from byteps_thc._scheme.errors import TransportError

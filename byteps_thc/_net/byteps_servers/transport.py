@@ -24,8 +24,7 @@ from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.library import worker_library
 from byteps_thc._net.byteps.process import tensor_names
 from byteps_thc._net.byteps.push_pull import Handle, declare, different_ranks, push_pull_async_inplace, synchronize
-from byteps_thc._net.recorder import TrafficRecorder
-from byteps_thc._net.transport import Transfer, Transport
+from byteps_thc._net.transport import TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, everybody
 from byteps_thc._scheme.config import ResolvedConfig
 from byteps_thc._scheme.errors import ConfigurationError, InputError

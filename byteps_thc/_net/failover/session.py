@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING
 
 from byteps_thc._net.ending import close_at_exit
 from byteps_thc._net.failover.agreement import Agreement
-from byteps_thc._net.failover.moves import Plan, Statement, describe, named_in, undelivered, why_none
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, Stage
-from byteps_thc._net.failover.watch import Presences, Watch, patience_s
+from byteps_thc._net.failover.watch import (
+    Plan,
+    Presences,
+    Statement,
+    Watch,
+    describe,
+    named_in,
+    patience_s,
+    undelivered,
+    why_none,
+)
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.errors import RestartError, ServerRefusedError, ThcError, TransportError

@@ -9,9 +9,9 @@ import torch
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import Kernels, host_engine, open_kernels
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.server_engine import Kernels, host_engine, open_kernels
+from byteps_thc._engine.residuals import Rollback
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.dtypes import DTYPES
+from byteps_thc._engine.parameters import DTYPES
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.process import Claim

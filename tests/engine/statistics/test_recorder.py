@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._net.recorder import PlainCollective
+from byteps_thc._net.transport import PlainCollective
 
 
 def test_nothing_recorded_yet() -> None:
