@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from byteps_thc._engine.buffers import ParameterSlice
 from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known
-from byteps_thc._net.communicator import Communicator, ExactSum, Waitable
+from byteps_thc._net.communicator import Asking, Communicator, ExactSum, Waitable
 from byteps_thc._net.handshake import (
     all_have_same,
     first_difference,
@@ -112,7 +112,7 @@ class RankAgreement(Questions):
     and what they end with.
     """
 
-    def __init__(self, *levels: tuple[Communicator, int], what: str = "gradients", hint: str = SAME_MODEL) -> None:
+    def __init__(self, *levels: tuple[Asking, int], what: str = "gradients", hint: str = SAME_MODEL) -> None:
         self._levels, self._what, self._hint = levels, what, hint
         self._loss_scale = 1.0
 

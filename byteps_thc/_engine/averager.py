@@ -12,8 +12,9 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.piece import Extent, Piece, PlacedPiece
 from byteps_thc._engine.residuals import Residuals
-from byteps_thc._engine.saved_state import require_sound
+from byteps_thc._engine.saved_state import State, StateDict, require_sound
 from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, server_pieces
 from byteps_thc._engine.statistics import CompressionStats, WorkClock
 from byteps_thc._net.servers import ServersTransport
@@ -32,6 +33,8 @@ from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
 
+#: What gradients come in.
+Array = Tensor | npt.NDArray[np.generic]
 #: Pieces that a stage is ahead of the next one: hides the round trips of norms and codes.
 _LOOKAHEAD = 2
 
@@ -86,7 +89,7 @@ class GradientAverager:
         """Elements of every gradient seen, by name; None before the first average()."""
         return {name: gradient.size for name, gradient in self._gradients.items()} or None
 
-    def average(self, gradients: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> None:
+    def average(self, gradients: Mapping[str, Array], out: Mapping[str, Array] | None = None) -> None:
         """Write the average over the workers of every gradient to `out` (None: in place).
 
         gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of those or bfloat16 by name,
@@ -116,7 +119,7 @@ class GradientAverager:
         """Return what compression did and what it cost; after a step, that takes a pass over the residuals."""
         return self._state.statistics()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what a checkpoint of this worker needs, copied: counters, settings, and residuals by gradient name.
 
         {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
@@ -125,7 +128,7 @@ class GradientAverager:
         state = self._state.state_dict()
         return state | {"residuals": {name: residual_of_tensor(own) for name, own in state["residuals"].items()}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state_dict() of the same worker and settings; residuals: arrays or torch tensors.
 
         ConfigurationError when it is something else or damaged; then nothing has changed.
@@ -134,7 +137,7 @@ class GradientAverager:
         self._state.load_state_dict(state)
         self._gradients.clear()  # their pieces write the residuals of before
 
-    def _views(self, gradients: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
+    def _views(self, gradients: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tensor]]:
         """Check all arrays."""
         views = {}
         for name, gradient in gradients.items():
@@ -172,7 +175,7 @@ class GradientAverager:
                 _go_on(measured, encoded, 0)
         finally:
             clock.buffers(-1)
-            self._state.recorder.add_time(communicate_ms=clock.take_idle_ms())
+            self._state.recorder.add_time("communicate_ms", clock.take_idle_ms())
 
     def _gradient(self, name: str, size: int, shape: Sequence[int]) -> _NamedGradient:
         known = self._gradients.get(name)
@@ -187,7 +190,7 @@ class GradientAverager:
         return known
 
 
-def _tensor(view: Gradient, source: Any) -> Tensor:
+def _tensor(view: Gradient, source: Array) -> Tensor:
     """Return the flat view of an array or a tensor as a tensor; the same memory, unless it is read-only."""
     if isinstance(source, Tensor):
         return source.detach().view(-1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -12,23 +13,22 @@ from torch import Tensor
 from byteps_thc._engine.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.hierarchy.factory import hierarchical_engine, level_communicators
+from byteps_thc._engine.factory import flat_engine, host_engine, open_kernels
+from byteps_thc._engine.hierarchy.exchange import hierarchical_engine, level_communicators, shard_elements
+from byteps_thc._engine.levels import find_levels
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.server_engine import host_engine, open_kernels
+from byteps_thc._engine.saved_state import State, StateDict, require_sound, with_values
 from byteps_thc._engine.statistics import StatsRecorder, require_log_interval
-from byteps_thc._engine.way_time import seconds_of_averages
+from byteps_thc._engine.steps import LossScale, Steps, saved_scale
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator
 from byteps_thc._net.groups import Communicators
-from byteps_thc._net.mesh import Levels, MeshGroups, MeshReplicas, mesh_groups
-from byteps_thc._net.nodes import Slowest, WayTimes, find_nodes
+from byteps_thc._net.mesh import Levels, MeshGroups, MeshReplicas
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import instead_of
 from byteps_thc._scheme.settings import describe
 
 
@@ -37,11 +37,6 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
 
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
-    for name in settings:
-        if gone := instead_of(name):
-            raise ConfigurationError(f"{name}: there is no such setting{gone}")
-        if name in CompressionPolicy.model_fields:
-            raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig.from_environment(**settings)
     _require("config", config, ThcConfig, "ThcConfig(...)")
@@ -77,21 +72,46 @@ class Worker:
     workers: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Opened:
-    """An engine, and who averages with it.
+    """An engine, who averages with it, and its steps.
 
     levels: the two in which ranks average; None: one. replicas: the ranks that average; None without a process group.
-    workers: those that compress: ranks, or nodes. questions: about each of the caller's own calls, asked over
-    `communicators`.
+    questions: about each of the caller's own calls, asked over `communicators`.
     """
 
     engine: Engine
     levels: MeshGroups | None
     replicas: Replicas | None
-    workers: int
+    steps: Steps
     questions: Questions
     communicators: tuple[GlooCommunicator, ...] = ()
+
+    @property
+    def scope(self) -> str | None:
+        """What checkpoints call the ranks that average the same shard; None: parameters are averaged whole."""
+        return None if self.levels is None else self.levels.shard
+
+    def sizes_here(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the elements, by parameter, that this rank averages. sizes: of whole parameters."""
+        if self.levels is None:
+            return sizes
+        rank, ranks = self.levels.fast.rank(), self.levels.fast.size()
+        return {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
+
+    def state_dict(self, scope: str | None = None) -> StateDict:
+        """Return the engine's state with loss scale and scope. scope: of the ranks; None: self.scope."""
+        scaling, scope = self.steps.scaling, scope or self.scope
+        scaling.undo_skipped_step()
+        scoped = {} if scope is None else {"scope": scope}
+        return with_values(self.engine.state_dict(), loss_scale=scaling.scale, **scoped)
+
+    def load_state_dict(self, state: State, sizes: Mapping[str, int] | None, *, complete: bool = True) -> None:
+        """Take over a state_dict(); ConfigurationError when it does not fit. sizes, complete: see require_sound()."""
+        require_sound(state, sizes, complete=complete)
+        scale = saved_scale(state.get("loss_scale"))
+        self.engine.load_state_dict(state)
+        self.steps.scaling.scale = scale
 
     def leave(self) -> None:
         """End what questions are asked with."""
@@ -109,42 +129,63 @@ def open_engine(
     gradients_on: torch.device | None = None,
     sharded: bool = False,
     asks: bool = False,
+    grad_scaler: LossScale | None = None,
+    sees_all: bool = False,
+    log_every: int = 0,
+    logs_once: bool = False,
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
     where: None: the ranks of the mesh in `levels`. levels: in which ranks average; None: in one, without looking for
     another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients will be, if
     that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
-    Opened.questions.
+    Opened.questions. grad_scaler, log_every: see Steps. sees_all: the engine averages all gradients of a step; in two
+    levels those of a shard. logs_once: rank 0 of the world logs and warns, not rank 0 of the group.
 
     All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
     contradict each other or other ranks' settings, and what Session raises if servers cannot be joined.
     """
+    engine: Engine
     if isinstance(where, Worker):
         assert network is not None
-        return _open_worker(where, network, config, policy)
+        engine, questions = _open_worker(where, network, config, policy)
+        steps = Steps(
+            [engine], grad_scaler, log_every=log_every, rank=where.number, network=network, workers=where.workers
+        )
+        return Opened(engine, None, None, steps, questions)
     found = None if levels is None else find_levels(where, levels, config, policy, network)
     if found is not None:
         both = level_communicators(found, policy, callers=int(asks))
-        engine: Engine = hierarchical_engine(found, config, policy, network, gradients_on, both)
-        opened = Opened(engine, found, MeshReplicas(found, policy.deadline_s), found.slow.size(), Questions())
+        engine = hierarchical_engine(found, config, policy, network, gradients_on, both)
+        replicas: Replicas = MeshReplicas(found, policy.deadline_s)
+        workers = found.slow.size()
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
         assert where is not None
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
         engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
-        opened = Opened(engine, None, RankReplicas(where, policy.deadline_s), where.size(), Questions())
+        replicas, workers = RankReplicas(where, policy.deadline_s), where.size()
         asked = [(communicators, where.size())] if asks else []
+    steps = Steps(
+        [engine],
+        grad_scaler,
+        sees_all=sees_all and found is None,  # an average that is not finite may be that of another shard
+        log_every=log_every,
+        rank=replicas.world_rank if logs_once else replicas.rank,
+        network=network,
+        workers=workers,
+        replicas=replicas,
+    )
     own = [(level.for_caller(), ranks) for level, ranks in asked]
-    if not own:
-        return opened
-    questions = RankAgreement(*own, what="tensors", hint=SAME_TENSORS)
-    return replace(opened, questions=questions, communicators=tuple(communicator for communicator, _ in own))
+    questions = RankAgreement(*own, what="tensors", hint=SAME_TENSORS) if own else Questions()
+    return Opened(engine, found, replicas, steps, questions, tuple(communicator for communicator, _ in own))
 
 
-def _open_worker(where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy) -> Opened:
-    """Return the engine of a worker without a process group.
+def _open_worker(
+    where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy
+) -> tuple[Engine, Questions]:
+    """Return the engine of a worker without a process group, and what asks the others.
 
     It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers sum codes
     alone, so everything is compressed: ConfigurationError for a policy that asks for warm-up, stop_step,
@@ -170,52 +211,8 @@ def _open_worker(where: Worker, network: NetworkConfig, config: ThcConfig, polic
     engine = host_engine(
         kernels, policy, transport=transport, exact=_no_exact_sum, questions=Questions(), recorder=recorder
     )
-    return Opened(engine, None, None, workers, ServersAgreement(transport))
+    return engine, ServersAgreement(transport)
 
 
 def _no_exact_sum(tensor: Tensor) -> Waitable:
     raise ConfigurationError(f"{tensor.numel()} elements would travel uncompressed, which needs a process group")
-
-
-def find_levels(
-    process_group: dist.ProcessGroup | None,
-    levels: Levels,
-    config: ThcConfig,
-    policy: CompressionPolicy,
-    network: NetworkConfig | None,
-) -> MeshGroups | None:
-    """Return the two levels in which ranks average; None: one. Collective unless it is a mesh's; see find_nodes.
-
-    Servers and switches average in one level, unless a mesh is given.
-    """
-    if not isinstance(levels, str):
-        return mesh_groups(*levels, process_group)
-    assert process_group is not None
-    two_levels = config if network is None else None
-
-    def measure(found: MeshGroups, slowest: Slowest) -> WayTimes:
-        return time_both_ways(process_group, found, config, policy, slowest)
-
-    return find_nodes(process_group, levels, two_levels, policy.deadline_s, measure)
-
-
-def time_both_ways(
-    process_group: dist.ProcessGroup,
-    levels: MeshGroups,
-    config: ThcConfig,
-    policy: CompressionPolicy,
-    slowest: Slowest,
-) -> WayTimes:
-    """Return how long averages take in two levels and in one, over engines of their own; collective.
-
-    slowest: see seconds_of_averages.
-    """
-    always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
-    flat_s, two_levels_s = seconds_of_averages(
-        [
-            lambda: flat_engine(process_group, config, always),
-            lambda: hierarchical_engine(levels, config, always),
-        ],
-        slowest,
-    )
-    return WayTimes(two_levels_s, flat_s)

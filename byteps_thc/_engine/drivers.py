@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.stages import Reduction, Stages
+from byteps_thc._engine.staging import SideStream
 
 #: Takes an item, yields items for the next stage as they get ready; what the last stage yields is dropped.
 Stage = Callable[[Any], Iterable[object]]

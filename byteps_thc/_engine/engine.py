@@ -42,19 +42,23 @@ class Engine(Protocol):
         next call, state_dict() or scale_residuals(). Costs a copy of the residuals per step. Without a call, only what
         travelled with the gradient that is not finite leaves no residual.
         """
+        return
 
     def restore_residuals(self) -> None:
         """Bring the residuals back to what they were at protect_step(): the step was skipped."""
+        return
 
-    def use_loss_scale(self, scale: float) -> None:
+    def use_loss_scale(self, scale: float) -> None:  # noqa: ARG002  engines that compare it override this
         """Gradients are multiplied by it from now on; 1 before the first call.
 
         It is compared with every gradient: one that comes with another scale on another rank is an InputError there as
         here.
         """
+        return
 
-    def scale_residuals(self, factor: float) -> None:
+    def scale_residuals(self, factor: float) -> None:  # noqa: ARG002  engines with residuals override this
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
+        return
 
     def state_dict(self) -> StateDict:
         """Return what this rank's checkpoint needs, copied; call it between steps.
@@ -76,3 +80,4 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the threads; what is in flight fails. May be called again."""
+        return

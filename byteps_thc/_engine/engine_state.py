@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from byteps_thc._engine.residuals import Residuals
-from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.residuals import Residuals, Rollback
 from byteps_thc._engine.saved_state import VERSION, VERSIONS, State, StateDict, require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._scheme.errors import ConfigurationError

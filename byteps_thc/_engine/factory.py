@@ -1,33 +1,57 @@
-"""The engine of a process group in one level: ranks decode each other's codes, or servers sum them."""
+"""How engines of one level are put together: ranks decode each other's codes, or servers sum them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from byteps_thc._engine.agreement import RankAgreement
+from byteps_thc._engine.agreement import Questions, RankAgreement
 from byteps_thc._engine.device.choice import device_of
-from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.device.staged_compressor import StagedCompressor
+from byteps_thc._engine.engine_state import EngineState
+from byteps_thc._engine.fingerprint import Fingerprints
+from byteps_thc._engine.flat_engine import FlatEngine, Place
+from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.engine import COMMUNICATORS, rank_engine
-from byteps_thc._engine.server_engine import host_engine, open_kernels
-from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._engine.residuals import Residuals, Rollback
+from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, of_round, server_pieces
+from byteps_thc._engine.staging import SideStream, StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
+from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.groups import Communicators
 from byteps_thc._net.handshake import Introductions, introduce
-from byteps_thc._net.recorder import PlainCollective
 from byteps_thc._net.run import told_run
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._net.transport import PlainCollective, TrafficRecorder, Transport
+from byteps_thc._scheme.arrays import HostZeros
+from byteps_thc._scheme.compressor import Compressor
+from byteps_thc._scheme.config import LOCAL_SETTINGS, ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.rank_settings import RankSettings
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc._scheme.gpu import GpuCompressor
+
+
+from collections.abc import Sequence
+
+from byteps_thc._engine.agreement import SAME_MODEL, SAME_ROWS, DeviceAgreement
+from byteps_thc._engine.ranks.codec import RankCodec
+from byteps_thc._engine.ranks.device_piece import DeviceTools, prepare_device_pieces
+from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
+from byteps_thc._native import _core
+from byteps_thc._net.communicator import Asking, Communicator
+from byteps_thc._net.rank_messages import RankMessages
 
 #: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
 #: which their last parameter may make larger, are three pieces, so that stages of one bucket overlap.
@@ -65,30 +89,43 @@ def flat_engine(
             config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
         resolve = partial(RankSettings.of, config, workers, sharded=sharded)
         kind = "reduce-scatter" if sharded else "collective"
-        agreed = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
+        device, told = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
         # The operations of a communicator start in the order of its thread, the same on all ranks.
-        on_host = agreed.device is None
+        on_host = device is None
         own = communicators.of_host(COMMUNICATORS) if on_host else [communicators.of_device()]
         return rank_engine(
             resolve(),
             worker,
             policy,
             own,
-            device=agreed.device,
+            device=device,
             sharded=sharded,
-            threads=policy.thread_count(agreed.introductions.ranks_on_this_host),
+            threads=policy.thread_count(told.ranks_on_this_host),
             of_layouts=communicators.for_questions(),
             leave=communicators.close,
         )
     require_packet_workers(workers)
-    agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
+    device, told = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
-        network = replace(network, run=agreed.introductions.run)
-    threads = policy.thread_count(agreed.introductions.ranks_on_this_host)
+        network = replace(network, run=told.run)
+    threads = policy.thread_count(told.ranks_on_this_host)
     recorder = StatsRecorder(PlainCollective.servers(workers))
-    kernels = open_kernels(agreed.device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     (exact,) = communicators.of_host(1)
-    session = _open_session(network, config, policy, communicators, worker, workers, recorder)
+    session: Session | FailoverSession
+    if network.goes_on(workers):
+        session = open_failover_session(
+            network,
+            config,
+            communicators.new_store(),
+            worker,
+            workers,
+            policy.deadline_s,
+            moved=lambda: recorder.add(server_moves=1),
+            lost=lambda: recorder.add(failover_losses=1),
+        )
+    else:
+        session = network.open_session(config, worker, workers, policy.deadline_s)
     return host_engine(
         kernels,
         policy,
@@ -100,37 +137,6 @@ def flat_engine(
     )
 
 
-def _open_session(
-    network: NetworkConfig,
-    config: ThcConfig,
-    policy: CompressionPolicy,
-    communicators: Communicators,
-    worker: int,
-    workers: int,
-    recorder: StatsRecorder,
-) -> Session | FailoverSession:
-    if not network.goes_on(workers):
-        return network.open_session(config, worker, workers, policy.deadline_s)
-    return open_failover_session(
-        network,
-        config,
-        communicators.new_store(),
-        worker,
-        workers,
-        policy.deadline_s,
-        moved=recorder.add_server_move,
-        lost=recorder.add_failover_loss,
-    )
-
-
-@dataclass(frozen=True)
-class _Agreed:
-    """What the ranks of an engine have agreed on. device: where kernels are; None: in host memory."""
-
-    device: torch.device | None
-    introductions: Introductions
-
-
 def _agree(
     communicators: Communicators,
     engine: str,
@@ -140,11 +146,11 @@ def _agree(
     gradients_on: torch.device | None,
     network: NetworkConfig | None = None,
     resolve: Callable[[], RankSettings] | None = None,
-) -> _Agreed:
-    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of.
+) -> tuple[torch.device | None, Introductions]:
+    """Return what device_of() gives, and what ranks have told each other.
 
-    resolve: what must have the same result on all ranks. All of that is one exchange. Raises what device_of() and
-    resolve() raise.
+    They have the same settings then, of which `engine` is one. resolve: what must have the same result on all ranks.
+    All of that is one exchange. Raises what device_of() and resolve() raise.
     """
     workers = process_group.size()
     device, chosen, refusal, unresolved = None, None, None, None
@@ -165,4 +171,186 @@ def _agree(
     for failed in (refusal, unresolved):
         if failed is not None:
             raise failed
-    return _Agreed(device, introductions)
+    return device, introductions
+
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What partitions are compressed with. device: where the kernels work, and residuals are; on `stream`."""
+
+    compressor: Compressor | StagedCompressor
+    device: torch.device
+    stream: SideStream
+
+    @property
+    def host_zeros(self) -> HostZeros:
+        """What makes the arrays that codes and sums travel in."""
+        return pinned_zeros(self.device)
+
+    def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
+        """Return what brings gradients like this one to the kernels; None: they are there. recorder: counts copies."""
+        if isinstance(self.compressor, Compressor):
+            return make_staging(gradient, recorder)
+        return make_device_staging(gradient, self.stream, recorder)
+
+    def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
+        """Return a sum of float32 tensors where the kernels work, made of one of host tensors."""
+        return exact if isinstance(self.compressor, Compressor) else StagedSum(exact, recorder)
+
+
+def open_kernels(
+    device: torch.device | None,
+    config: ThcConfig | ResolvedConfig,
+    *,
+    workers: int,
+    worker: int,
+    threads: int,
+    recorder: TrafficRecorder,
+) -> Kernels:
+    """Return those of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
+    if device is None:
+        return Kernels(Compressor(config, workers=workers, worker=worker, threads=threads), _CPU, SideStream(_CPU))
+    return device_kernels(open_gpu_compressor(device, config, workers=workers, worker=worker), recorder)
+
+
+def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
+    """Return those of gpu/, for engines whose codes travel through host memory, and which have the recorder, too."""
+    stream = SideStream(compressor.device)
+    return Kernels(StagedCompressor(compressor, stream, recorder), compressor.device, stream)
+
+
+def open_gpu_compressor(
+    device: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int
+) -> GpuCompressor:
+    """Return a GpuCompressor, whose module needs Triton."""
+    from byteps_thc._scheme.gpu import GpuCompressor
+
+    return GpuCompressor(config, workers=workers, worker=worker, device=device)
+
+
+def host_engine(
+    kernels: Kernels,
+    policy: CompressionPolicy,
+    *,
+    transport: Transport,
+    exact: ExactSum,
+    questions: Questions,
+    recorder: StatsRecorder,
+    clock: WorkClock | None = None,
+    rollback: Rollback | None = None,
+    leave: Callable[[], None] | None = None,
+) -> FlatEngine:
+    """Return an engine with a thread for each stage.
+
+    kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums small
+    parameters and uncompressed steps, host tensors. questions: see FlatEngine; asked by the same
+    communicator. recorder: the transport's too. clock: of several engines together. rollback: for several
+    engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
+    """
+    compressor, clock = kernels.compressor, clock or WorkClock()
+    rollback, residuals = rollback or Rollback(), Residuals(kernels.device, compressor.config.residual_dtype)
+    fingerprints = Fingerprints(compressor.resolved.identity, compressor.worker)
+    tools = ServerTools(compressor, transport, fingerprints, PartitionFigures(recorder), clock, rollback)
+
+    def prepare(layout: Layout) -> None:
+        if layout.all_exact:
+            return
+        if compressor.resolved.error_feedback:
+            layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
+        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual))
+
+    return FlatEngine(
+        policy,
+        Place(kernels.device, kernels.stream, in_stream=False, staging=partial(kernels.staging, recorder=recorder)),
+        EngineState(
+            compressor.worker,
+            compressor.workers,
+            compressor.resolved.settings,
+            residuals=residuals,
+            recorder=recorder,
+            rollback=rollback,
+        ),
+        prepare,
+        fingerprints=fingerprints,
+        exact=kernels.sum_here(exact, recorder),
+        questions=questions,
+        alone=compressor.workers == 1,
+        clock=clock,
+        hang_up=transport.close,
+        leave=leave,
+    )
+
+
+_CPU = torch.device("cpu")
+#: Communicators of an engine: for what is asked and summed exactly, for codes, and for averages.
+COMMUNICATORS = 3
+
+
+def rank_engine(
+    settings: RankSettings,
+    rank: int,
+    policy: CompressionPolicy,
+    communicators: Sequence[Communicator],
+    *,
+    device: torch.device | None = None,
+    sharded: bool = False,
+    threads: int = 1,
+    of_layouts: Asking | None = None,
+    compress_alone: bool = False,
+    leave: Callable[[], None] | None = None,
+) -> FlatEngine:
+    """Return an engine: in host memory, with a thread for each stage, or on a device.
+
+    communicators: COMMUNICATORS of host tensors, or one of tensors on the device, for nobody else. device: its engine
+    puts everything on a stream of its own, so that no call waits for the device. Deadlines are the communicator's own
+    there: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter.
+    threads: of the kernels in host memory. of_layouts: on a device ranks compare the first gradient of each layout over
+    it. compress_alone: compress on a device also with one rank, which has nothing to average: for tests and
+    measurements. leave: see FlatEngine.
+    """
+    recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
+    clock, hint = WorkClock(), SAME_ROWS if sharded else SAME_MODEL
+    fingerprints = Fingerprints(settings.identity, rank)
+    questions: Questions
+    prepare: Callable[[Layout], None]
+    sums: ExactSum
+    if device is None:
+        exact, to_owners, of_owners = communicators
+        questions, sums = RankAgreement((exact, settings.ranks), hint=hint), exact.sum_
+        codec = RankCodec(settings, rank, _core.ThreadPool(threads) if threads > 1 else None)
+        messages = RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU)
+        tools = RankTools(codec, messages, fingerprints, questions, recorder, clock)
+        prepare = partial(prepare_rank_pieces, tools)
+    else:
+        [own] = communicators
+        layouts = Questions() if of_layouts is None else RankAgreement((of_layouts, settings.ranks), hint=hint)
+        questions = agreement = DeviceAgreement(fingerprints, device, own, layouts)
+        sums = agreement.spoiled(own.sum_)
+        messages = RankMessages(own, own, recorder, settings.ranks, device)
+        prepare = partial(prepare_device_pieces, DeviceTools(settings, rank, messages, agreement, recorder))
+    return FlatEngine(
+        policy,
+        _place(device, recorder),
+        EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
+        prepare,
+        fingerprints=fingerprints,
+        exact=sums,
+        questions=questions,
+        alone=settings.ranks == 1 and (device is None or not (compress_alone or sharded)),
+        clock=clock,
+        leave=leave,
+    )
+
+
+def _place(device: torch.device | None, recorder: StatsRecorder) -> Place:
+    if device is None:
+        return Place(_CPU, SideStream(_CPU), in_stream=False, staging=lambda gradient: make_staging(gradient, recorder))
+    stream = SideStream(device)
+
+    def staging(gradient: Tensor) -> Staging | None:
+        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
+
+    return Place(device, stream, in_stream=True, staging=staging)

@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
 from byteps_thc._engine.buffers import GradientBuffer, ShardMatrix
-from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.drivers import StageThreads, StreamDriver, stage_threads
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.engine_state import EngineState
@@ -29,7 +28,7 @@ from byteps_thc._engine.piece import Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.stages import Reduction, Stages
-from byteps_thc._engine.staging import Staging
+from byteps_thc._engine.staging import SideStream, Staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder, WorkClock
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.ending import Ending
@@ -229,7 +228,7 @@ class FlatEngine(Engine):
     @override
     def statistics(self) -> CompressionStats:
         """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
-        self._state.recorder.add_time(communicate_ms=self._clock.take_idle_ms())
+        self._state.recorder.add_time("communicate_ms", self._clock.take_idle_ms())
         with self._place.stream.behind_current():
             self._require_agreement()
             return self._state.statistics()

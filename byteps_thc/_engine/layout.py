@@ -13,7 +13,7 @@ from torch import Tensor
 
 from byteps_thc._engine.agreement import Contents, contents_of
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
-from byteps_thc._engine.dtypes import DTYPES
+from byteps_thc._engine.parameters import DTYPES
 from byteps_thc._engine.piece import Extent, PlacedPiece, Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.staging import Staging

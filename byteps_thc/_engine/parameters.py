@@ -1,16 +1,18 @@
-"""Parameters that are unlike others: weights of embeddings, and large ones that are excluded from compression."""
+"""Parameters and their gradients: of which types, which are unlike others, and several in one flat buffer."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._scheme.errors import ConfigurationError
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
@@ -63,3 +65,67 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
         )
         for run, (start, stop) in zip(runs, itertools.pairwise(cuts), strict=True)
     ]
+
+
+class Packed:
+    """Tensors in one flat buffer: the memory of the only one if it is contiguous, else copies in memory of its own.
+
+    slices: where each tensor lies, of one type and device. size: of the buffer.
+    """
+
+    def __init__(self, slices: Sequence[ParameterSlice], size: int) -> None:
+        self.slices, self._size = tuple(slices), size
+        self._memory: Tensor | None = None
+
+    def pack(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the buffer, 1-D."""
+        first = tensors[0]
+        if len(tensors) == 1 and first.is_contiguous():
+            return first.view(-1)
+        if self._memory is None:
+            self._memory = torch.empty(self._size, dtype=first.dtype, device=first.device)
+        for tensor, part in zip(tensors, self.slices, strict=True):
+            self._memory[part.start : part.stop].view(tensor.shape).copy_(tensor)
+        return self._memory
+
+    def unpack(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Copy back what pack() has copied."""
+        if flat is self._memory:
+            for tensor, part in zip(tensors, self.slices, strict=True):
+                tensor.copy_(flat[part.start : part.stop].view(tensor.shape))
+
+
+#: What is compressed.
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return averages in another type, as kernels write them: finite ones stay finite.
+
+    The average of float16 gradients is in the range of float16, and only the error of codes leads beyond it.
+    """
+    if dtype == torch.float16 and average.dtype != dtype:
+        largest, average = torch.finfo(dtype).max, average.float()  # which bfloat16 does not have
+        average = torch.where(average.isinf(), average, average.clamp(-largest, largest))
+    return average.to(dtype)
+
+
+def is_averaged(name: str, dtype: torch.dtype, elements: int, policy: CompressionPolicy) -> bool:
+    """Whether a parameter of that type can be averaged: float64, too, where it travels exactly."""
+    return dtype in DTYPES or (dtype == torch.float64 and policy.travels_exactly(name, elements))
+
+
+def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], policy: CompressionPolicy) -> None:
+    """Raise ConfigurationError that names the parameters (name, type of the gradient, elements) of other types."""
+    wrong = [
+        f"{name} is {dtype} ({elements} elements)".replace("torch.", "")
+        for name, dtype, elements in parameters
+        if not is_averaged(name, dtype, elements, policy)
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ConfigurationError(
+            f"{', '.join(wrong[:5])}{more}: gradients are averaged in float32, float16 or bfloat16, convert it with "
+            f".float(). float64 travels exactly where a parameter has fewer than {policy.bypass_elements} elements "
+            "(CompressionPolicy.bypass_elements) or is named in CompressionPolicy.exclude"
+        )

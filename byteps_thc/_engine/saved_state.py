@@ -11,12 +11,15 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from byteps_thc._scheme.arrays import Residual, residual_of_tensor, widened
 from byteps_thc._scheme.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: What state_dict() returns, and load_state_dict() takes: counters, settings, and mappings such as "residuals".
 StateDict = dict[str, Any]
@@ -155,8 +158,9 @@ def _checksum_of_values(state: State) -> dict[str, int]:
     return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 
 
-def _array(value: Any) -> Residual | None:
+def _array(value: object) -> Residual | None:
     try:
-        return value if isinstance(value, np.ndarray) or not hasattr(value, "detach") else residual_of_tensor(value)
+        is_array = isinstance(value, np.ndarray) or not hasattr(value, "detach")
+        return cast(Residual, value) if is_array else residual_of_tensor(cast("Tensor", value))
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
         return None

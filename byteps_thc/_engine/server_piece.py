@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -19,8 +19,7 @@ from torch import Tensor
 from byteps_thc._engine.device.staged_compressor import StagedCompressor, StagedPartition
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
 from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
-from byteps_thc._engine.residuals import energy_of
-from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.residuals import Rollback, energy_of
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.arrays import F32
@@ -44,7 +43,9 @@ class ServerPiece(Piece):
     """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
 
     def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Tensor | None) -> None:
-        compressor, coordinates, plan = tools.compressor, span.stop - span.start, extent.plan.within(span)
+        # Or a StagedCompressor, which has the same methods.
+        compressor = cast(Compressor, tools.compressor)
+        coordinates, plan = span.stop - span.start, extent.plan.within(span)
         norms, padded = compressor.sizes(coordinates, plan)
         name = extent.name(0, span)
         self.span = span
@@ -52,13 +53,16 @@ class ServerPiece(Piece):
         self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
         self._residual = None if residual is None else residual[span]
         self._norms: F32 = np.zeros(norms, np.float32)
-        self._partition: Any = compressor.partition(
-            name,
-            coordinates,
-            plan=plan,
-            residual=self._residual,
-            norms=self._norms,
-            codes=self._transfer.codes,
+        self._compressor, self._partition = (
+            compressor,
+            compressor.partition(
+                name,
+                coordinates,
+                plan=plan,
+                residual=self._residual,
+                norms=self._norms,
+                codes=self._transfer.codes,
+            ),
         )
         known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
         self._message = NormMessage(tools.fingerprints, known, norms)
@@ -67,7 +71,7 @@ class ServerPiece(Piece):
         """See Piece. gradient: one row."""
         [mine] = gradient
         with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"):
-            self._tools.compressor.measure(self._partition, mine, round=round)
+            self._compressor.measure(self._partition, mine, round=round)
             self._message.write(round, self._norms)
         self._transfer.send_norms(self._message.sent)
 
@@ -79,7 +83,7 @@ class ServerPiece(Piece):
             tools.rollback.save(self._residual)
         with tools.clock.timed(tools.figures.recorder, "encode_ms"):
             max_norms = self._message.take(received)
-            tools.compressor.encode(self._partition, max_norms)
+            self._compressor.encode(self._partition, max_norms)
         tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
         self._transfer.send_codes()
         tools.figures.encoded(self._partition, self._residual)
@@ -92,7 +96,7 @@ class ServerPiece(Piece):
         tools = self._tools
         self._transfer.wait_sums()
         with tools.clock.timed(tools.figures.recorder, "decode_ms"):
-            tools.compressor.decode(
+            self._compressor.decode(
                 self._partition,
                 *self._transfer.aggregate(),
                 out,

@@ -19,7 +19,7 @@ from torch.futures import Future
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.piece import PlacedPiece, Round
-from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.residuals import Rollback
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.communicator import ExactSum, Waitable
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +14,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._net.communicator import ExactSum, Waitable
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.transport import TrafficRecorder
 from byteps_thc._scheme.arrays import U8, HostZeros
 
 _CPU = torch.device("cpu")
@@ -68,7 +70,7 @@ class PinnedStaging(Staging):
             self._stream.wait_event(self._ready)
             self._host.copy_(gradient, non_blocking=True)
         self._stream.synchronize()
-        self._recorder.add_copies(to_host_bytes=gradient.nbytes)
+        self._recorder.add(to_host_bytes=gradient.nbytes)
         return self._host
 
     @override
@@ -76,7 +78,7 @@ class PinnedStaging(Staging):
         with self._stream:
             gradient.copy_(self._host, non_blocking=True)
         self._stream.synchronize()
-        self._recorder.add_copies(to_device_bytes=gradient.nbytes)
+        self._recorder.add(to_device_bytes=gradient.nbytes)
 
 
 class InPlaceStaging(Staging):
@@ -123,14 +125,14 @@ class CopyStaging(Staging):
         if self._ready is not None:
             self._ready.synchronize()
         self._copy.copy_(gradient)
-        self._recorder.add_copies(to_device_bytes=self._host_bytes)
+        self._recorder.add(to_device_bytes=self._host_bytes)
         return self._copy
 
     @override
     def put_back(self, gradient: Tensor) -> None:
         gradient.copy_(self._copy)
         self._stream.wait()
-        self._recorder.add_copies(to_host_bytes=self._host_bytes)
+        self._recorder.add(to_host_bytes=self._host_bytes)
 
 
 class StagedSum:
@@ -142,7 +144,7 @@ class StagedSum:
     def __call__(self, tensor: Tensor) -> Waitable:
         """Start replacing the tensor by its sum over the workers. Waits for the tensor."""
         host = torch.empty_like(tensor, device=_CPU, pin_memory=tensor.is_cuda).copy_(tensor)
-        self._recorder.add_copies(to_host_bytes=host.nbytes)
+        self._recorder.add(to_host_bytes=host.nbytes)
         return _SumUnderWay(self._exact(host), host, tensor, self._recorder)
 
 
@@ -157,7 +159,7 @@ class _SumUnderWay(Waitable):
     def wait(self) -> None:
         self.work.wait()
         self.tensor.copy_(self.host)
-        self.recorder.add_copies(to_device_bytes=self.host.nbytes)
+        self.recorder.add(to_device_bytes=self.host.nbytes)
 
 
 def pinned_zeros(device: torch.device) -> HostZeros:
@@ -170,3 +172,58 @@ def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
     # The array keeps the tensor, which has the memory.
     memory: U8 = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu").numpy()
     return memory.view(dtype)
+
+
+_POLL_S = 1e-3
+
+
+class SideStream:
+    """A stream of its own beside that of backward, before which it is served; on the CPU there is none."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream: torch.cuda.Stream | None = None
+        if device.type != "cpu":
+            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def behind_current(self, *used: Tensor) -> Iterator[None]:
+        """Make it the current stream, behind what is on the current one. used: tensors of others that it works on."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        self.uses(*used)
+        with torch.cuda.stream(self._stream):
+            yield
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the current stream of this thread, behind nothing but what is on it already."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def uses(self, *tensors: Tensor) -> None:
+        """Keep the memory of others' tensors until what is on the stream by the time they go is done."""
+        if self._stream is not None:
+            for tensor in tensors:
+                tensor.record_stream(self._stream)
+
+    def wait(self) -> None:
+        """Let this thread wait for what is on the stream by now, without a core of its own."""
+        if self._stream is not None:
+            done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            done.record(self._stream)
+            done.synchronize()
+
+    def wait_at_most(self, limit_s: float) -> None:
+        """As wait(), but not longer than that: when the process is about to end, the device may never get there."""
+        if self._stream is not None:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(self._stream)
+            deadline_s = time.monotonic() + limit_s
+            while not done.query() and time.monotonic() < deadline_s:  # type: ignore[no-untyped-call]
+                time.sleep(_POLL_S)

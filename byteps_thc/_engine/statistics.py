@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from byteps_thc._net.recorder import PlainCollective, TrafficRecorder
+from byteps_thc._net.transport import PlainCollective, TrafficRecorder
 from byteps_thc._scheme.errors import ConfigurationError
 
 _FP32_BYTES, _BF16_BYTES = 4, 2
@@ -98,19 +98,19 @@ class StatsRecorder(TrafficRecorder):
     def __init__(self, plain: PlainCollective | None = None) -> None:
         super().__init__()
         self._plain = plain or PlainCollective()
-        self._steps = self._compressed = self._uncompressed = 0
+        self._uncompressed = 0
         self._clear_step()
 
     def step_began(self) -> None:
         """Count a step and forget the figures of the one before."""
         with self._lock:
-            self._steps += 1
+            self._counts["steps"] += 1
             self._clear_step()
 
     def add_gradient(self, *, compressed: int = 0, uncompressed: int = 0) -> None:
         """Count coordinates that travel compressed, and coordinates that do not (small tensors, warm-up)."""
         with self._lock:
-            self._compressed += compressed
+            self._counts["coordinates"] += compressed
             self._uncompressed += uncompressed
 
     def add_quantization(
@@ -130,50 +130,34 @@ class StatsRecorder(TrafficRecorder):
                 self._energy += energy
                 self._lost_energy += lost_energy
 
-    def add_time(self, *, encode_ms: float = 0.0, communicate_ms: float = 0.0, decode_ms: float = 0.0) -> None:
-        """Add time that stages were busy, and time that nothing was left to do but wait."""
+    def add_time(self, figure: Literal["encode_ms", "communicate_ms", "decode_ms"], time_ms: float) -> None:
+        """Add time that stages were busy, or that nothing was left to do but wait."""
         with self._lock:
-            self._encode_ms += encode_ms
-            self._communicate_ms += communicate_ms
-            self._decode_ms += decode_ms
+            self._times[figure] += time_ms
 
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""
         with self._lock:
-            plain = self._plain.compressed * self._compressed + self._plain.exact * self._uncompressed
-            share = plain / self._sent_bytes if self._sent_bytes else math.nan
-            return CompressionStats(
-                steps=self._steps,
-                coordinates=self._compressed,
-                sent_bytes=self._sent_bytes,
-                received_bytes=self._received_bytes,
+            plain = self._plain.compressed * self._counts["coordinates"] + self._plain.exact * self._uncompressed
+            sent_bytes = self._counts["sent_bytes"]
+            share = plain / sent_bytes if sent_bytes else math.nan
+            derived = CompressionStats(
                 ratio=_FP32_BYTES * share,
                 ratio_to_bf16=_BF16_BYTES * share,
                 nmse=self._lost_energy / self._energy if self._all_kept and self._energy else math.nan,
                 clamped_fraction=self._clamped / self._quantized if self._quantized else 0.0,
                 residual_norm=math.sqrt(self._lost_energy),
-                encode_ms=self._encode_ms,
-                communicate_ms=self._communicate_ms,
-                decode_ms=self._decode_ms,
-                to_host_bytes=self._to_host_bytes,
-                to_device_bytes=self._to_device_bytes,
-                retransmissions=self._retransmissions,
-                lost_chunks=self._lost_chunks,
-                expected_contributions=self._expected_contributions,
-                missing_contributions=self._missing_contributions,
-                server_moves=self._server_moves,
-                failover_losses=self._failover_losses,
+                encode_ms=self._times["encode_ms"],
+                communicate_ms=self._times["communicate_ms"],
+                decode_ms=self._times["decode_ms"],
             )
+            return replace(derived, **self._counts)
 
     def _clear_step(self) -> None:
-        self._quantized = 0
-        self._clamped = 0
-        self._energy = 0.0
-        self._lost_energy = 0.0
+        self._quantized = self._clamped = 0
+        self._energy = self._lost_energy = 0.0
         self._all_kept = True
-        self._encode_ms = 0.0
-        self._communicate_ms = 0.0
-        self._decode_ms = 0.0
+        self._times = {"encode_ms": 0.0, "communicate_ms": 0.0, "decode_ms": 0.0}
 
 
 def require_log_interval(every: object) -> None:
@@ -207,7 +191,7 @@ class WorkClock:
         start = time.perf_counter()
         try:
             yield
-            recorder.add_time(**{figure: (time.perf_counter() - start) * 1e3})
+            recorder.add_time(figure, (time.perf_counter() - start) * 1e3)
         finally:
             with self._lock:
                 self._account()

@@ -30,14 +30,18 @@ class Waitable(Protocol):
 ExactSum = Callable[[Tensor], Waitable]
 
 
-class Communicator(Protocol):
-    """A stream of collectives; all ranks must start the same ones in the same order.
-
-    Of host tensors, but for nccl.DeviceCommunicator.
-    """
+class Asking(Protocol):
+    """What ranks compare words with; all of them must start the same collectives in the same order."""
 
     def max_(self, tensor: Tensor) -> Waitable:
         """Start replacing every element by its maximum over the ranks. int32."""
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        """Start concatenating every rank's `source` in `output`. uint8."""
+
+
+class Communicator(Asking, Protocol):
+    """A stream of collectives, of host tensors but for nccl.DeviceCommunicator."""
 
     def sum_(self, tensor: Tensor) -> Waitable:
         """Start replacing every element by its sum over the ranks. float32, or int32, modulo 2^32: gloo's C++ wraps."""
@@ -46,9 +50,6 @@ class Communicator(Protocol):
         """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8, flat, or of
         host tensors [ranks, bytes], whose rows may lie apart.
         """
-
-    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        """Start concatenating every rank's `source` in `output`. uint8."""
 
     def broadcast(self, tensor: Tensor) -> Waitable:
         """Start replacing the tensor by that of rank 0. uint8."""

@@ -17,8 +17,7 @@ from byteps_thc._net.communicator import Backend, Communicator, translate
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator
 from byteps_thc._net.nccl import DeviceCommunicator
-from byteps_thc._net.rendezvous import connect_groups
-from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._net.store import StoreCommunicator, connect_groups
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc._scheme.settings import Settings, describe
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from byteps_thc._net.communicator import Communicator
-from byteps_thc._net.host import host_identity
+from byteps_thc._net.communicator import Asking
+from byteps_thc._net.run import host_identity
 from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
 from byteps_thc._scheme.errors import ConfigurationError
 
@@ -107,7 +107,7 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
 
 
-def all_have_same(communicators: Iterable[Communicator], fingerprint: int) -> bool:
+def all_have_same(communicators: Iterable[Asking], fingerprint: int) -> bool:
     """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
 
     communicators: one of all ranks, or one within a node, then one between the nodes. Raises TransportError or
@@ -146,7 +146,7 @@ def gather_in_levels(fast: Gather, slow: Gather) -> Gather:
     return gather
 
 
-def gather_over(communicator: Communicator, ranks: int) -> Gather:
+def gather_over(communicator: Asking, ranks: int) -> Gather:
     """Return what gathers texts over a communicator, in two collectives; without the spaces that they end with."""
 
     def gather(text: bytes) -> list[bytes]:

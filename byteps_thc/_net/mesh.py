@@ -1,6 +1,6 @@
 """Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
 
-A mesh says which ranks those are, or they are found (nodes.py).
+A mesh says which ranks those are, or they are found (_engine/levels.py).
 """
 
 from __future__ import annotations

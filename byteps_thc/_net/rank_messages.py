@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.transport import TrafficRecorder
 
 
 class RankMessages:

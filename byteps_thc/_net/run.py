@@ -1,11 +1,15 @@
-"""Which training a worker is of: HELLO says it, so that two trainings with one job number do not average each other."""
+"""Which training a worker is of, which host and which node it is on.
+
+HELLO says the training, so that two trainings with one job number do not average each other.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import socket
+from pathlib import Path
 
-from byteps_thc._net.host import host_identity
 from byteps_thc._scheme.environment import variable
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.hello import fnv1a_64
@@ -59,3 +63,30 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def host_identity() -> bytes:
+    """Return what the processes of this host have in common, and no others."""
+    # Host names may be the same on all hosts (localhost), boot ids may not.
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return socket.gethostname().encode()
+
+
+def node_identity() -> str:
+    """Return what the processes of a node have in common: the host, and its network as they see it.
+
+    Containers of a host that have networks of their own are nodes of their own.
+    """
+    # Of this process: a thread may be elsewhere.
+    try:
+        network = Path("/proc/self/ns/net").stat()
+    except OSError:
+        return host_identity().decode()
+    return f"{host_identity().decode()} {network.st_dev}:{network.st_ino}"
+
+
+def host_of(node: str) -> str:
+    """Return the host of what node_identity() gave."""
+    return node.partition(" ")[0]

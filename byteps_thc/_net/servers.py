@@ -11,13 +11,20 @@ import numpy as np
 from typing_extensions import override
 
 from byteps_thc._native import _core
-from byteps_thc._net.environment import backend_from_environment, network_from_environment
 from byteps_thc._net.failover.session import FailoverSession
-from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, resolve_quorum, settings_of
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.network_settings import (
+    DpdkConfig,
+    NetworkSettings,
+    Timeouts,
+    backend_from_environment,
+    has_key,
+    network_from_environment,
+    resolve_quorum,
+    settings_of,
+)
 from byteps_thc._net.run import told_run
 from byteps_thc._net.session import Session
-from byteps_thc._net.transport import FINGERPRINT_WORDS, Transfer, Transport
+from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.environment import variable
@@ -136,8 +143,9 @@ class ServersTransport(Transport):
         now = self.session.counters()
         new = {name: now[name] - self._counted.get(name, 0) for name in now}
         self._counted = now
-        self.recorder.add_traffic(sent_bytes=new["bytes_sent"], received_bytes=new["bytes_received"])
-        self.recorder.add_losses(retransmissions=new["retransmissions"])
+        self.recorder.add(
+            sent_bytes=new["bytes_sent"], received_bytes=new["bytes_received"], retransmissions=new["retransmissions"]
+        )
 
 
 class ServersTransfer(Transfer):
@@ -175,9 +183,11 @@ class ServersTransfer(Transfer):
     def wait_sums(self) -> None:
         self._transport.session.wait(self._code_stage)
         chunks, recorder = len(self._contributions), self._transport.recorder
-        recorder.add_losses(lost_chunks=chunks - int(np.count_nonzero(self._contributions)))
-        recorder.add_contributions(
-            expected=chunks * self._transport.session.workers, arrived=int(self._contributions.sum(dtype=np.int64))
+        expected, arrived = chunks * self._transport.session.workers, int(self._contributions.sum(dtype=np.int64))
+        recorder.add(
+            lost_chunks=chunks - int(np.count_nonzero(self._contributions)),
+            expected_contributions=expected,
+            missing_contributions=expected - arrived,
         )
         self._transport.count()
 

@@ -256,7 +256,7 @@ SILENT_S = 5.0
 
 
 class SilenceLog:
-    """Says once of each server that it is silent, and again only if it has answered in between. Any thread may look.
+    """Says once of each server that it is silent, and again only if it has answered in between. For several threads.
 
     servers: their addresses. deadline_s: how long a partition may have no result.
     """

@@ -1,17 +1,26 @@
-"""A process group's store as a communicator: for the few words that ranks compare before they have another one."""
+"""A process group's store as a communicator, for the few words that ranks compare before they have another one.
+
+Over it several gloo groups of the same ranks connect together. Gloo reads the address of each rank from a store by
+itself, in two or three round trips, for each group: 16 round trips a group with 4 ranks. Here each group has a store of
+its own in this process; the values that gloo puts into it are exchanged for all groups at once, and connections are
+opened side by side. A second exchange ends it, so that no rank closes a group that another one still connects.
+"""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
-from byteps_thc._net.communicator import Communicator, Waitable, translate
+from byteps_thc._net.communicator import Asking, Backend, Waitable, translate
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
 
 #: What values in the store begin with.
@@ -27,7 +36,7 @@ class _Done(Waitable):
         pass
 
 
-class StoreCommunicator(Communicator):
+class StoreCommunicator(Asking):
     """Host tensors by way of the store of a process group, without a connection or a GPU of its own.
 
     Every rank puts its tensor into the store; rank 0 takes them out, and puts all of them back as one value. So a
@@ -37,7 +46,7 @@ class StoreCommunicator(Communicator):
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
-        self._store: Any = store  # whose stubs know no bytes
+        self._store: Backend = store  # whose stubs know no bytes
         self._rank, self._size = rank, size
         self._timeout, self._timeout_s = timedelta(seconds=timeout_s), timeout_s
         self._number = 0
@@ -59,24 +68,8 @@ class StoreCommunicator(Communicator):
         return _Done()
 
     @override
-    def sum_(self, tensor: Tensor) -> Waitable:
-        tensor.copy_(torch.stack(self._everyone(tensor)).sum(0, dtype=tensor.dtype))
-        return _Done()
-
-    @override
-    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        parts = [theirs.view(self._size, -1)[self._rank] for theirs in self._everyone(source)]
-        output.view(self._size, -1).copy_(torch.stack(parts))
-        return _Done()
-
-    @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         output.view(-1).copy_(torch.cat([theirs.view(-1) for theirs in self._everyone(source)]))
-        return _Done()
-
-    @override
-    def broadcast(self, tensor: Tensor) -> Waitable:
-        tensor.copy_(self._everyone(tensor)[0])
         return _Done()
 
     def refuse(self, reason: str) -> None:
@@ -161,3 +154,135 @@ def _split(joined: bytes) -> list[bytes]:
         texts.append(joined[at + _LENGTH_BYTES : end])
         at = end
     return texts
+
+
+#: All bytes are text in it, and the text is those bytes again.
+_ANY_BYTES = "latin-1"
+
+
+def connect_groups(
+    questions: StoreCommunicator, rank: int, size: int, timeout_s: float, count: int
+) -> list[dist.ProcessGroupGloo]:
+    """Return so many new gloo groups of the ranks that `questions` asks; collective.
+
+    timeout_s: of every wait. Raises RuntimeError, as gloo does, and what StoreCommunicator.gather() raises.
+    """
+    addresses = _Addresses(count, timeout_s)
+    groups: list[Backend] = [None] * count
+
+    def connect(group: int) -> None:
+        try:
+            store = _LocalStore(addresses, group)
+            groups[group] = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
+        except Exception as error:  # which the caller raises
+            addresses.fail(error)
+        finally:
+            addresses.finish()
+
+    threads = [
+        threading.Thread(target=connect, args=(group,), name="thc-connect", daemon=True) for group in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while (told := addresses.next_told()) is not None:
+            addresses.learn(questions.gather(told))
+    except Exception as error:
+        addresses.fail(error)
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    if addresses.error is not None:
+        own = dist.get_rank() if dist.is_initialized() else rank
+        questions.refuse(f"rank {own} cannot connect: {addresses.error}")
+        raise addresses.error
+    questions.gather(b"")  # who closes its groups at once must not do so before others are connected
+    return groups
+
+
+class _Addresses:
+    """What gloo has put into the stores of this rank, and of the others. Of several threads.
+
+    Constructors of groups put the same number of values into their stores, on all ranks: the first ones of all groups
+    are exchanged together, then the second ones if there are any.
+    """
+
+    def __init__(self, groups: int, timeout_s: float) -> None:
+        self._groups, self._timeout_s = groups, timeout_s
+        self._changed = threading.Condition()
+        self._mine: list[list[tuple[str, bytes]]] = [[] for _ in range(groups)]
+        self._known: list[dict[str, bytes]] = [{} for _ in range(groups)]
+        self._told = self._finished = 0
+        self.error: Exception | None = None
+
+    def put(self, group: int, key: str, value: bytes) -> None:
+        """Take in a value of this rank."""
+        with self._changed:
+            self._mine[group].append((key, value))
+            self._changed.notify_all()
+
+    def get(self, group: int, key: str) -> bytes:
+        """Return a value of any rank once it is known. RuntimeError when the exchange has failed."""
+        # An exchange, which waits twice, ends before that, and says which rank is missing.
+        longest_s = 3.0 * self._timeout_s
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._known[group] or self.error, longest_s):
+                raise RuntimeError(f"timed out after {longest_s:g} s waiting for the address {key!r}")
+            if key not in self._known[group]:
+                raise RuntimeError(f"addresses were not exchanged: {self.error}")
+            return self._known[group][key]
+
+    def next_told(self) -> bytes | None:
+        """Return the next values of all groups as a text for learn(); None: there are no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error or self._finished == self._groups or self._all_have_next())
+            if self.error or not self._all_have_next():
+                return None
+            told = [values[self._told] for values in self._mine]
+            self._told += 1
+        return json.dumps([(key, value.decode(_ANY_BYTES)) for key, value in told]).encode()
+
+    def learn(self, everyone: Sequence[bytes]) -> None:
+        """Take in the texts of all ranks."""
+        with self._changed:
+            for text in everyone:
+                for known, (key, value) in zip(self._known, json.loads(text), strict=True):
+                    known[key] = value.encode(_ANY_BYTES)
+            self._changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """End all waiting; the first error is kept."""
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Take in that a group is connected, or will never be."""
+        with self._changed:
+            self._finished += 1
+            self._changed.notify_all()
+
+    def _all_have_next(self) -> bool:
+        return self._finished < self._groups and all(len(values) > self._told for values in self._mine)
+
+
+class _LocalStore(Store):
+    """The store of one group, as gloo uses it."""
+
+    def __init__(self, addresses: _Addresses, group: int) -> None:
+        super().__init__()
+        self._addresses, self._group = addresses, group
+
+    @override
+    def set(self, key: str, value: object) -> None:
+        self._addresses.put(self._group, key, bytes(cast(bytes, value)))
+
+    @override
+    def get(self, key: str) -> bytes:
+        return self._addresses.get(self._group, key)
+
+    @override
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        for key in keys:
+            self._addresses.get(self._group, key)

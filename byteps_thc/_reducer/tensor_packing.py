@@ -13,7 +13,7 @@ from torch.futures import Future
 
 from byteps_thc._engine.agreement import Contents
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.dtypes import is_averaged
+from byteps_thc._engine.parameters import Packed, is_averaged
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import require_disjoint
 from byteps_thc._scheme.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES
@@ -60,7 +60,6 @@ class _Bin:
     """A buffer in the making, with gaps so that rotation blocks end at tensors. tensors: their numbers in the call."""
 
     dtype: torch.dtype
-    device: torch.device
     size: int
     tensors: list[int]
     slices: list[ParameterSlice]
@@ -75,31 +74,21 @@ class _Bin:
 
 
 class _Slot:
-    """A buffer of a packing, and memory for it once it needs some of its own."""
+    """A buffer of a packing."""
 
     def __init__(self, content: _Bin) -> None:
-        self._content = content
-        self._slices = tuple(content.slices)
+        self._numbers = content.tensors
+        self._packed = Packed(content.slices, content.size)
         # Not the device: random keys come from this, and must be the same on all ranks.
-        identity = [(part.name, part.size) for part in self._slices], str(content.dtype)
+        identity = [(part.name, part.size) for part in content.slices], str(content.dtype)
         self._key = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
-        self._memory: Tensor | None = None
 
     def pack(self, tensors: Sequence[Tensor]) -> GradientBuffer:
-        first = tensors[self._content.tensors[0]]
-        if len(self._slices) == 1 and first.is_contiguous():
-            return GradientBuffer(self._key, first.view(-1), self._slices)
-        if self._memory is None:
-            self._memory = torch.empty(self._content.size, dtype=self._content.dtype, device=self._content.device)
-        for number, part in zip(self._content.tensors, self._slices, strict=True):
-            self._memory[part.start : part.stop].view_as(tensors[number]).copy_(tensors[number])
-        return GradientBuffer(self._key, self._memory, self._slices)
+        flat = self._packed.pack([tensors[number] for number in self._numbers])
+        return GradientBuffer(self._key, flat, self._packed.slices)
 
     def unpack(self, buffer: GradientBuffer, tensors: Sequence[Tensor]) -> None:
-        if buffer.gradient is not self._memory:
-            return
-        for number, part in zip(self._content.tensors, self._slices, strict=True):
-            tensors[number].copy_(buffer.gradient[part.start : part.stop].view_as(tensors[number]))
+        self._packed.unpack(buffer.gradient, [tensors[number] for number in self._numbers])
 
 
 class Packing:
@@ -166,13 +155,13 @@ def _bins(signature: tuple[Signature, ...], policy: CompressionPolicy) -> list[_
         if size == 0:
             continue
         if size >= _OWN_BUFFER_ELEMENTS:
-            bins.append(_Bin(dtype, device, 0, [], []))
+            bins.append(_Bin(dtype, 0, [], []))
             bins[-1].add(number, name, size, row)
             continue
         kind = dtype, device, policy.excludes(name)
         target = shared.get(kind)
         if target is None or target.size >= _OWN_BUFFER_ELEMENTS:
-            target = shared[kind] = _Bin(dtype, device, 0, [], [])
+            target = shared[kind] = _Bin(dtype, 0, [], [])
             bins.append(target)
         target.add(number, name, size, row)
     return bins

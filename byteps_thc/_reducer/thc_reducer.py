@@ -18,14 +18,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine
-from byteps_thc._engine.drift_warning import DriftWarning, may_drift
-from byteps_thc._engine.hierarchy.exchange import shard_elements
 from byteps_thc._engine.in_flight import require_not_captured
-from byteps_thc._engine.loss_scaling import LossScale, saved_scale
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.saved_state import require_scope, require_sound, with_values
+from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.ending import Ending
 from byteps_thc._net.groups import choose_process_group, refusals_told
 from byteps_thc._net.mesh import Levels, counted, require_levels
@@ -84,26 +81,19 @@ class ThcReducer:
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             config = choose_config(config, settings)
         ranks = group if group is not None or of_mesh else _worker(worker, workers)
-        opened = open_engine(ranks, levels, network, config, policy, asks=True)
-        self._engine, self._levels = opened.engine, opened.levels
+        opened = open_engine(
+            ranks, levels, network, config, policy, asks=True, grad_scaler=grad_scaler, log_every=log_every
+        )
+        self._opened, self._engine = opened, opened.engine
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = opened.replicas
         # Without a process group nobody sums exactly.
         self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
         self._grad_scaler = grad_scaler
-        self._steps = Steps(
-            [self._engine],
-            grad_scaler,
-            sees_all=False,  # a call may have some of the gradients only
-            compared=not may_drift(network, opened.workers),
-            log_every=log_every,
-            rank=self._engine.worker,
-            drift_warning=DriftWarning(network, opened.workers, self.replicas),
-        )
         self._calls = Calls(
             self._engine,
             opened.questions,
-            self._steps,
+            opened.steps,
             asks_once=self.replicas is None,
             leave=opened.leave,
         )
@@ -112,7 +102,7 @@ class ThcReducer:
 
     def __repr__(self) -> str:
         """Say in which levels the tensors are averaged, and whether they are no longer."""
-        levels = self._levels or f"flat, {counted(self._engine.workers, 'worker')}"
+        levels = self._opened.levels or f"flat, {counted(self._engine.workers, 'worker')}"
         return f"ThcReducer({levels}{', closed' if self._closed else ''})"
 
     def __enter__(self) -> Self:
@@ -155,7 +145,7 @@ class ThcReducer:
         require_not_captured(*own)
         if self._grad_scaler is not None:
             self._calls.require_idle("all_reduce with a grad_scaler")
-            self._steps.scaling.begin_backward()
+            self._opened.steps.scaling.begin_backward()
         work = AverageWork(list(tensors.values()), packing.cuda_devices)
         self._calls.submit(Call(packing, own, work, reducer=self))
         if async_op:
@@ -169,10 +159,7 @@ class ThcReducer:
         before the first.
         """
         sizes = {name: size for name, size, *_ in tuple(self._calls.known.values())}
-        if self._levels is not None:
-            rank, ranks = self._levels.fast.rank(), self._levels.fast.size()
-            sizes = {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
-        return sizes or None
+        return self._opened.sizes_here(sizes) or None
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did on this rank and what it cost; call it when nothing is in flight."""
@@ -185,9 +172,7 @@ class ThcReducer:
         is in flight.
         """
         self._calls.require_idle("state_dict")
-        self._steps.scaling.undo_skipped_step()
-        scope = {} if self._levels is None else {"scope": self._levels.shard}
-        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
+        return self._opened.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
@@ -195,11 +180,8 @@ class ThcReducer:
         ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
         """
         self._calls.require_idle("load_state_dict")
-        require_scope(state, None if self._levels is None else self._levels.shard)
-        require_sound(state, self.parameter_sizes, complete=False)
-        scale = saved_scale(state.get("loss_scale"))
-        self._engine.load_state_dict(state)
-        self._steps.scaling.scale = scale
+        require_scope(state, self._opened.scope)
+        self._opened.load_state_dict(state, self.parameter_sizes, complete=False)
 
     def close(self) -> None:
         """End the threads, and leave the servers; what is in flight fails.

@@ -7,8 +7,8 @@ from typing import Unpack
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.mesh import Levels
 from byteps_thc._net.servers import NetworkConfig

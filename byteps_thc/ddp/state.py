@@ -4,23 +4,21 @@ Annotations are not postponed here: DDP compares the hook's with types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Unpack
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 
-from byteps_thc._engine.door import choose_config, choose_policy
+from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.hierarchy.exchange import shard_elements
-from byteps_thc._engine.loss_scaling import LossScale, saved_scale
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.saved_state import require_scope, require_sound, with_values
+from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import choose_process_group, refusals_told
 from byteps_thc._net.mesh import Levels, counted, require_levels
 from byteps_thc._net.replicas import Replicas
@@ -29,8 +27,29 @@ from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
-from byteps_thc.ddp.copied import UncompressedState
-from byteps_thc.ddp.opening import Averaging, open_averaging
+
+
+class UncompressedState:
+    """The state of a copied DDP model, made by copy.deepcopy() and pickle; says once in the log what it does.
+
+    It averages as plain DDP: an engine's connections, threads and part in the ranks' order of collectives have no copy.
+    """
+
+    def __init__(self) -> None:
+        warn_once(
+            "a copied or loaded ThcState does not compress: the copy of a DDP model averages as plain DDP does. Copy "
+            "ddp.module and call compress() on a DDP of the copy to compress its gradients, too"
+        )
+
+    def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+        """Average a bucket over the default process group, exactly; thc_hook calls it."""
+        group = dist.group.WORLD
+        assert group is not None, "there is a bucket of DDP, and so a process group"
+        future: Future[Tensor] = allreduce_hook(group, bucket)
+        return future
+
+    def close(self) -> None:
+        """Do nothing: there is no engine."""
 
 
 class ThcState:
@@ -80,10 +99,25 @@ class ThcState:
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
         self._config, self._policy = config, self._buckets.policy
-        self._open: Callable[[torch.device | None], Averaging] | None = partial(
-            open_averaging, process_group, levels, config, self._policy, network, model, grad_scaler, log_every
-        )
-        self._averaging: Averaging | None = None
+
+        def open_averaging(gradients_on: torch.device | None) -> Opened:
+            # Without a process group, the ranks of a mesh: they may be some of all.
+            of_mesh = process_group is None and not isinstance(levels, str)
+            first = None if model is None else next(model.parameters(), None)
+            return open_engine(
+                None if of_mesh else choose_process_group(process_group, "ThcState"),
+                levels,
+                network,
+                config,
+                self._policy,
+                gradients_on=gradients_on if first is None else first.device,
+                grad_scaler=grad_scaler,
+                sees_all=True,
+                log_every=log_every,
+            )
+
+        self._open: Callable[[torch.device | None], Opened] | None = open_averaging
+        self._averaging: Opened | None = None
         if group is not None:
             self._opened()
         self._closed = False
@@ -95,7 +129,7 @@ class ThcState:
         given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
-            levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
+            levels = str(self._averaging.levels or f"flat, {counted(self.replicas.size, 'rank')}")
         return f"ThcState({levels}, ThcConfig({given}){', closed' if self._closed else ''})"
 
     def __reduce__(self) -> tuple[type[UncompressedState], tuple[()]]:
@@ -110,11 +144,9 @@ class ThcState:
     @property
     def replicas(self) -> Replicas:
         """The ranks that average their gradients."""
-        return self._opened().replicas
-
-    @property
-    def _steps(self) -> Steps:
-        return self._opened().steps
+        replicas = self._opened().replicas
+        assert replicas is not None
+        return replicas
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
@@ -133,10 +165,7 @@ class ThcState:
         was made without model.
         """
         sizes = self._buckets.sizes()
-        if sizes is None or (mesh := self._opened().mesh) is None:
-            return sizes
-        rank, ranks = mesh.fast.rank(), mesh.fast.size()
-        return {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
+        return None if sizes is None else self._opened().sizes_here(sizes)
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; call it between steps."""
@@ -148,10 +177,7 @@ class ThcState:
 
         Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        averaging = self._opened()
-        averaging.steps.scaling.undo_skipped_step()
-        scope = {} if averaging.mesh is None else {"scope": averaging.mesh.shard}
-        return with_values(averaging.engine.state_dict(), loss_scale=averaging.steps.scaling.scale, **scope)
+        return self._opened().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
@@ -159,13 +185,10 @@ class ThcState:
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
         averaging = self._opened()
-        require_scope(state, None if averaging.mesh is None else averaging.mesh.shard)
-        require_sound(state, self.parameter_sizes)
-        if "loss_scale" not in state:
+        require_scope(state, averaging.scope)
+        if isinstance(state, Mapping) and "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
-        scale = saved_scale(state["loss_scale"])
-        averaging.engine.load_state_dict(state)
-        averaging.steps.scaling.scale = scale
+        averaging.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. A collected state does so, too, or Python's end."""
@@ -183,7 +206,7 @@ class ThcState:
                 "compress(ddp), or ddp.register_comm_hook(state, thc_hook). Lightning registers hooks on GPUs only"
             )
 
-    def _opened(self, gradients_on: torch.device | None = None) -> Averaging:
+    def _opened(self, gradients_on: torch.device | None = None) -> Opened:
         """Return what averages; the first call makes it, where there was no process group before."""
         if self._averaging is None:
             assert self._open is not None

@@ -3,8 +3,7 @@
 import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc.fsdp.compressed_reduce_scatter import CompressedReduceScatter, compress_reduce_scatter
-from byteps_thc.fsdp.compression import FsdpCompression
+from byteps_thc.fsdp.compressed_reduce_scatter import CompressedReduceScatter, FsdpCompression, compress_reduce_scatter
 from byteps_thc.fsdp.replicas import compress_replicas
 
 __all__ = [

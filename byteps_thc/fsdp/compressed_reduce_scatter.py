@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 import torch
@@ -10,16 +10,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from byteps_thc._engine.buffers import ShardMatrix
-from byteps_thc._engine.door import choose_config, choose_policy, open_engine
+from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.loss_scaling import LossScale
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.statistics import CompressionStats
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
+from byteps_thc._net.replicas import Replicas
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
-from byteps_thc.fsdp.compression import FsdpCompression
+from byteps_thc.fsdp.backward import NOTHING, BackwardSteps, PendingGradient, PendingGradients, UnhookedGroups
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
     ShardedParameter,
@@ -28,8 +29,6 @@ from byteps_thc.fsdp.parameters import (
     shard_matrix,
     with_embeddings,
 )
-from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
-from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_reduce_scatter(
@@ -63,12 +62,23 @@ def compress_reduce_scatter(
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     device = groups[0].source.device
-    engine = open_engine(process_group, None, None, config, policy, gradients_on=device, sharded=True).engine
+    opened = open_engine(
+        process_group,
+        None,
+        None,
+        config,
+        policy,
+        gradients_on=device,
+        sharded=True,
+        grad_scaler=grad_scaler,
+        log_every=log_every,
+        logs_once=True,
+    )
+    engine = opened.engine
     assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
-    steps = Steps([engine], grad_scaler, log_every=log_every, rank=dist.get_rank())
-    backward_steps = BackwardSteps(steps, unhooked.begin_step, pending.settle)
+    backward_steps = BackwardSteps(opened.steps, unhooked.begin_step, pending.settle)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
@@ -85,8 +95,7 @@ def compress_reduce_scatter(
 
     parameters = [parameter for group in groups for parameter in group.parameters]
     return FsdpCompression(
-        engine,
-        steps.scaling,
+        opened,
         sizes={parameter.name: parameter.elements for parameter in parameters},
         scope=_scope(process_group),
         uninstall=uninstall,
@@ -143,7 +152,7 @@ class CompressedReduceScatter:
     ) -> dist.Work | None:
         """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`.
 
-        Where nobody needs it before the end of backward, it comes later (pending.py).
+        Where nobody needs it before the end of backward, it comes later (backward.py).
         """
         self._pending.finish(self._group.name)
         self._pending.wait_taken(self._group.inputs_kept - 1)
@@ -178,3 +187,46 @@ class CompressedReduceScatter:
         if matrix is None:
             matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy)
         return matrix
+
+
+class FsdpCompression:
+    """Compression of an FSDP2 model: its state, its figures, its end.
+
+    Save with byteps_thc.checkpoint.checkpointable(handle), between steps; load with byteps_thc.checkpoint.load.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        sizes: Mapping[str, int],
+        scope: str | None,
+        uninstall: Callable[[], None],
+        replicas: Replicas | None = None,
+    ) -> None:
+        self._opened, self._engine = opened, opened.engine
+        self._scope = scope
+        self._uninstall = uninstall
+        #: the ranks that have the same shards; None where each has its own
+        self.replicas = replicas
+        #: elements of a residual, by parameter name; with servers there are some
+        self.parameter_sizes = sizes
+
+    def compression_stats(self) -> CompressionStats:
+        """Return what compression did on this rank and what it cost."""
+        return self._engine.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's state, copied: counters, settings, and residuals by parameter name if any."""
+        return self._opened.state_dict(self._scope)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank and settings.
+
+        ConfigurationError when it does not fit or is damaged; then nothing has changed.
+        """
+        self._opened.load_state_dict(state, self.parameter_sizes)
+
+    def close(self) -> None:
+        """Reduce uncompressed again, as before, and end the engine. May be called again."""
+        self._uninstall()
+        self._engine.close()

@@ -9,20 +9,19 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc._engine.door import choose_config, choose_policy, open_engine
-from byteps_thc._engine.drift_warning import DriftWarning, may_drift
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.hierarchy.factory import network_of_shard
-from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.hierarchy.exchange import network_of_shard
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import require_same_lines
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc._scheme.settings import describe
-from byteps_thc.fsdp.compression import FsdpCompression
+from byteps_thc.fsdp.backward import BackwardSteps, UnhookedGroups
+from byteps_thc.fsdp.compressed_reduce_scatter import FsdpCompression
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
     own_shard,
@@ -31,7 +30,6 @@ from byteps_thc.fsdp.parameters import (
     total_columns,
     with_embeddings,
 )
-from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_replicas(
@@ -71,7 +69,17 @@ def compress_replicas(
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
-    opened = open_engine(replicas, None, network, config, policy, gradients_on=groups[0].source.device)
+    opened = open_engine(
+        replicas,
+        None,
+        network,
+        config,
+        policy,
+        gradients_on=groups[0].source.device,
+        grad_scaler=grad_scaler,
+        log_every=log_every,
+        logs_once=True,  # of the first replicas of all shards only one
+    )
     engine, same_shards = opened.engine, opened.replicas
     assert same_shards is not None
     lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
@@ -80,19 +88,8 @@ def compress_replicas(
     except ThcError:
         engine.close()
         raise
-    # Of the first replicas of all shards only one warns.
-    drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
-    compared = not may_drift(network, replicas.size())
     unhooked = UnhookedGroups(model, groups, _refuse_unhooked)
-    steps = Steps(
-        [engine],
-        grad_scaler,
-        compared=compared,
-        log_every=log_every,
-        rank=dist.get_rank(),
-        drift_warning=drift_warning,
-    )
-    backward_steps = BackwardSteps(steps, unhooked.begin_step)
+    backward_steps = BackwardSteps(opened.steps, unhooked.begin_step)
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, backward_steps, policy))
 
@@ -101,8 +98,7 @@ def compress_replicas(
             group.source._all_reduce_hook = None
 
     return FsdpCompression(
-        engine,
-        steps.scaling,
+        opened,
         sizes={
             parameter.name: parameter.shard_elements(shard.rank()) for group in groups for parameter in group.parameters
         },

@@ -10,17 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.drift_warning import may_drift
-from byteps_thc._engine.dtypes import DTYPES
-from byteps_thc._engine.loss_scaling import saved_scale
-from byteps_thc._engine.parameters import weights_of_all_embeddings
+from byteps_thc._engine.parameters import DTYPES, weights_of_all_embeddings
 from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._engine.steps import Steps
+from byteps_thc._engine.steps import Steps, saved_scale
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.library import skip_shutdown_at_exit
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
-from byteps_thc._net.recorder import PlainCollective
+from byteps_thc._net.replicas import Replicas
+from byteps_thc._net.transport import PlainCollective
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc.torch.lanes.engines import make_engines
 from byteps_thc.torch.lanes.lane import BytepsSum, LaneSender, make_lanes
@@ -64,7 +62,7 @@ class PlainReducer:
         )
         self._pushes.append(_Push(gradient, handle, (context, compressed.dtype)))
         self._recorder.add_gradient(uncompressed=gradient.numel())
-        self._recorder.add_traffic(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
+        self._recorder.add(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
 
     def finish(self) -> None:
         """End the round: wait until every pushed gradient is the average. All parameters have been pushed."""
@@ -97,10 +95,10 @@ class PlainReducer:
 class CompressedReducer:
     """Compresses with THC. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
 
-    Raises what make_engines raises.
+    replicas: all processes. Raises what make_engines raises.
     """
 
-    def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
+    def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression, replicas: Replicas) -> None:
         self._recorder = StatsRecorder(PlainCollective.servers(process.workers()))
         compressed = [p for p in parameters if p.tensor.dtype in DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in DTYPES]
@@ -112,15 +110,15 @@ class CompressedReducer:
         self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
         self._sender_of = {p.name: s for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
         self._in_step = False
-        network = settings.network_of_lane(0) if settings.route == "network" else None
-        compared = not may_drift(network, process.workers())
         self._steps = Steps(
             engines,
             settings.grad_scaler,
             sees_all=not others,
-            compared=compared,
             log_every=settings.log_every,
             rank=process.rank(),
+            network=settings.network_of_lane(0) if settings.route == "network" else None,
+            workers=process.workers(),
+            replicas=replicas,
             statistics=self.statistics,
         )
 

@@ -5,7 +5,7 @@ BytePS's own intra-host reduction cannot be used: it hands its sums to nobody bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -14,16 +14,21 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
+from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.staging import make_staging
-from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchronize
-from byteps_thc._net.communicator import translate
+from byteps_thc._net.communicator import ExactSum, Waitable, translate
 from byteps_thc._net.ending import close_at_exit
+from byteps_thc._scheme.errors import ConfigurationError
 
 _LOOPBACK = "127.0.0.1"
 
@@ -97,6 +102,65 @@ class RootExchange(NodeExchange[NodeLayout]):
     @override
     def gather(self, layout: NodeLayout, gradient: Tensor) -> None:
         self._group.share(gradient)
+
+
+class _Awaited(Future[Tensor]):
+    """The value of a gradient once a sum is waited for; None: it is there."""
+
+    def __init__(self, gradient: Tensor, work: Waitable | None) -> None:
+        super().__init__()
+        self._gradient, self._work = gradient, work
+
+    @override
+    def wait(self) -> Tensor:
+        if self._work is not None:
+            self._work.wait()
+        return self._gradient
+
+
+class Bystander(Engine):
+    """The inner engine of a process whose worker's gradients another one, the local root, sends.
+
+    It takes part in sums that BytePS makes of what all processes push, with zeros. The local root keeps the residuals,
+    and compares loss scales.
+    """
+
+    def __init__(self, policy: CompressionPolicy, exact: ExactSum, recorder: StatsRecorder) -> None:
+        self.workers, self.worker = process.workers(), process.worker()
+        self._policy, self._exact, self._recorder = policy, exact, recorder
+        self._steps = 0
+
+    @override
+    def start_step(self) -> None:
+        self._steps += 1
+
+    @override
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Take part in the sum of a buffer, if it travels exactly; nothing is written into its gradient."""
+        compressed = any(not self._policy.travels_exactly(part.name, part.size) for part in buffer.parameters)
+        if compressed and self._policy.compresses(max(self._steps - 1, 0)):
+            return _Awaited(buffer.gradient, None)
+        return _Awaited(buffer.gradient, self._exact(torch.zeros(buffer.gradient.numel(), device="cpu")))
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Return the step, and no residuals."""
+        return {"local_root": False, "round": 0, "step": self._steps, "residuals": {}}
+
+    @override
+    def load_state_dict(self, state: State) -> None:
+        """Take over a state_dict() of such a process; ConfigurationError for any other."""
+        if not isinstance(state, Mapping) or state.get("local_root", True):
+            raise ConfigurationError("this state is of the worker's local root, the process with local_rank() 0")
+        step = state.get("step")
+        if type(step) is not int or step < 0:
+            raise ConfigurationError(f"state is damaged: its step is {step!r}, not a count")
+        self._steps = step
+
+    @override
+    def statistics(self) -> CompressionStats:
+        """Return zeros: this process sends nothing."""
+        return self._recorder.snapshot()
 
 
 def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:

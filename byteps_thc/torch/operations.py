@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
-from byteps_thc._net.byteps_servers.environment import prepare_environment
+from byteps_thc._net.byteps_servers.transport import prepare_environment
 from byteps_thc._net.replicas import Replicas, put_bytes
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, InputError

@@ -10,8 +10,18 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from torch import Tensor
 
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._net.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
-from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Quorum, UdpConfig, resolve_quorum, settings_of
+from byteps_thc._net.network_settings import (
+    DpdkConfig,
+    NetworkSettings,
+    Quorum,
+    UdpConfig,
+    backend_from_environment,
+    network_from_environment,
+    nth_socket,
+    resolve_quorum,
+    servers_of,
+    settings_of,
+)
 from byteps_thc._net.run import run_of_scheduler
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig

@@ -5,7 +5,7 @@ import pytest
 from byteps_thc import ThcConfig
 from byteps_thc._engine.door import choose_policy
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._net.environment import nth_socket
+from byteps_thc._net.network_settings import nth_socket
 from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch import Compression

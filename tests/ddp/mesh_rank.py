@@ -20,7 +20,7 @@ from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy import factory as mesh_factory
+from byteps_thc._engine.hierarchy import exchange as mesh_factory
 from byteps_thc._net.mesh import mesh_groups
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 

@@ -16,22 +16,22 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc._engine.door
-import byteps_thc._net.nodes
+import byteps_thc._engine.levels
 from byteps_thc import ThcConfig
-from byteps_thc._net.nodes import WayTimes
+from byteps_thc._engine.levels import WayTimes
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
 
 CONFIG = ThcConfig()
 
 
-MEASURE = byteps_thc._engine.door.time_both_ways
+MEASURE = byteps_thc._engine.levels.time_both_ways
 calls = 0
 
 
 def placed(rank: Rank, nodes: list[str]) -> None:
     """Let this rank be on that node, where two levels are fast."""
-    byteps_thc._net.nodes.node_identity = lambda: nodes[rank.rank]  # type: ignore[attr-defined]
+    byteps_thc._engine.levels.node_identity = lambda: nodes[rank.rank]  # type: ignore[attr-defined]
     measuring(lambda *_: WayTimes(0.1, 0.2))
 
 
@@ -43,7 +43,7 @@ def measuring(measure: Callable[..., WayTimes]) -> None:
         calls += 1
         return measure(*arguments)
 
-    byteps_thc._engine.door.time_both_ways = counting
+    byteps_thc._engine.levels.time_both_ways = counting
 
 
 def model() -> DistributedDataParallel:
@@ -105,12 +105,12 @@ def measured(rank: Rank) -> dict[str, Any]:
         result["calls"][name] = calls - before
     measuring(MEASURE)
     result["real"] = averages(rank)
-    ask = byteps_thc._net.nodes.seconds_of_exchange
-    byteps_thc._net.nodes.seconds_of_exchange = lambda _: 0.2  # as 100 ms of round trip take
+    ask = byteps_thc._engine.levels.seconds_of_exchange
+    byteps_thc._engine.levels.seconds_of_exchange = lambda _: 0.2  # as 100 ms of round trip take
     before = calls
     result["far"] = averages(rank)
     result["calls"]["far"] = calls - before
-    byteps_thc._net.nodes.seconds_of_exchange = ask
+    byteps_thc._engine.levels.seconds_of_exchange = ask
     return result
 
 

@@ -9,7 +9,7 @@ import torch
 
 from byteps_thc import ConfigurationError
 from byteps_thc.ddp import thc_hook
-from byteps_thc.ddp.copied import UncompressedState
+from byteps_thc.ddp.state import UncompressedState
 
 
 def test_the_python_reducer_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from ranks import run_ranks
 
-from byteps_thc._net.nodes import chosen_levels, group_by_node, has_two_levels
+from byteps_thc._engine.levels import chosen_levels, group_by_node, has_two_levels
 
 PROGRAM = Path(__file__).with_name("nodes_rank.py")
 SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}

@@ -21,9 +21,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc._engine.door
-import byteps_thc._net.nodes
+import byteps_thc._engine.levels
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcReducer
-from byteps_thc._net.nodes import WayTimes
+from byteps_thc._engine.levels import WayTimes
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._synchronization import ParameterSynchronizer
 from byteps_thc.ddp import compress
@@ -168,8 +168,8 @@ def left_behind(rank: Rank, make: Callable[[Rank], None]) -> list[tuple[int, int
 if __name__ == "__main__":
     with joined_rank() as rank:
         if rank.ranks > 2:  # two nodes
-            byteps_thc._net.nodes.node_identity = lambda: str(rank.rank // 2)  # type: ignore[attr-defined]
-            byteps_thc._engine.door.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
+            byteps_thc._engine.levels.node_identity = lambda: str(rank.rank // 2)  # type: ignore[attr-defined]
+            byteps_thc._engine.levels.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
         gc.collect()
         gc.disable()
         rank.report({name: left_behind(rank, globals()[name]) for name in rank.settings["front_ends"]})

@@ -15,13 +15,13 @@ from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import flat_engine
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
-from byteps_thc._engine.device.stream import SideStream
+from byteps_thc._engine.factory import host_engine, open_kernels
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import engine as node_engine
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.server_engine import host_engine, open_kernels
+from byteps_thc._engine.staging import SideStream
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._reducer import thc_reducer
 from byteps_thc._scheme.errors import ConfigurationError

@@ -11,8 +11,8 @@ import torch
 from byteps_thc._engine.buffers import ParameterSlice
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.engine_state import EngineState
-from byteps_thc._engine.loss_scaling import LossScaling
 from byteps_thc._engine.residuals import Residuals
+from byteps_thc._engine.steps import LossScaling
 
 
 @pytest.mark.parametrize("after", [512.0, 2048.0])

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from byteps_thc._engine.buffers import ParameterSlice
-from byteps_thc._engine.residuals import Residuals
-from byteps_thc._engine.rollback import Rollback
+from byteps_thc._engine.residuals import Residuals, Rollback
 from byteps_thc._scheme.errors import ConfigurationError
 
 A_THEN_B = (ParameterSlice("a", 0, 2), ParameterSlice("b", 2, 5))

@@ -10,7 +10,7 @@ import torch
 
 from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.way_time import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
+from byteps_thc._engine.levels import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
 from byteps_thc._scheme.errors import ConfigurationError
 
 

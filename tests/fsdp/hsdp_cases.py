@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
-from byteps_thc._engine import drift_warning
+from byteps_thc._engine import steps as engine_steps
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import sealed
 from byteps_thc._scheme.errors import ConfigurationError
@@ -126,7 +126,7 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Replicas that may drift apart, and that nobody synchronises: after three steps here, a thousand for users."""
-    patience, drift_warning.PATIENCE_STEPS = drift_warning.PATIENCE_STEPS, 3
+    patience, engine_steps.PATIENCE_STEPS = engine_steps.PATIENCE_STEPS, 3
     model = sharded_model(mesh["shard"])
     servers = NetworkConfig(rank.settings["servers"], job=17, quorum=0.5)
     with log_lines() as lines:
@@ -134,7 +134,7 @@ def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         for step in range(5):
             model(gradients(rank.rank, step, all_shapes())).backward()
         handle.close()
-    drift_warning.PATIENCE_STEPS = patience
+    engine_steps.PATIENCE_STEPS = patience
     return {"lines": lines}
 
 

@@ -29,10 +29,9 @@ from torch import Tensor
 from byteps_thc import ThcConfig, ThcError
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._net.groups import open_communicator
 from byteps_thc._scheme.errors import InputError

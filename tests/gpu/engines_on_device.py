@@ -33,10 +33,9 @@ from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import door
 from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
 from byteps_thc._engine.device import choice
-from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.groups import Communicators
 from byteps_thc._scheme.errors import InputError

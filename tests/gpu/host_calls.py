@@ -18,8 +18,8 @@ from torch import Tensor
 
 from byteps_thc import CompressionPolicy, ThcConfig
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._scheme.rank_settings import RankSettings
 

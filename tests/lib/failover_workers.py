@@ -106,8 +106,8 @@ class Workers:
             worker,
             self.workers,
             self.deadline_s,
-            moved=recorder.add_server_move,
-            lost=recorder.add_failover_loss,
+            moved=lambda: recorder.add(server_moves=1),
+            lost=lambda: recorder.add(failover_losses=1),
         )
         self.sessions[worker] = session
         transport = ServersTransport(session, recorder)

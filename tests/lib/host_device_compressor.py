@@ -9,7 +9,7 @@ from torch import Tensor
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor
-from byteps_thc._engine import door, factory, server_engine
+from byteps_thc._engine import door, factory
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import everybody, residual_of_tensor
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
@@ -94,6 +94,6 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
         policy: CompressionPolicy = arguments[2]
         return None if needs_nccl or policy.kernels == "host" else device
 
-    server_engine.open_gpu_compressor = open_compressor
+    factory.open_gpu_compressor = open_compressor
     door.device_of = factory.device_of = device_of
     lane_engines.device_of = device_of

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.dtypes import saturated
+from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import RowSpan
 from byteps_thc._scheme.rank_settings import RankSettings

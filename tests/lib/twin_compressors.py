@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor
-from byteps_thc._engine import server_engine
+from byteps_thc._engine import factory
 from byteps_thc._scheme.arrays import residual_of_tensor
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 
@@ -63,12 +63,12 @@ class TwinCompressors:
 
 def add_twins() -> list[TwinCompressors]:
     """From now on, device kernels in this process have twins; return the list of these."""
-    make, made = server_engine.device_kernels, list[TwinCompressors]()
+    make, made = factory.device_kernels, list[TwinCompressors]()
 
-    def with_twin(compressor: Any, recorder: Any) -> server_engine.Kernels:
+    def with_twin(compressor: Any, recorder: Any) -> factory.Kernels:
         own = make(compressor, recorder)
         made.append(TwinCompressors(own.compressor))
         return replace(own, compressor=made[-1])
 
-    server_engine.device_kernels = with_twin
+    factory.device_kernels = with_twin
     return made

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from byteps_thc._net.host import host_of, node_identity
+from byteps_thc._net.run import host_of, node_identity
 
-PROGRAM = "from byteps_thc._net.host import node_identity; print(node_identity())"
+PROGRAM = "from byteps_thc._net.run import node_identity; print(node_identity())"
 
 
 def identity_in(*prefix: str) -> str:

@@ -10,8 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from byteps_thc._net.rendezvous import connect_groups
-from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._net.store import StoreCommunicator, connect_groups
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError
 
 RANKS, GROUPS = 3, 5

@@ -47,26 +47,14 @@ def test_all_collectives(store: dist.Store) -> None:
     def work(communicator: StoreCommunicator, rank: int) -> dict[str, Any]:
         results: dict[str, Any] = {}
         for _ in range(3):  # what an earlier one has left does not disturb
-            largest, total = torch.tensor([rank, -rank], dtype=torch.int32), torch.tensor([0.5 * rank, 1.0])
+            largest = torch.tensor([rank, -rank], dtype=torch.int32)
             communicator.max_(largest).wait()
-            communicator.sum_(total).wait()
             everyone = torch.zeros(2 * RANKS, dtype=torch.uint8)
             communicator.all_gather(everyone, torch.tensor([rank, 7], dtype=torch.uint8)).wait()
-            turned = torch.zeros(RANKS, dtype=torch.uint8)
-            communicator.all_to_all(turned, torch.arange(RANKS, dtype=torch.uint8) + 10 * rank).wait()
-            first = torch.tensor([rank + 5], dtype=torch.uint8)
-            communicator.broadcast(first).wait()
-            results = {"max": largest, "sum": total, "gather": everyone, "to_all": turned, "first": first}
+            results = {"max": largest, "gather": everyone}
         return {name: tensor.tolist() for name, tensor in results.items()}
 
-    for rank, got in enumerate(on_ranks(store, work)):
-        assert got == {
-            "max": [RANKS - 1, 0],
-            "sum": [0.5 * sum(range(RANKS)), RANKS],
-            "gather": [0, 7, 1, 7, 2, 7],
-            "to_all": [rank, 10 + rank, 20 + rank],
-            "first": [5],
-        }
+    assert on_ranks(store, work) == [{"max": [RANKS - 1, 0], "gather": [0, 7, 1, 7, 2, 7]}] * RANKS
 
 
 def test_texts_may_have_any_length_and_bytes(store: dist.Store) -> None:

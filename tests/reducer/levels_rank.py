@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import byteps_thc._engine.door
-import byteps_thc._net.nodes
+import byteps_thc._engine.levels
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc._net.nodes import WayTimes
+from byteps_thc._engine.levels import WayTimes
 from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.checkpoint import checkpointable, load
 
@@ -141,6 +141,6 @@ SCENARIOS = [found, flat, mesh, some_ranks, mismatch, warm_up, resumed, refusals
 
 if __name__ == "__main__":
     with joined_rank() as rank:
-        byteps_thc._net.nodes.node_identity = lambda: f"node {rank.rank // 2}"  # type: ignore[attr-defined]
-        byteps_thc._engine.door.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
+        byteps_thc._engine.levels.node_identity = lambda: f"node {rank.rank // 2}"  # type: ignore[attr-defined]
+        byteps_thc._engine.levels.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
         rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS})

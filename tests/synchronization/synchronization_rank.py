@@ -25,7 +25,7 @@ from byteps_thc import (
     Timeouts,
     synchronize_parameters,
 )
-from byteps_thc._engine import drift_warning
+from byteps_thc._engine import steps as engine_steps
 from byteps_thc._net.session import FaultConfig
 from byteps_thc.ddp import ThcState, compress
 
@@ -209,7 +209,7 @@ def scaler(rank: Rank) -> dict[str, Any]:
 
 def warning(rank: Rank) -> dict[str, list[str]]:
     """What is logged in the first steps; three of them, where users have a thousand."""
-    drift_warning.PATIENCE_STEPS = 3
+    engine_steps.PATIENCE_STEPS = 3
     servers = rank.settings["servers"]
     lines: dict[str, list[str]] = {}
     networks = {

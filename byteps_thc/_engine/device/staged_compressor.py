@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.device.stream import SideStream
-from byteps_thc._engine.staging import pinned_zeros
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._engine.staging import SideStream, pinned_zeros
+from byteps_thc._net.transport import TrafficRecorder
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 from byteps_thc._scheme.compressor import LARGEST_NORM
@@ -97,7 +96,7 @@ class StagedCompressor:
         partition.pinned_norms.copy_(there.norms, non_blocking=True)
         self._stream.wait()
         partition.norms[:] = partition.pinned_norms.numpy()
-        self._recorder.add_copies(to_host_bytes=partition.norms.nbytes)
+        self._recorder.add(to_host_bytes=partition.norms.nbytes)
         return partition.norms
 
     def encode(self, partition: StagedPartition, max_norms: F32) -> U8:
@@ -118,7 +117,7 @@ class StagedCompressor:
         # As the kernel has decided it (_scheme/gpu/encode.py).
         finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, max_norms))
         partition.residual_kept = partition.residual is not None and finite
-        self._recorder.add_copies(
+        self._recorder.add(
             to_host_bytes=partition.codes.nbytes + partition.pinned_clamped.nbytes + partition.pinned_energy.nbytes,
             to_device_bytes=max_norms.nbytes,
         )
@@ -143,5 +142,5 @@ class StagedCompressor:
         )
 
     def _upload(self, array: U8 | U16) -> Tensor:
-        self._recorder.add_copies(to_device_bytes=array.nbytes)
+        self._recorder.add(to_device_bytes=array.nbytes)
         return torch.from_numpy(array).to(self._device, non_blocking=True)

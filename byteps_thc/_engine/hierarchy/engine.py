@@ -18,17 +18,14 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.buffers import GradientBuffer
-from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.drivers import StageThreads
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy.bystander import Bystander
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.saved_state import State, StateDict
-from byteps_thc._engine.staging import CopyStaging, Staging
+from byteps_thc._engine.staging import CopyStaging, SideStream, Staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.ending import Ending
 from byteps_thc._scheme.errors import TransportError
 
@@ -86,11 +83,11 @@ class _Job(Generic[LayoutT]):
     future: Future[Tensor]
     steps: int
     host: Tensor
-    averaged: Future[Tensor] | Waitable | None = None
+    averaged: Future[Tensor] | None = None
 
 
 class NodeEngine(Engine, Generic[LayoutT]):
-    """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
+    """inner: averages between the nodes. recorder: the
     inner engine's, which counts copies of gradients, too. leave: ends what the exchange works with, after the inner
     engine.
 
@@ -101,7 +98,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     def __init__(
         self,
-        inner: Engine | Bystander,
+        inner: Engine,
         exchange: NodeExchange[LayoutT],
         recorder: StatsRecorder,
         leave: Callable[[], None] | None = None,
@@ -244,7 +241,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 class _Stages(Generic[LayoutT]):
     """What the threads do; they hold no NodeEngine, which ends when it is forgotten."""
 
-    def __init__(self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], in_flight: InFlight) -> None:
+    def __init__(self, inner: Engine, exchange: NodeExchange[LayoutT], in_flight: InFlight) -> None:
         self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
 
     def begin(self, job: _Job[LayoutT]) -> None:
@@ -275,7 +272,7 @@ class _Stages(Generic[LayoutT]):
 def _end(
     threads: StageThreads | None,
     in_flight: InFlight,
-    inner: Engine | Bystander,
+    inner: Engine,
     leave: Callable[[], None] | None,
 ) -> None:
     if threads is not None:

@@ -1,4 +1,4 @@
-"""What happens within a node of a mesh: every rank gets the average of its shard, and later those of all shards."""
+"""The engine of a mesh: within a node every rank gets the average of its shard, and later those of all shards."""
 
 from __future__ import annotations
 
@@ -11,17 +11,33 @@ from typing_extensions import override
 
 from byteps_thc._engine.agreement import Questions, contents_of
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.dtypes import saturated
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc._engine.layout import check_buffer
+from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.staging import make_staging
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.communicator import Communicator
 from byteps_thc._net.mesh import MeshGroups
-from byteps_thc._net.recorder import TrafficRecorder
+from byteps_thc._net.transport import TrafficRecorder
 
 if TYPE_CHECKING:  # it needs Triton
     from byteps_thc._scheme.gpu.part_copies import PartCopies
+
+
+from dataclasses import replace
+
+import torch.distributed as dist
+
+from byteps_thc._engine.agreement import RankAgreement
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.hierarchy.engine import NodeEngine
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.communicator import Asking
+from byteps_thc._net.groups import Communicators
+from byteps_thc._net.handshake import gather_in_levels, introduce
+from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.errors import ThcError
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:
@@ -205,3 +221,95 @@ def _copies_on_device(parts: Sequence[tuple[int, int]], device: torch.device) ->
     from byteps_thc._scheme.gpu.part_copies import PartCopies  # which takes Triton
 
     return PartCopies(parts, device)
+
+
+_CPU = torch.device("cpu")
+
+#: Of the fast level, and of the slow one.
+LevelCommunicators = tuple[Communicators, Communicators]
+
+
+def level_communicators(groups: MeshGroups, policy: CompressionPolicy, *, callers: int = 0) -> LevelCommunicators:
+    """Return new ones; collective. callers: see Communicators."""
+    fast, slow = (Communicators(group, policy.deadline_s, callers=callers) for group in (groups.fast, groups.slow))
+    return fast, slow
+
+
+def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
+    """Return the servers of this rank's shard: those that have the same one are a job of their own."""
+    return None if network is None else replace(network, job=network.job + shards.rank())
+
+
+def hierarchical_engine(
+    groups: MeshGroups,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None = None,
+    gradients_on: torch.device | None = None,
+    communicators: LevelCommunicators | None = None,
+) -> NodeEngine[BucketShards]:
+    """Return an engine for two levels: exact averages in the fast one, compressed ones over the slow one; collective.
+
+    network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory. If
+    averages may be complete without some nodes, nodes are not asked what they average. communicators: new ones of the
+    levels, which end with the engine; None: its own. Other arguments:
+    flat_engine's. Raises ConfigurationError that names what differs, or what flat_engine raises, here or elsewhere.
+    """
+    fast, slow = communicators or level_communicators(groups, policy)
+    waits_for_all = network is None or not network.may_drift(groups.slow.size())
+    gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
+    settings: dict[str, object] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
+    settings |= {"network": network is not None} | config.model_dump(exclude={*LOCAL_SETTINGS})
+    if network is not None:
+        settings |= network.shared_settings(groups.slow.size())
+        gradients_on = _CPU  # whose shards are exchanged in host memory
+    # The inner engine knows the ranks of its shard only, and would take the whole host for them.
+    threads = policy.thread_count(introduce(gather, settings | policy.shared_settings()).ranks_on_this_host)
+    inner_policy = policy.model_copy(update={"threads": threads})
+    own = network_of_shard(network, groups.fast)
+    inner, refusal, difference = None, None, None
+    try:
+        inner = flat_engine(groups.slow, config, inner_policy, own, gradients_on)
+        kernels = "device" if inner.in_stream else "host"
+    except Exception as error:  # Triton's have no other base
+        refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
+    try:
+        introduce(gather, {"kernels": kernels})  # a node exchanges shards in one memory
+    except ThcError as error:
+        difference = error
+    if inner is None:
+        assert refusal is not None
+        raise refusal
+    if difference is not None:
+        inner.close()  # all have theirs by now: nobody waits for the end of a connection
+        raise difference
+
+    def leave() -> None:
+        fast.close()
+        slow.close()
+
+    exchange = _exchange(groups, fast, slow, inner.device if inner.in_stream else None, waits_for_all=waits_for_all)
+    return NodeEngine(inner, exchange, inner.recorder, leave)
+
+
+def _exchange(
+    groups: MeshGroups, fast: Communicators, slow: Communicators, device: torch.device | None, *, waits_for_all: bool
+) -> ShardExchange:
+    scatter: Communicator
+    gathering: Communicator
+    between: Asking | None = None
+    if device is None:
+        scatter, gathering = fast.of_host(2)
+        within: Asking = scatter
+        if waits_for_all:
+            [between] = slow.of_host(1)
+    else:
+        scatter, gathering = fast.of_device(), fast.of_device()
+        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
+        within = fast.for_questions()
+        between = slow.for_questions() if waits_for_all else None
+    levels: list[tuple[Asking, int]] = [(within, groups.fast.size())]
+    if between is not None:
+        levels.append((between, groups.slow.size()))
+    asks_once = device is not None
+    return ShardExchange(groups, scatter, gathering, RankAgreement(*levels), device or _CPU, asks_once=asks_once)

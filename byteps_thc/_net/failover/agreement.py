@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 if TYPE_CHECKING:  # a session of servers needs no torch
     from torch._C._distributed_c10d import Store
+
+    from byteps_thc._net.communicator import Backend
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ class Agreement:
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
-        self._store: Any = store  # whose stubs know no bytes
+        self._store: Backend = store  # whose stubs know no bytes
         self.rank, self.ranks, self._stop = rank, ranks, stop
 
     def ask(self, generation: int, why: str) -> None:

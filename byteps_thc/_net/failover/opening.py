@@ -10,7 +10,7 @@ from threading import Event
 from torch._C._distributed_c10d import Store
 
 from byteps_thc._net.failover.agreement import Agreement
-from byteps_thc._net.failover.session import LONGEST_CONNECT_S, FailoverSession, Road
+from byteps_thc._net.failover.session import LONGEST_CONNECT_S, FailoverSession
 from byteps_thc._net.network_settings import Timeouts
 from byteps_thc._net.run import told_run
 from byteps_thc._net.servers import NetworkConfig
@@ -77,5 +77,6 @@ def open_failover_session(
         moved_network = replace(network, servers=found, run=run, timeouts=timeouts)
         return moved_network.open_session(again, worker, workers, deadline_s)
 
-    road = Road(tuple(network.servers), tuple(first.addresses), open_again, ask, deadline_s)
-    return FailoverSession(first, road, store, worker, workers, moved=moved, lost=lost)
+    return FailoverSession(
+        first, network.servers, open_again, ask, deadline_s, store, worker, workers, moved=moved, lost=lost
+    )

@@ -8,14 +8,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from byteps_thc._net.ending import close_at_exit
 from byteps_thc._net.failover.agreement import Agreement
-from byteps_thc._net.failover.moves import Plan, Statement, describe, named_in, undelivered, why_none
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, Stage
-from byteps_thc._net.failover.watch import Presences, Watch, now_s, patience_s
+from byteps_thc._net.failover.watch import (
+    Plan,
+    Presences,
+    Statement,
+    Watch,
+    describe,
+    named_in,
+    patience_s,
+    undelivered,
+    why_none,
+)
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.errors import RestartError, ServerRefusedError, ThcError, TransportError
@@ -46,34 +54,23 @@ _LOST_JOB = "a server has lost rounds of the job: it was restarted, or dropped t
 _STUCK_LOOKS = 4
 
 
-@dataclass(frozen=True)
-class Road:
-    """How a rank gets to servers.
-
-    servers: all that are configured. addresses: IP:PORT of each, as errors name them. open: returns a session with some
-    of them, of that generation. ask: what each of all says, within so many seconds (ask_servers()). deadline_s: how
-    long ranks wait for each other, or for a server.
-    """
-
-    servers: Sequence[str]
-    addresses: Sequence[str]
-    open: Callable[[Sequence[str], int], Session]
-    ask: Callable[[float], Sequence[str]]
-    deadline_s: float
-
-
 class FailoverSession:
     """As a Session to those who push and wait. Made by all ranks of a group; any thread may call anything.
 
-    first: the session of generation 0, with all servers. store: of these ranks and nothing else. moved: told of every
-    move. lost: told when this rank cannot move any more, as its store is gone. What Session raises, and TransportError
-    when no server is left within the deadline, DeadlineError when a rank does not take part in a move.
+    first: the session of generation 0, with all `servers`. open: returns a session with some of them, of that
+    generation. ask: what each of all says, within so many seconds (ask_servers()). deadline_s: how long ranks wait for
+    each other, or for a server. store: of these ranks and nothing else. moved: told of every move. lost: told when this
+    rank cannot move any more, as its store is gone. What Session raises, and TransportError when no server is left
+    within the deadline, DeadlineError when a rank does not take part in a move.
     """
 
     def __init__(
         self,
         first: Session,
-        road: Road,
+        servers: Sequence[str],
+        open: Callable[[Sequence[str], int], Session],
+        ask: Callable[[float], Sequence[str]],
+        deadline_s: float,
         store: Store,
         rank: int,
         ranks: int,
@@ -81,11 +78,13 @@ class FailoverSession:
         moved: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
-        self._road, self._moved = road, moved
+        self._servers, self._open_session, self._ask_servers = tuple(servers), open, ask
+        self._addresses = tuple(first.addresses)  # IP:PORT of each, as errors name them
+        self._deadline_s, self._moved = deadline_s, moved
         self._session = first
         self.workers, self.code_bits, self.value_bits = first.workers, first.code_bits, first.value_bits
         self.codes_per_packet = first.codes_per_packet
-        self._used = tuple(range(len(road.servers)))
+        self._used = tuple(range(len(self._servers)))
         self._generation = 0
         self._stages = KeptStages()
         self._lock = threading.RLock()  # of all that is above
@@ -93,7 +92,7 @@ class FailoverSession:
         self._counted: dict[str, int] = {}  # of sessions that are over
         self._closing = threading.Event()
         self._agreement = Agreement(store, rank, ranks, self._closing)
-        self._presences = Presences(road.servers)
+        self._presences = Presences(self._servers)
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
         self._watch = Watch(self._presences, self._question, self._look, lost)
@@ -102,7 +101,7 @@ class FailoverSession:
     @property
     def servers(self) -> tuple[str, ...]:
         """Those that are used now."""
-        return tuple(self._road.servers[number] for number in self._used)
+        return tuple(self._servers[number] for number in self._used)
 
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> NormStage:
         """As Session.push_norms(). A worker pushes norms into the same max_norms again only when it has the average."""
@@ -218,7 +217,7 @@ class FailoverSession:
 
     def _all_are_back(self, used: Sequence[int]) -> bool:
         """Tell which servers are there again; on rank 0, return whether all ranks say so of one."""
-        back = self._presences.back(used, now_s())
+        back = self._presences.back(used, time.monotonic())
         for number in back:
             self._agreement.tell(self._back(number), "")
         return self._agreement.rank == 0 and any(self._agreement.told(self._back(number)) for number in back)
@@ -227,7 +226,7 @@ class FailoverSession:
         return f"{self._generation}/back{number}"
 
     def _names(self, numbers: Sequence[int]) -> str:
-        return ", ".join(self._road.servers[number] for number in numbers)
+        return ", ".join(self._servers[number] for number in numbers)
 
     def _move(self, why: str) -> None:
         """Go on with the servers that all ranks reach; the lock is held."""
@@ -237,7 +236,7 @@ class FailoverSession:
         self._counted = _sum(self._counted, self._session.counters())
         self._stages.settle(self._session)
         try:
-            repeated = self._arrive(why, began_s + self._road.deadline_s)
+            repeated = self._arrive(why, began_s + self._deadline_s)
         except ThcError as error:
             self._failure = error
             raise
@@ -247,7 +246,7 @@ class FailoverSession:
             _logger.warning(
                 "moved to %s of %d servers (%s): %s; %d stages sent again, %.1f s after that was known",
                 len(self._used),
-                len(self._road.servers),
+                len(self._servers),
                 self._names(self._used),
                 why,
                 repeated,
@@ -268,35 +267,35 @@ class FailoverSession:
             session, errors = self._open_together(plan, deadline)
             if session is not None:
                 break
-            reasons = list(filter(None, [why_none(self._road.servers, everyone), *errors]))
+            reasons = list(filter(None, [why_none(self._servers, everyone), *errors]))
             if plan.given_up:
                 raise TransportError(
-                    f"no server serves all ranks, for {self._road.deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
+                    f"no server serves all ranks, for {self._deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
                 )
-            named = (named_in(error, self._road.addresses) for error in errors)
+            named = (named_in(error, self._addresses) for error in errors)
             refusals.update({number for number in named if number is not None})
             if self._agreement.rank == 0:
                 _logger.warning(
                     "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
                 )
             self._closing.wait(_PAUSE_S)
-        # Of servers that have just been used: earlier ones count once. Any rank may find out, and all count it.
+        # Of servers that have just been used: earlier ones count once. One rank finds out, and all count it.
         self._presences.blame([number for number in plan.undelivered if number in self._used])
         lost = [number for number in {*self._used, *refusals} if number not in plan.servers]
-        self._presences.moved(plan.servers, lost, refusals, now_s())
+        self._presences.moved(plan.servers, lost, refusals, time.monotonic())
         self._session, self._used = session, plan.servers
         return self._stages.push_again(session, plan.missing)
 
     def _ask(self) -> tuple[str, ...]:
-        self._presences.take(self._road.ask(patience_s(_LONG_QUESTION_S, self._round_trip_s())))
-        return self._presences.words(now_s())
+        self._presences.take(self._ask_servers(patience_s(_LONG_QUESTION_S, self._round_trip_s())))
+        return self._presences.words(time.monotonic())
 
     def _question(self) -> None:
         """Ask all servers whether they are there; in the thread of the watch."""
         with self._lock:
             session, used = self._session, self._used
         began_s = time.monotonic()
-        answers = self._road.ask(self._presences.question_s(self._round_trip_s()))
+        answers = self._ask_servers(self._presences.question_s(self._round_trip_s()))
         lasted_s = time.monotonic() - began_s
         heard = [number for number, ago_s in zip(used, session.heard(), strict=True) if ago_s < lasted_s]
         self._presences.take(answers, heard)
@@ -324,7 +323,7 @@ class FailoverSession:
         if not plan.servers:
             return None, "no server is there for all ranks"
         try:
-            return self._road.open([self._road.servers[number] for number in plan.servers], self._generation), ""
+            return self._open_session([self._servers[number] for number in plan.servers], self._generation), ""
         except ThcError as error:
             return None, str(error) or type(error).__name__
 

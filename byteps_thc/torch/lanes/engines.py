@@ -9,10 +9,9 @@ import torch
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.hierarchy.bystander import Bystander
+from byteps_thc._engine.factory import Kernels, host_engine, open_kernels
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.server_engine import Kernels, host_engine, open_kernels
+from byteps_thc._engine.residuals import Rollback
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten
@@ -20,7 +19,7 @@ from byteps_thc._net.servers import ServersTransport
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.block_plan import BlockPlan
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc.torch.hosts import HostGroup, RootExchange, open_host_groups
+from byteps_thc.torch.hosts import Bystander, HostGroup, RootExchange, open_host_groups
 from byteps_thc.torch.lanes.lane import BytepsSum, Lane
 from byteps_thc.torch.settings import ThcCompression
 
@@ -35,41 +34,56 @@ def make_engines(
     or kernels="device" with several processes per worker.
     """
     collect_forgotten()  # which may be in the same jobs
-    processes, policy = process.local_size(), settings.policy
-    groups = _open_groups(settings, len(lanes)) if processes > 1 else []
-    workers, worker = process.workers(), process.worker()
-    engines: list[Engine | Bystander]
-    if groups and process.local_rank() != 0:
-        engines = [Bystander(policy, exact, recorder) for exact in sums]
+    if process.local_size() == 1:
+        return _sending_engines(settings, lanes, sums, recorder, may_be_on_device=True)
+    groups = _open_groups(settings, len(lanes))
+    if process.local_rank() == 0:
+        inner: Sequence[Engine] = _sending_engines(settings, lanes, sums, recorder)
     else:
-        device = None
-        if not groups:
-            device = device_of(None, settings.config, policy, _gradients_on(lanes), engine="network", needs_nccl=False)
-        threads = policy.thread_count(processes)
-        kernels = open_kernels(
-            device, settings.config, workers=workers, worker=worker, threads=threads, recorder=recorder
-        )
-        # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
-        # rollback.
-        rollback, clock = Rollback(), WorkClock()
-        engines = [
-            host_engine(
-                kernels,
-                policy,
-                transport=transport,
-                exact=exact,
-                questions=Questions(),
-                recorder=recorder,
-                clock=clock,
-                rollback=rollback,
-            )
-            for transport, exact in zip(_open_transports(settings, lanes, kernels, recorder), sums, strict=True)
-        ]
-    if not groups:
-        return [engine for engine in engines if not isinstance(engine, Bystander)]
+        inner = [Bystander(settings.policy, exact, recorder) for exact in sums]
+    workers, worker = process.workers(), process.worker()
     return [
         NodeEngine(engine, RootExchange(group, workers=workers, worker=worker), recorder)
-        for group, engine in zip(groups, engines, strict=True)
+        for group, engine in zip(groups, inner, strict=True)
+    ]
+
+
+def _sending_engines(
+    settings: ThcCompression,
+    lanes: Sequence[Lane],
+    sums: Sequence[BytepsSum],
+    recorder: StatsRecorder,
+    *,
+    may_be_on_device: bool = False,
+) -> list[Engine]:
+    """Return the engines of the process that sends its worker's gradients."""
+    policy, device = settings.policy, None
+    if may_be_on_device:
+        device = device_of(None, settings.config, policy, _gradients_on(lanes), engine="network", needs_nccl=False)
+    kernels = open_kernels(
+        device,
+        settings.config,
+        workers=process.workers(),
+        worker=process.worker(),
+        threads=policy.thread_count(process.local_size()),
+        recorder=recorder,
+    )
+    open_transports = _over_byteps_servers if settings.route == "servers" else _over_the_network
+    # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
+    # rollback.
+    rollback, clock = Rollback(), WorkClock()
+    return [
+        host_engine(
+            kernels,
+            policy,
+            transport=transport,
+            exact=exact,
+            questions=Questions(),
+            recorder=recorder,
+            clock=clock,
+            rollback=rollback,
+        )
+        for transport, exact in zip(open_transports(settings, lanes, kernels, recorder), sums, strict=True)
     ]
 
 
@@ -90,18 +104,6 @@ def _gradients_on(lanes: Sequence[Lane]) -> torch.device | None:
     """Return the device of all parameters; None where they have several."""
     devices = {p.tensor.device for lane in lanes for buffer in lane.buffers for p in buffer.parameters}
     return devices.pop() if len(devices) == 1 else None
-
-
-def _open_transports(
-    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
-) -> list[Transport]:
-    """Connect all lanes; on all workers, with the same lanes.
-
-    network: raises what Session raises. servers: what BytepsTransport raises.
-    """
-    if settings.route == "servers":
-        return _over_byteps_servers(settings, lanes, kernels, recorder)
-    return _over_the_network(settings, lanes, kernels, recorder)
 
 
 def _over_the_network(

@@ -8,7 +8,7 @@ each other: lane 0 has the layers that the next forward pass needs first, and go
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.parameters import Packed
 from byteps_thc._engine.piece import even_spans
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
@@ -176,51 +177,32 @@ class LaneSender:
         self._sent = 0
 
 
-@dataclass
 class _Buffer:
-    """A buffer of the lane; flat is its memory when the gradients cannot be used where they are."""
+    """A buffer of the lane on its way."""
 
-    plan: BufferPlan
-    names: frozenset[str] = field(init=False)
-    slices: tuple[ParameterSlice, ...] = field(init=False)
-    flat: Tensor | None = None
-    future: Future[Tensor] | None = None
-
-    def __post_init__(self) -> None:
-        self.names = frozenset(p.name for p in self.plan.parameters)
+    def __init__(self, plan: BufferPlan) -> None:
+        self._plan = plan
+        self.names = frozenset(p.name for p in plan.parameters)
         slices, start = [], 0
-        for parameter in self.plan.parameters:
+        for parameter in plan.parameters:
             stop = start + parameter.tensor.numel()
-            slices.append(ParameterSlice(parameter.name, start, stop, self.plan.row))
+            slices.append(ParameterSlice(parameter.name, start, stop, plan.row))
             start = stop
-        self.slices = tuple(slices)
+        self._packed = Packed(slices, start)
+        self._future: Future[Tensor] | None = None
 
     def send(self, engine: Engine) -> None:
-        gradients = self._gradients()
-        if len(gradients) == 1 and gradients[0].is_contiguous():
-            flat = gradients[0].view(-1)
-        else:
-            flat = self.flat = self._gather(gradients)
-        self.future = engine.all_reduce(GradientBuffer(self.plan.key, flat, self.slices))
+        flat = self._packed.pack(self._gradients())
+        self._future = engine.all_reduce(GradientBuffer(self._plan.key, flat, self._packed.slices))
 
     def finish(self) -> None:
-        assert self.future is not None
-        flat = self.future.wait()
-        self.future = None
-        if flat is self.flat:
-            for gradient, part in zip(self._gradients(), self.slices, strict=True):
-                gradient.copy_(flat[part.start : part.stop].view(gradient.shape))
-
-    def _gather(self, gradients: list[Tensor]) -> Tensor:
-        if self.flat is None:
-            self.flat = torch.empty(self.slices[-1].stop, dtype=self.plan.dtype, device=gradients[0].device)
-        for gradient, part in zip(gradients, self.slices, strict=True):
-            self.flat[part.start : part.stop].view(gradient.shape).copy_(gradient)
-        return self.flat
+        assert self._future is not None
+        self._packed.unpack(self._future.wait(), self._gradients())
+        self._future = None
 
     def _gradients(self) -> list[Tensor]:
         gradients = []
-        for parameter in self.plan.parameters:
+        for parameter in self._plan.parameters:
             assert parameter.tensor.grad is not None
             gradients.append(parameter.tensor.grad)
         return gradients

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.drift_warning import DriftWarning
-from byteps_thc._engine.dtypes import DTYPES
+from byteps_thc._engine.parameters import DTYPES
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.process import Claim
@@ -33,7 +32,6 @@ class _DistributedMethods:
     _hooks: GradientHooks
     _reducer: PlainReducer | CompressedReducer | None
     _synchronizes: bool
-    _drift_warning: DriftWarning
     #: all processes, for ParameterSynchronizer and synchronize_parameters
     replicas: Replicas
 
@@ -65,7 +63,6 @@ class _DistributedMethods:
                 self.synchronize()
             loss = super().step()  # type: ignore[misc]
         self._hooks.step_taken()
-        self._drift_warning.step_began()
         return loss
 
     # The optimizer's own step() runs the step hooks; torch would wrap this one again after load_state_dict().
@@ -147,11 +144,11 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
         raise ConfigurationError("asynchronous training (BYTEPS_ENABLE_ASYNC) has no averages: use byteps.torch for it")
     check_passes(backward_passes_per_step)
     parameters = name_parameters(optimizer, named_parameters)
-    reducer, claim = None, Claim()
+    reducer, claim, replicas = None, Claim(), BytepsReplicas()
     if process.size() > 1:
         compression, claim = take_place(parameters, compression)
         try:
-            reducer = _make_reducer(parameters, compression)
+            reducer = _make_reducer(parameters, compression, replicas)
         except BaseException:
             claim.release()
             raise
@@ -162,21 +159,17 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     wrapped._reducer = reducer
     wrapped._hooks = GradientHooks(parameters, reducer, claim, backward_passes_per_step)
     wrapped._synchronizes = True
-    wrapped.replicas = BytepsReplicas()
-    network = None
-    if isinstance(reducer, CompressedReducer) and isinstance(compression, ThcCompression):
-        network = compression.network_of_lane(0) if compression.route == "network" else None
-    wrapped._drift_warning = DriftWarning(network, process.workers(), wrapped.replicas)
+    wrapped.replicas = replicas
     return wrapped
 
 
 def _make_reducer(
-    parameters: list[NamedParameter], compression: GradientCompression | ThcCompression
+    parameters: list[NamedParameter], compression: GradientCompression | ThcCompression, replicas: Replicas
 ) -> PlainReducer | CompressedReducer:
     if not isinstance(compression, ThcCompression):
         return PlainReducer(parameters, compression)
     if process.workers() > 1 and any(p.tensor.dtype in DTYPES for p in parameters):
-        return CompressedReducer(parameters, compression)
+        return CompressedReducer(parameters, compression, replicas)
     return PlainReducer(parameters, Compression.none)  # nothing leaves this host, or nothing could be compressed
 
 

@@ -20,9 +20,9 @@ from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step
 
 from byteps_thc import ThcConfig
 from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
+from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter

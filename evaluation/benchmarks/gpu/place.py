@@ -23,9 +23,9 @@ import torch.distributed.nn.functional  # before there is a group, which it woul
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._net.groups import Communicators
 from byteps_thc._scheme.rank_settings import RankSettings
 

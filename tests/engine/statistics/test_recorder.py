@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._net.recorder import PlainCollective
+from byteps_thc._net.transport import PlainCollective
 
 
 def test_nothing_recorded_yet() -> None:
@@ -21,8 +21,8 @@ def test_nothing_recorded_yet() -> None:
 def test_ratio_counts_all_gradients_and_all_bytes() -> None:
     recorder = StatsRecorder()
     recorder.add_gradient(compressed=1000, uncompressed=10)
-    recorder.add_traffic(sent_bytes=500, received_bytes=1000)  # 4-bit codes up, 8-bit sums down
-    recorder.add_traffic(sent_bytes=40, received_bytes=40)  # 10 fp32
+    recorder.add(sent_bytes=500, received_bytes=1000)  # 4-bit codes up, 8-bit sums down
+    recorder.add(sent_bytes=40, received_bytes=40)  # 10 fp32
     stats = recorder.snapshot()
     assert stats.coordinates == 1000
     assert (stats.sent_bytes, stats.received_bytes) == (540, 1040)
@@ -31,7 +31,7 @@ def test_ratio_counts_all_gradients_and_all_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("plain", "volume_bytes"),
-    [(PlainCollective.all_reduce(4), 2 * 4000), (PlainCollective.reduce_scatter(4), 4000)],
+    [(PlainCollective.among_ranks(4, sharded=False), 2 * 4000), (PlainCollective.among_ranks(4, sharded=True), 4000)],
 )
 def test_no_compression_is_1_and_bf16_is_2(plain: PlainCollective, volume_bytes: int) -> None:
     for halves in (1, 2):
@@ -70,12 +70,14 @@ def test_a_step_forgets_what_is_of_the_last_step_and_nothing_else() -> None:
     recorder = StatsRecorder()
     recorder.step_began()
     recorder.add_gradient(compressed=8)
-    recorder.add_traffic(sent_bytes=4, received_bytes=8)
+    recorder.add(sent_bytes=4, received_bytes=8)
     recorder.add_quantization(coordinates=8, clamped=1, energy=2.0, lost_energy=1.0)
-    recorder.add_time(encode_ms=1.0, communicate_ms=2.0, decode_ms=3.0)
-    recorder.add_time(encode_ms=1.0)
-    recorder.add_losses(retransmissions=5, lost_chunks=1)
-    recorder.add_contributions(expected=40, arrived=31)
+    recorder.add_time("encode_ms", 1.0)
+    recorder.add_time("communicate_ms", 2.0)
+    recorder.add_time("decode_ms", 3.0)
+    recorder.add_time("encode_ms", 1.0)
+    recorder.add(retransmissions=5, lost_chunks=1)
+    recorder.add(expected_contributions=40, missing_contributions=9)
     before = recorder.snapshot()
     assert (before.encode_ms, before.communicate_ms, before.decode_ms) == (2.0, 2.0, 3.0)
     recorder.step_began()
@@ -95,14 +97,14 @@ def test_threads_lose_no_counts() -> None:
     def work() -> None:
         for _ in range(5000):
             recorder.add_gradient(compressed=1, uncompressed=2)
-            recorder.add_time(decode_ms=0.5)
+            recorder.add_time("decode_ms", 0.5)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    recorder.add_traffic(sent_bytes=4)
+    recorder.add(sent_bytes=4)
     stats = recorder.snapshot()
     assert stats.coordinates == 20_000
     assert stats.ratio == 60_000

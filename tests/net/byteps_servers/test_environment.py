@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from byteps_thc import ThcConfig
-from byteps_thc._net.byteps_servers.environment import check_environment, prepare_environment
+from byteps_thc._net.byteps_servers.transport import check_environment, prepare_environment
 from byteps_thc._scheme.errors import ConfigurationError
 
 VARIABLES = ("BYTEPS_THREADPOOL_SIZE", "BYTEPS_MIN_COMPRESS_BYTES", "BYTEPS_PARTITION_BYTES", "BYTEPS_ENABLE_ASYNC")

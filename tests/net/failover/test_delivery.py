@@ -19,10 +19,9 @@ from worker_relay import WorkerRelay
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._native import _core
-from byteps_thc._net.failover import agreement, moves, watch
-from byteps_thc._net.failover.moves import THERE, UNDELIVERED, Plan, Statement, undelivered
+from byteps_thc._net.failover import agreement, watch
 from byteps_thc._net.failover.stages import Missing
-from byteps_thc._net.failover.watch import Presences
+from byteps_thc._net.failover.watch import THERE, UNDELIVERED, Plan, Presences, Statement, undelivered
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session, Timeouts
 from byteps_thc._scheme.errors import DeadlineError, TransportError
@@ -33,7 +32,7 @@ NARROW_BYTES = 600  # less than a full packet of sums, more than one of codes
 @pytest.fixture
 def impatient(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # extends the common one
     """A server that delivers nothing is left sooner, too."""
-    monkeypatch.setattr(moves, "UNDELIVERED_S", 1.0)
+    monkeypatch.setattr(watch, "UNDELIVERED_S", 1.0)
 
 
 class NarrowRelay(WorkerRelay):

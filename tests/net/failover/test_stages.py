@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byteps_thc._net.failover.moves import Plan, Statement, named_in, why_none
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, Missing, NormStage
+from byteps_thc._net.failover.watch import Plan, Statement, named_in, why_none
 from byteps_thc._scheme.errors import TransportError
 
 PIECES = 3

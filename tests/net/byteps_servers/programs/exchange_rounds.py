@@ -26,8 +26,7 @@ from gradient_rounds import Rounds, gradient
 import byteps_thc.torch as bps
 from byteps_thc import Compressor, ThcConfig
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._net.byteps_servers.environment import prepare_environment
-from byteps_thc._net.byteps_servers.transport import BytepsTransport, PartitionShape
+from byteps_thc._net.byteps_servers.transport import BytepsTransport, PartitionShape, prepare_environment
 from byteps_thc._scheme.errors import ThcError
 
 

@@ -1,4 +1,4 @@
-"""Which ranks of a process group share a node: found when an engine is made, so that nobody has to say it.
+"""In which levels ranks average. Who shares a node is found when an engine is made, so that nobody has to say it.
 
 Averages can take two levels, exact within a node and compressed between the nodes, if nodes have equal numbers of
 ranks, more than one each, and there is more than one node. Over gloo both ways are measured then, because two levels
@@ -9,25 +9,39 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+import torch
 import torch.distributed as dist
 
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.hierarchy.exchange import hierarchical_engine
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import Communicators, backends, cut_group
 from byteps_thc._net.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
-from byteps_thc._net.host import host_of, node_identity
-from byteps_thc._net.mesh import MeshGroups, counted
+from byteps_thc._net.mesh import Levels, MeshGroups, counted, mesh_groups
+from byteps_thc._net.run import host_of, node_identity
+from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
 
 _LISTED = 8  # nodes
 #: Ranks that take longer for a word are far from each other: both ways wait as long there, and two levels send less.
 #: To make engines and measure would take many seconds.
 _LONG_S = 0.03
+#: Parameters of the largest gradient that is averaged, 20 ms of traffic at 1 Gb/s; and of the one that says how large.
+MOST_PARAMETERS, LEAST_PARAMETERS = 1 << 20, 1 << 16
+#: An average takes no longer if the least gradient's does not.
+_AVERAGE_S = 0.1
+#: The first one makes memory, tables and threads; the shortest of the others counts.
+_ROUNDS = 3
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -55,53 +69,100 @@ class WayTimes:
         return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
 
 
-#: Returns the longest of all ranks' times; collective.
-Slowest = Callable[[float], float]
-#: Measures both ways on this rank; collective.
-Measure = Callable[[MeshGroups, Slowest], WayTimes]
-
-
-def find_nodes(
-    process_group: dist.ProcessGroup,
-    asked: Literal["auto", "flat"],
-    config: ThcConfig | None,
-    deadline_s: float,
-    measure: Measure,
+def find_levels(
+    process_group: dist.ProcessGroup | None,
+    asked: Levels,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None,
 ) -> MeshGroups | None:
-    """Return the two levels in which the ranks of a process group average, None for one; collective over them.
+    """Return the two levels in which the ranks of a process group average, None for one; collective unless a mesh's.
 
-    config: what compresses; None: something that has one level only. measure: called if there is a choice. Rank 0 logs
-    which nodes there are, what was chosen and what was measured, and warns of uneven nodes. Raises
-    ConfigurationError if ranks have different `asked`, TransportError or DeadlineError if ranks do not answer.
+    Servers and switches average in one level, unless a mesh is given. Rank 0 logs which nodes there are, what was
+    chosen and what was measured, and warns of uneven nodes. Raises ConfigurationError if ranks have different `asked`,
+    TransportError or DeadlineError if ranks do not answer.
     """
-    ranks = process_group.size()
-    if ranks == 1:
+    if not isinstance(asked, str):
+        return mesh_groups(*asked, process_group)
+    assert process_group is not None
+    if process_group.size() == 1:
         return None
-    mine = json.dumps([with_arithmetic({"levels": asked}), config is not None, node_identity()])
-    gather = Communicators(process_group, deadline_s).for_questions().gather
-    texts = gather_by_rank(gather, mine)
-    everyone = {rank: json.loads(text) for rank, text in texts.items()}
+    mine = json.dumps([with_arithmetic({"levels": asked}), network is None, node_identity()])
+    gather = Communicators(process_group, policy.deadline_s).for_questions().gather
+    everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, mine).items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
-    if config is None or not all(has_levels for _, has_levels, _ in everyone.values()):
+    if not all(has_levels for _, has_levels, _ in everyone.values()):
         return None  # where they differ, so do settings that will be compared
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
-    levels, times, exchange_s = None, None, 0.0
+    levels, measured = None, ""
     if asked == "auto" and has_two_levels(found):
         levels = MeshGroups(*cut_group(process_group, [found, [*zip(*found, strict=True)]]))
         if "nccl" not in backends(process_group):
             exchange_s = seconds_of_exchange(gather)
             if exchange_s < _LONG_S:
-                times = measure(levels, lambda seconds: max(_everyones(gather, seconds))).agreed(gather)
+                times = time_both_ways(process_group, levels, config, policy, gather).agreed(gather)
                 levels = levels if times.takes_two else None
+                measured = f' (levels="auto": {times})'
+            else:
+                measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
     if process_group.rank() == 0:
-        measured = "" if times is None else f' (levels="auto": {times})'
-        if exchange_s >= _LONG_S:
-            measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
         _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
         if asked == "auto" and (warning := warning_of_uneven(found)):
             warn_once(warning)
     return levels
+
+
+def time_both_ways(
+    process_group: dist.ProcessGroup, levels: MeshGroups, config: ThcConfig, policy: CompressionPolicy, gather: Gather
+) -> WayTimes:
+    """Return how long averages take on this rank in two levels and in one, over engines of their own; collective."""
+    always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
+    flat_s, two_levels_s = seconds_of_averages(
+        [
+            lambda: flat_engine(process_group, config, always),
+            lambda: hierarchical_engine(levels, config, always),
+        ],
+        lambda seconds: max(_everyones(gather, seconds)),
+    )
+    return WayTimes(two_levels_s, flat_s)
+
+
+def seconds_of_averages(engines: Sequence[Callable[[], Engine]], slowest: Callable[[float], float]) -> list[float]:
+    """Return how long each new engine takes for the same float32 gradient in host memory; collective.
+
+    slowest: returns the longest time of all ranks, collective: the gradient is smaller if the network is slow. Returns
+    infinity for an engine that cannot be had (ConfigurationError). Raises what averages raise.
+    """
+    seconds, parameters = [], 0
+    for make in engines:
+        try:
+            engine = make()
+        except ConfigurationError:  # on all ranks; the caller's own engine raises it again if no way is left
+            seconds.append(math.inf)
+            continue
+        try:
+            if not parameters:
+                least_s = slowest(_least_s(engine, LEAST_PARAMETERS))
+                parameters = LEAST_PARAMETERS * round(_AVERAGE_S / least_s)
+                parameters = min(max(parameters, LEAST_PARAMETERS), MOST_PARAMETERS)
+            seconds.append(_least_s(engine, parameters))
+        finally:
+            engine.close()
+    return seconds
+
+
+def _least_s(engine: Engine, parameters: int) -> float:
+    name = f"measured {parameters}"
+    gradient = torch.randn(parameters, generator=torch.Generator().manual_seed(1), device="cpu")
+    buffer = GradientBuffer(name, gradient, (ParameterSlice(name, 0, parameters),))
+    rounds = []
+    for _ in range(_ROUNDS):
+        began_s = time.perf_counter()
+        engine.start_step()
+        engine.all_reduce(buffer).wait()
+        rounds.append(time.perf_counter() - began_s)
+    return min(rounds[1:])
 
 
 def seconds_of_exchange(gather: Gather) -> float:
