@@ -81,9 +81,7 @@ def options(
     """Options of all commands; ThcCommands reads them."""
 
 
-@app.command(
-    context_settings=ANY_ARGUMENTS,
-)
+@app.command(context_settings=ANY_ARGUMENTS)
 def ps(context: typer.Context) -> None:
     """Run the parameter server, thc-ps, with the rest of the arguments (thc ps --help)."""
     binary = str(find_thc_ps())

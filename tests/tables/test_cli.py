@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from byteps_thc._cli.tables.cli import app
-from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables import LookupTable, store
 from byteps_thc._scheme.tables.points import lloyd_max, staggered
 from byteps_thc._scheme.tables.selection import best_table
 
@@ -21,11 +21,15 @@ def test_show_prints_the_table():
     assert " 0 1 2 4 " in run("show", "-b", "2", "-g", "4", "-p", "1/16")
 
 
-def test_the_former_command_names_the_one_in_its_place():
-    for gone, instead in (("solve", "use thc tables show"), ("list", "the files of tables/ have them")):
-        result = CliRunner().invoke(app, [gone], env={"COLUMNS": "300"})
-        assert result.exit_code == 2
-        assert f"There is no command {gone!r} any more: {instead}." in result.output
+def test_list_has_all_committed_tables():
+    rows = [line.split() for line in run("list", columns=300).splitlines() if line[0].isdecimal()]
+    tables = [table for bits in store.GRID_BITS for table in store.committed(bits)]
+    assert [(row[0], row[1], row[2], row[5:]) for row in rows] == [
+        (str(table.bits), str(table.granularity), f"1/{1 / table.p:g}", [*map(str, table.values)]) for table in tables
+    ]
+    result = CliRunner().invoke(app, ["list", "-b", "8"], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "tables have codes of 2 to 5 bits; thc tables show computes others" in result.output
 
 
 def test_auto_equals_the_library():
