@@ -1,4 +1,4 @@
-"""How large the product is (evaluation/lines.py): the numbers may only fall. A change that removes lines lowers a limit."""
+"""How large the product is (evaluation/lines.py). The numbers may only fall: whoever removes lines lowers a limit."""
 
 from __future__ import annotations
 
