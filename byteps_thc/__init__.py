@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byteps_thc._scheme.built import check_built, explain
+from byteps_thc._scheme.gone import NAMES as GONE
 
 check_built(Path(__file__).parent)
 
@@ -60,6 +61,8 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         globals()[name] = importlib.import_module("importlib.metadata").version(__name__)
         return globals()[name]
+    if instead := GONE.get(name):  # of an AttributeError, `from byteps_thc import` would drop the text
+        raise ImportError(f"byteps_thc has no {name} any more: {instead} (docs/migration.md)", name=__name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for home in _HOMES:

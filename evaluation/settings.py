@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """List all settings of the product with their places, one a line, and count them: python evaluation/settings.py
 
-Fields of models and dataclasses, keywords of public functions and constructors, options of `thc` and thc-ps, and THC_*
-variables. An inherited field counts once, as does a keyword that several functions have. lab/ and evaluation/ are no
-product.
+Fields of models and dataclasses, keywords of public functions and constructors, options of `thc` and thc-ps, words of
+its --faults, and THC_* variables. An inherited field counts once, as does a keyword that several functions have. lab/
+and evaluation/ are no product.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def command_settings() -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Print the settings, and how many there are."""
     places: dict[str, list[str]] = defaultdict(list)
-    options = re.findall(r'"(--[a-z][a-z-]+)"', _OPTIONS.read_text(encoding="utf-8"))
+    text = _OPTIONS.read_text(encoding="utf-8")
+    options = re.findall(r'"(--[a-z][a-z-]+)"', text) + [
+        f"--faults {word}=" for word in re.findall(r'name == "([a-z-]+)"', text)
+    ]
     ends = [(f"thc-ps {option}", "ps_software/options.cc") for option in options]
     for setting, place in (
         *python_settings(),

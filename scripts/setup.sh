@@ -16,7 +16,7 @@ readonly stamps=$venv/.stamps
 packages=(g++ cmake ninja-build ccache
   libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
 test_packages=(libgtest-dev libgmock-dev iproute2 ethtool git shellcheck)
-byteps_packages=(make libnuma-dev)
+byteps_packages=(make patch libnuma-dev)
 build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
 extras=cli,torch
 test_module=OFF

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._cli.lazy_commands import LazyCommands
+from byteps_thc._cli.lazy_commands import ANY_ARGUMENTS, LazyCommands, instead_of_command
+from byteps_thc._scheme.built import explain
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
 #: Commands of the distribution thc_lab.
@@ -42,11 +43,17 @@ class ThcCommands(LazyCommands):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except ThcError as error:
+        except (ThcError, ImportError) as error:
             if ctx.params["debug"]:
                 raise
-            Console(stderr=True).print(Text.assemble(("thc: ", "bold red"), str(error)), soft_wrap=True)
+            text = explain(error) if isinstance(error, ImportError) else error
+            Console(stderr=True).print(Text.assemble(("thc: ", "bold red"), str(text)), soft_wrap=True)
             raise typer.Exit(1) from None
+        except Exception as error:
+            option = getattr(error, "option_name", None)  # click's NoSuchOption, which some versions of typer bring
+            if option and (instead := instead_of_command(f"{error.ctx.command_path} {option}")):  # type: ignore[attr-defined]
+                error.ctx.fail(f"There is no option {option} any more: {instead}.")  # type: ignore[attr-defined]
+            raise
 
 
 app = typer.Typer(
@@ -75,7 +82,7 @@ def options(
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    context_settings=ANY_ARGUMENTS,
 )
 def ps(context: typer.Context) -> None:
     """Run the parameter server, thc-ps, with the rest of the arguments (thc ps --help)."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
 
+from byteps_thc._scheme.built import explain
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.gone import COMMANDS
+
+#: Of a command that hands its arguments on.
+ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 class LazyCommands(TyperGroup):
@@ -28,22 +33,42 @@ class LazyCommands(TyperGroup):
         if cmd_name not in self.modules:
             return super().get_command(ctx, cmd_name)
         module, attribute = self.modules[cmd_name].split(":")
-        target = getattr(importlib.import_module(module), attribute)
+        settings: dict[str, Any] = {}
+        try:
+            target = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # of a distribution of its own: the other commands work without it
+            target, settings = _refusal(cmd_name, error), {"context_settings": ANY_ARGUMENTS}
         command: Any
         if isinstance(target, typer.Typer):
             command = typer.main.get_group(target)
         else:
             single = typer.Typer(add_completion=False)
-            single.command()(target)
+            single.command(**settings)(target)
             command = typer.main.get_command(single)
         command.name = cmd_name
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; TyperGroup's own suggestions leave out those of `modules`."""
-        if args and args[0] in COMMANDS:
-            ctx.fail(f"There is no command {args[0]!r} any more: {COMMANDS[args[0]]}.")
+        if args and (instead := instead_of_command(f"{ctx.command_path} {args[0]}")):
+            ctx.fail(f"There is no command {args[0]!r} any more: {instead}.")
         names = self.list_commands(ctx)
         if args and args[0] not in names and (similar := difflib.get_close_matches(args[0], names)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")
         return super().resolve_command(ctx, args)
+
+
+def instead_of_command(path: str) -> str | None:
+    """Return what replaces a command or option that is gone, None if none is. path: with `thc` and all words before."""
+    return COMMANDS.get(path.partition(" ")[2])
+
+
+def _refusal(name: str, error: Exception) -> Callable[[], None]:
+    """Return a command that raises a ConfigurationError: the module of that name does not load."""
+    why = str(explain(error)) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+
+    def refuse() -> None:
+        raise ConfigurationError(f"thc {name} does not load: {why}") from error
+
+    refuse.__doc__ = f"Does not load: {why}"
+    return refuse

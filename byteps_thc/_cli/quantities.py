@@ -7,15 +7,18 @@ import re
 from byteps_thc._scheme.errors import ConfigurationError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_MOST_PARAMETERS = 10**14
 #: The units in which times are shown, and how many of them are a second.
 _SECONDS = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
 
 
 def parse_parameters(text: str) -> int:
-    """Read 25M, 1.5B, 125000, 1e9; ConfigurationError for anything else, or less than one."""
+    """Read 25M, 1.5B, 125000, 1e9; ConfigurationError for anything else, less than one, or more than any model has."""
     match = re.fullmatch(r"(\d+\.?\d*(?:e\d{1,2})?)([kMBT]?)", text)
     if not match or (value := float(match[1]) * _PREFIXES[match[2]]) < 1:
         raise ConfigurationError(f"--parameters must be a number such as 25M, 7B or 1e9, not {text!r}")
+    if value > _MOST_PARAMETERS:
+        raise ConfigurationError(f"--parameters must be at most {show_parameters(_MOST_PARAMETERS)}, not {text!r}")
     return round(value)
 
 

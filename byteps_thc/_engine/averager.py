@@ -19,14 +19,12 @@ from torch import Tensor
 
 from byteps_thc._engine.buffers import ParameterSlice
 from byteps_thc._engine.engine_state import EngineState
-from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.piece import Extent, Piece, PlacedPiece
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.saved_state import require_sound
-from byteps_thc._engine.server_piece import ServerTools, server_pieces
-from byteps_thc._engine.statistics import CompressionStats
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, server_pieces
+from byteps_thc._engine.statistics import CompressionStats, WorkClock
 from byteps_thc._net.servers import ServersTransport
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.arrays import Gradient, gradient_view, require_disjoint, residual_of_tensor

@@ -26,8 +26,8 @@ from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.rank_settings import RankSettings
-from byteps_thc._scheme.worker_limits import require_packet_workers
 
 #: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
 #: which their last parameter may make larger, are three pieces, so that stages of one bucket overlap.

@@ -30,8 +30,7 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.stages import Reduction, Stages
 from byteps_thc._engine.staging import Staging
-from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import CompressionStats, StatsRecorder, WorkClock
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.ending import Ending
 from byteps_thc._scheme.errors import InputError, ThcError, TransportError

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from fnmatch import translate
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from byteps_thc._engine.names import matches_any, unmatched
-from byteps_thc._scheme.environment import say_unused, variable, variable_settings
+from byteps_thc._scheme.environment import default_deadline_s, say_unused, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_THREADS, default_threads
 from byteps_thc._scheme.settings import Settings, warn_once
-from byteps_thc._scheme.threads import MAX_THREADS, default_threads
 
 
 def _patterns(value: object) -> object:
@@ -69,8 +71,13 @@ class CompressionPolicy(Settings):
         if given is not None:
             say_unused("POLICY", settings, given.model_dump(), "a CompressionPolicy")
             return given
-        deadline_s = variable("DEADLINE_S")
-        return cls(**({"deadline_s": deadline_s} if deadline_s else {}) | settings)
+        if variable("DEADLINE_S"):
+            settings = {"deadline_s": default_deadline_s()} | settings
+        try:
+            return cls(**settings)
+        except ConfigurationError as error:
+            text = ", ".join(settings)
+            raise ConfigurationError(f"{error} (THC_POLICY and THC_DEADLINE_S say {text})") from None
 
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:
@@ -138,3 +145,45 @@ class CompressionPolicy(Settings):
     def compresses(self, step: int) -> bool:
         """Whether gradients of that step (from 0) are compressed."""
         return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)
+
+
+#: Modules that wrap the one that they are named after.
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
+_DDP = "module."
+
+
+def without_wrappers(name: str) -> str:
+    """Return a module's name as it is without torch.compile and without torch's wrapper for activation checkpoints."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def matches_any(patterns: Sequence[str], name: str) -> bool:
+    """Return whether a pattern selects the parameter.
+
+    patterns: as in the shell (`*`, `?`, `[...]`, case matters), of a parameter or of a module above it: `lm_head`
+    selects `lm_head.weight`. Neither patterns nor names need the parts that DDP, torch.compile and activation
+    checkpoints add.
+    """
+    return any(_selects(pattern, name) for pattern in patterns)
+
+
+def unmatched(patterns: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return the patterns that select none of the names."""
+    everyone = [*names]
+    return [pattern for pattern in patterns if not any(_selects(pattern, name) for name in everyone)]
+
+
+def _selects(pattern: str, name: str) -> bool:
+    # A model may have a module of its own that is called "module": both names are tried.
+    return any(_matcher(pattern).match(candidate) for candidate in _spellings(name))
+
+
+@lru_cache(maxsize=1024)
+def _matcher(pattern: str) -> re.Pattern[str]:
+    each = [text for spelling in _spellings(pattern) for text in (spelling, f"{spelling}.*")]
+    return re.compile("|".join(map(translate, each)))
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    bare = without_wrappers(name)
+    return tuple(dict.fromkeys((bare, bare.removeprefix(_DDP))))

@@ -14,17 +14,15 @@ from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.device.stream import SideStream
 from byteps_thc._engine.engine_state import EngineState
-from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.flat_engine import FlatEngine, Place
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.server_piece import ServerTools, of_round, server_pieces
+from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, of_round, server_pieces
 from byteps_thc._engine.staging import StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._net.transport import Transport

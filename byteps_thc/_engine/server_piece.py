@@ -7,6 +7,8 @@ A piece is a partition of a gradient. A Transfer moves what is in brackets.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +16,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from byteps_thc._engine.device.staged_compressor import StagedCompressor
-from byteps_thc._engine.figures import PartitionFigures
+from byteps_thc._engine.device.staged_compressor import StagedCompressor, StagedPartition
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
-from byteps_thc._engine.partitioning import even_spans
-from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, identity_of
+from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
+from byteps_thc._engine.residuals import energy_of
 from byteps_thc._engine.rollback import Rollback
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.arrays import F32
-from byteps_thc._scheme.compressor import LARGEST_NORM, Compressor
+from byteps_thc._scheme.arrays import energy_of as norms_energy
+from byteps_thc._scheme.compressor import LARGEST_NORM, Compressor, Partition
 
 
 @dataclass(frozen=True)
@@ -111,3 +113,58 @@ def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -
 def of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
     """Return the pieces of a gradient in a round: none when it travels uncompressed."""
     return pieces if round.compress else ()
+
+
+#: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
+#: time of encoding.
+_GRADIENTS_PER_LOOK = 16
+#: What counts as growth: chance takes some tables that contract a little above 1.
+OUTGROWN = 1.1
+
+_logger = logging.getLogger("byteps_thc")
+
+
+class PartitionFigures:
+    """Reports partitions (compressor.Partition) to a recorder, and looks at their residuals now and then.
+
+    It warns once, on the logger "byteps_thc", when a residual has outgrown what it was made of at two looks in a row.
+    Compared are |residual|^2 after quantization and the energy of the maximum norms, those of gradient + residual on
+    the worker where they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps
+    below 1. Coordinates that are far from normal after the rotation may break that promise: a residual as large as
+    gradient and residual were together is larger than the gradient, and larger again after the next one.
+    """
+
+    def __init__(self, recorder: StatsRecorder) -> None:
+        self.recorder = recorder
+        self._encoded: Counter[str] = Counter()
+        self._warned = False
+        self._outgrown = False  # at the last look
+
+    def encoded(self, partition: Partition | StagedPartition, residual: Tensor | None) -> None:
+        """Note a partition that was encoded."""
+        self._encoded[partition.name] += 1
+        if residual is not None and self._encoded[partition.name] % _GRADIENTS_PER_LOOK == 0:
+            self.look(partition, residual)
+        self.recorder.add_quantization(
+            coordinates=partition.coordinates,
+            clamped=partition.clamped,
+            energy=partition.energy,
+            # The engine measures it when somebody asks.
+            lost_energy=0.0 if partition.residual_kept else None,
+        )
+
+    def look(self, partition: Partition | StagedPartition, residual: Tensor) -> None:
+        """Check the residual of a partition that was just encoded."""
+        if self._warned or not partition.residual_kept:
+            return
+        lost, quantized = energy_of(residual), norms_energy(partition.max_norms)
+        before, self._outgrown = self._outgrown, lost > OUTGROWN * quantized
+        if before and self._outgrown:
+            self._warned = True
+            _logger.warning(
+                "the residual of %r has %.3g times the energy of gradient and residual before it was quantized: error "
+                "feedback diverges, and training will. Use more bits, or error_feedback=False; leave p and "
+                "rotation_block at their defaults",
+                partition.name,
+                lost / quantized if quantized else float("inf"),
+            )

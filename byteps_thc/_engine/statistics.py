@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from byteps_thc._net.recorder import PlainCollective, TrafficRecorder
 from byteps_thc._scheme.errors import ConfigurationError
@@ -175,3 +180,48 @@ def require_log_interval(every: object) -> None:
     """Raise ConfigurationError unless `every` is one for Steps."""
     if not isinstance(every, int) or every < 0:
         raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every!r}")
+
+
+class WorkClock:
+    """Measures the time in which buffers are in flight and no thread computes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._busy = 0
+        self._idle_s = 0.0
+        self._since = 0.0
+
+    def buffers(self, change: int) -> None:
+        """Count buffers that begin (+) or end (-) their way through the engine."""
+        with self._lock:
+            self._account()
+            self._in_flight += change
+
+    @contextmanager
+    def timed(self, recorder: StatsRecorder, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
+        """Count the block as work, and report its time as that figure unless it raises."""
+        with self._lock:
+            self._account()
+            self._busy += 1
+        start = time.perf_counter()
+        try:
+            yield
+            recorder.add_time(**{figure: (time.perf_counter() - start) * 1e3})
+        finally:
+            with self._lock:
+                self._account()
+                self._busy -= 1
+
+    def take_idle_ms(self) -> float:
+        """Return the time since the last call."""
+        with self._lock:
+            self._account()
+            idle_s, self._idle_s = self._idle_s, 0.0
+            return idle_s * 1e3
+
+    def _account(self) -> None:
+        now = time.perf_counter()
+        if self._in_flight and not self._busy:
+            self._idle_s += now - self._since
+        self._since = now

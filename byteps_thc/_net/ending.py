@@ -101,3 +101,21 @@ def collect_forgotten() -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     for ending in _open.copy():
         ending.wait(deadline_s)
+
+
+def close_at_exit(close: Callable[[], None]) -> None:
+    """Call that method when this process's Python ends, if its object is still there; not in a forked child.
+
+    The object is held weakly.
+    """
+    _closed_at_exit[weakref.WeakMethod(close, _closed_at_exit.pop)] = os.getpid()
+
+
+_closed_at_exit: dict[weakref.WeakMethod[Callable[[], None]], int] = {}
+
+
+@atexit.register
+def _close_open() -> None:
+    for method, process in list(_closed_at_exit.items()):
+        if process == os.getpid() and (close := method()) is not None:
+            close()

@@ -6,9 +6,10 @@ import shlex
 from dataclasses import fields
 from typing import Any
 
-from byteps_thc._net.network_settings import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc._net.network_settings import DpdkConfig, Timeouts, UdpConfig, resolve_quorum
 from byteps_thc._scheme.environment import default_deadline_s, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.wire.layout import MAX_WORKERS
 
 #: Of THC_SERVERS, besides the addresses and Timeouts.
 _KINDS: dict[str, tuple[type, ...]] = {"quorum": (int, float), "loss_tolerant": (bool,), "lanes": (int,)}
@@ -30,8 +31,13 @@ def network_from_environment() -> dict[str, Any]:
     for name, value in settings.items():
         if name in _KINDS and type(value) not in _KINDS[name]:
             raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not {_KINDS[name][-1].__name__}")
-        if name in seconds and (type(value) not in (int, float) or value <= 0):
-            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not a positive number of seconds")
+        if name in (*seconds, "lanes") and (type(value) not in (int, float) or value <= 0):
+            unit = " of seconds" if name in seconds else ""
+            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not a positive number{unit}")
+    try:
+        resolve_quorum(settings.get("quorum"), MAX_WORKERS)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"THC_SERVERS: {error}") from None
     timeouts = {name: float(settings.pop(name)) for name in seconds if name in settings}
     if timeouts:
         settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)

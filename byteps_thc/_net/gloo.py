@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._net.at_exit import close_at_exit
 from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc._net.ending import close_at_exit
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32

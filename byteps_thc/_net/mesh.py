@@ -73,7 +73,7 @@ def require_levels(levels: object) -> None:
     names = mesh.mesh_dim_names or ()
     if mesh.ndim != 2:
         raise ConfigurationError(
-            f"levels={example} needs a mesh of two dimensions, between the nodes and within them, and this one has "
+            f"{example} needs a mesh of two dimensions, between the nodes and within them, and this one has "
             f"{mesh.ndim}: make it with init_device_mesh(device, (nodes, ranks of a node), mesh_dim_names=...), or "
             "give the process group of one dimension, mesh.get_group(dim), for averages over that alone"
         )

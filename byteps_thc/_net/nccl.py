@@ -14,7 +14,6 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
 from typing_extensions import override
 
-from byteps_thc._net.at_exit import close_at_exit
 from byteps_thc._net.communicator import (
     Backend,
     Communicator,
@@ -24,6 +23,7 @@ from byteps_thc._net.communicator import (
     reduction,
     translate,
 )
+from byteps_thc._net.ending import close_at_exit
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over

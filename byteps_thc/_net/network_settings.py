@@ -3,15 +3,17 @@
 Annotations are types here, no strings: classes of other modules inherit them, where the names would mean nothing.
 """
 
+import math
+import numbers
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from byteps_thc._native import _comm
-from byteps_thc._net.quorum import Quorum
 from byteps_thc._net.run import Run
 from byteps_thc._scheme.built import check_arithmetic
 from byteps_thc._scheme.environment import variable
@@ -20,6 +22,8 @@ from byteps_thc._scheme.gone import RefusesGone
 
 check_arithmetic(_comm)
 
+#: A number of workers, a share of them (0.9, the paper's 90 %), or None for all.
+Quorum = int | float | None
 #: Path of a key file, or the 32 bytes of a key.
 JobKey = str | os.PathLike[str] | bytes
 
@@ -156,3 +160,23 @@ def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
     io.use_udp(local=backend.local.partition(":")[0] + ":0", gso=False, gro=False)
     _use_key(io, network.key)
     return io
+
+
+def resolve_quorum(quorum: Quorum, workers: int) -> int:
+    """Return the number of workers, 1 .. workers, that complete a sum.
+
+    quorum: that number, a share above 0 and below 1 of the workers, which is rounded up (0.9 of 12 are 11), or None for
+    all. ConfigurationError for anything else.
+    """
+    if quorum is None:
+        return workers
+    if isinstance(quorum, numbers.Integral) and not isinstance(quorum, bool):
+        if 1 <= quorum <= workers:
+            return int(quorum)
+        raise ConfigurationError(f"quorum {quorum} is not in 1 .. {workers}, the number of workers")
+    if isinstance(quorum, numbers.Real) and not isinstance(quorum, bool) and 0 < quorum < 1:
+        # What is written, not the nearest binary fraction: 0.07 of 100 are 7, and 0.07 * 100 is a little more.
+        return math.ceil(Fraction(repr(float(quorum))) * workers)
+    raise ConfigurationError(
+        f"quorum is {quorum!r}: give a number of workers (9), or a share of them below 1 (0.9, which is 90 %)"
+    )

@@ -8,7 +8,7 @@ import os
 from byteps_thc._net.host import host_identity
 from byteps_thc._scheme.environment import variable
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.wire.fnv1a import fnv1a_64
+from byteps_thc._scheme.wire.hello import fnv1a_64
 
 #: What all workers of a training say, and those of no other do; 7 and "7" are the same.
 Run = int | str

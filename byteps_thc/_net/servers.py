@@ -13,8 +13,7 @@ from typing_extensions import override
 from byteps_thc._native import _core
 from byteps_thc._net.environment import backend_from_environment, network_from_environment
 from byteps_thc._net.failover.session import FailoverSession
-from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
-from byteps_thc._net.quorum import resolve_quorum
+from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, resolve_quorum, settings_of
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._net.run import told_run
 from byteps_thc._net.session import Session

@@ -12,7 +12,9 @@ from any thread.
 
 from __future__ import annotations
 
+import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from typing import Self
 import numpy as np
 
 from byteps_thc._native import _comm
-from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.ending import close_at_exit
 from byteps_thc._net.network_settings import (
     DpdkConfig,
     FaultConfig,
@@ -33,16 +35,15 @@ from byteps_thc._net.network_settings import (
     UdpConfig,
     inquiry_io_config,
     io_config,
+    resolve_quorum,
 )
-from byteps_thc._net.quorum import resolve_quorum
 from byteps_thc._net.run import run_number, run_of_launcher, told_run
-from byteps_thc._net.silence import SilenceLog
 from byteps_thc._scheme.arithmetic import arithmetic_version
 from byteps_thc._scheme.arrays import F32, U8, U16, value_dtype
 from byteps_thc._scheme.config import ThcConfig, require_thc
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, InputError, ThcError
+from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
-from byteps_thc._scheme.worker_limits import require_packet_workers
 
 __all__ = [
     "DpdkConfig",
@@ -246,3 +247,44 @@ def _session_config(session: Session) -> _comm.SessionConfig:
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
     settings.set_servers(list(session.servers), lookup_s=timeouts.connect_s)
     return settings
+
+
+_logger = logging.getLogger("byteps_thc")
+
+#: Seconds without an answer after which the log says so. Moves of ranks with failover come earlier.
+SILENT_S = 5.0
+
+
+class SilenceLog:
+    """Says once of each server that it is silent, and again only if it has answered in between. Any thread may look.
+
+    servers: their addresses. deadline_s: how long a partition may have no result.
+    """
+
+    def __init__(self, servers: Sequence[str], deadline_s: float) -> None:
+        self._servers, self._deadline_s = tuple(servers), deadline_s
+        self._said = [False] * len(self._servers)
+        self._lock = threading.Lock()
+
+    def look(self, heard: Sequence[float], unanswered: Sequence[tuple[float, int]]) -> None:
+        """Take in what Session.heard() and Session.unanswered() say now."""
+        with self._lock:
+            for number, (ago_s, (waiting_s, port)) in enumerate(zip(heard, unanswered, strict=True)):
+                if ago_s < SILENT_S:
+                    self._said[number] = False
+                elif waiting_s >= SILENT_S and not self._said[number]:
+                    self._said[number] = True
+                    self._say(number, ago_s, waiting_s, port)
+
+    def _say(self, number: int, ago_s: float, waiting_s: float, port: int) -> None:
+        _logger.warning(
+            "server %s has been silent for %.1f s: a packet to its port %d has had no answer for %.1f s, although this "
+            "worker repeats it, nor has a question whether the server is there. The step resumes when the server "
+            "answers; with failover ranks use other servers meanwhile, without failover the step ends with "
+            "DeadlineError after %g s. Check that thc-ps runs there, and the way to it",
+            self._servers[number],
+            ago_s,
+            port,
+            waiting_s,
+            self._deadline_s,
+        )

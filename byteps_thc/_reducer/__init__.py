@@ -3,7 +3,7 @@
 import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._reducer.average_work import AverageWork
+from byteps_thc._reducer.calls import AverageWork
 from byteps_thc._reducer.thc_reducer import ThcReducer
 
 __all__ = ["AverageWork", "CompressionPolicy", "NetworkConfig", "ThcReducer"]

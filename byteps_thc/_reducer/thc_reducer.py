@@ -19,7 +19,7 @@ from torch import Tensor
 
 from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine
 from byteps_thc._engine.drift_warning import DriftWarning, may_drift
-from byteps_thc._engine.hierarchy.bucket_shards import shard_elements
+from byteps_thc._engine.hierarchy.exchange import shard_elements
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.loss_scaling import LossScale, saved_scale
 from byteps_thc._engine.policy import CompressionPolicy
@@ -31,8 +31,7 @@ from byteps_thc._net.groups import choose_process_group, refusals_told
 from byteps_thc._net.mesh import Levels, counted, require_levels
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._reducer.average_work import AverageWork
-from byteps_thc._reducer.calls import Call, Calls
+from byteps_thc._reducer.calls import AverageWork, Call, Calls
 from byteps_thc._reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError, InputError

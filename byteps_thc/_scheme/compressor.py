@@ -38,9 +38,9 @@ from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, ends_array
 from byteps_thc._scheme.built import check_arithmetic
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.limits import MAX_THREADS, default_threads
 from byteps_thc._scheme.rounding import Rounding
 from byteps_thc._scheme.row_scales import PartitionSizes, RowScales
-from byteps_thc._scheme.threads import MAX_THREADS, default_threads
 from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET
 
 if TYPE_CHECKING:

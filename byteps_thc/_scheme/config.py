@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from byteps_thc._scheme.arrays import ResidualDtype
 from byteps_thc._scheme.environment import say_unused, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.settings import Settings, describe, warn_once
 from byteps_thc._scheme.tables import LookupTable
@@ -26,7 +27,6 @@ from byteps_thc._scheme.wire.layout import (
     MIN_ROTATION_BLOCK,
     SWITCH_CODES_PER_PACKET,
 )
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 
 #: of a code
 Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
@@ -186,7 +186,7 @@ class ThcConfig(Settings):
         """Return the table and value bits for servers and switches with that many workers.
 
         ConfigurationError when granularity * workers does not fit the aggregate, naming what would, and for more than
-        MAX_RANKS workers; servers and switches take fewer (worker_limits.py).
+        MAX_RANKS workers; servers and switches take fewer (limits.py).
         """
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")

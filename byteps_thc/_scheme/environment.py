@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Collection, Mapping
@@ -24,6 +25,7 @@ NAMES = (
     "LOCAL",
     "LOG_EVERY",
     "POLICY",
+    "PS",
     "ROUTE",
     "RUN",
     "SERVERS",
@@ -41,10 +43,25 @@ _EXAMPLES = {
 def variable(name: str) -> str:
     """Return the text of THC_<name>, empty if it is not set. ConfigurationError if one of an earlier version is set."""
     assert name in NAMES
+    _warn_of_unknown()
     for gone, instead in GONE.items():
         if os.environ.get(gone):
             raise ConfigurationError(f"{gone}: there is no such variable any more: {instead}")
     return os.environ.get(f"THC_{name}", "").strip()
+
+
+def _warn_of_unknown() -> None:
+    """Warn once of variables that look like ours and that nothing reads; the first of several ranks does.
+
+    THC_TEST... belong to tests and testbeds, THC_SWITCH_STATE to scripts/switch.sh.
+    """
+    for text in os.environ if os.environ.get("RANK", "0") == "0" else ():
+        name = text.removeprefix("THC_")
+        if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")) or text in GONE:
+            continue
+        similar = difflib.get_close_matches(name, NAMES, n=1)
+        mend = f"did you mean THC_{similar[0]}?" if similar else f"settings go into THC_CONFIG={_EXAMPLES['CONFIG']}"
+        warn_once(f"{text}: there is no such variable, and nothing reads it: {mend}")
 
 
 def default_deadline_s() -> float:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from byteps_thc._scheme.errors import ConfigurationError
 
 _RANKS = "omit it: ranks without servers decode each other's codes"
-_LEVELS = 'give levels="auto", "flat" or (mesh, dim); compress_replicas() takes mesh["replicate"]'
+_LEVELS = (
+    'compress(), ThcState and ThcReducer take levels="auto", "flat" or (mesh, dim), compress_replicas() takes '
+    'mesh["replicate"], and compress_reduce_scatter() has the mesh of fully_shard()'
+)
 _WAY = "omit it: workers find what the way carries"
 #: Settings, by name.
 SETTINGS = {
@@ -44,12 +47,36 @@ VARIABLES = {
     "THC_TIMEOUTS": "set THC_SERVERS=10.0.0.1,connect_s=60",
     "THC_WARMUP_STEPS": "set THC_POLICY=warmup_steps=100",
 }
-#: Commands, by the words after `thc`.
+_RUN = "use thc testbed run, which starts everything, and ends it"
+_PLAN = "for Slurm and Kubernetes, start from docs/examples/slurm.sbatch and kubernetes.yaml"
+#: Commands and their options, by the words after `thc`. Those of thc-ps are in ps_software/options.cc.
 COMMANDS = {
     "break-even": "use thc compare",
-    "list": "the files of tables/ have them",
-    "solve": "use thc tables show",
+    "compare --engine": "use --servers 4 to compare through servers, too",
+    "compare --plot": "use --json, and a plot of your own",
+    "tables list --p": "omit it, and use grep",
+    "tables show --png": "omit it: tables have no picture",
+    "tables solve": "use thc tables show",
+    "testbed down": _RUN,
+    "testbed logs": _RUN,
+    "testbed plan --environment-file": _PLAN,
+    "testbed plan --format": _PLAN,
+    "testbed run --down": "omit it: it ends everything",
+    "testbed status": _RUN,
+    "testbed up": _RUN,
     "version": "use thc --version",
+}
+_PRIVATE = "byteps_thc exports what is public of it, the rest is private (_engine, _net, _scheme, ...)"
+#: Names of byteps_thc, packages among them.
+NAMES = {
+    "FaultConfig": "omit it: faults are for this project's tests",
+    "StatsWriter": 'write writer.add_scalar(f"thc/{name}", value, step) for the items of stats.as_dict()',
+    "baselines": "use torch's hooks of DDP (bf16_compress_hook), or a hook of your own",
+    "gpu": _PRIVATE,
+    "ops": "use ThcReducer for a collective of your own",
+    "pipeline": _PRIVATE,
+    "tools": "in a clone, pip install ./lab has thc_lab.demo and thc_lab.testbed",
+    "transport": _PRIVATE,
 }
 
 

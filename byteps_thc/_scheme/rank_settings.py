@@ -12,8 +12,8 @@ import numpy as np
 from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 
 #: Bits of a code each way, unless they are given (docs/benchmarks.md has the trainings that chose them).
 DEFAULT_BITS = 5

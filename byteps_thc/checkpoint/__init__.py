@@ -5,15 +5,14 @@
     dcp.load({"model": model_state}, checkpoint_id=path)
     load(state, path)                                   # by as many ranks as you like
 
-`state` is a ThcState, a handle of byteps_thc.fsdp or another state of a plug-in. rescale.py says what happens to the
-residuals when the number of ranks changes. Frameworks that save on one rank get gathered(state), which has the parts of
-all of them.
+`state` is a ThcState, a handle of byteps_thc.fsdp or another state of a plug-in. loading.shares() says what happens to
+the residuals when the number of ranks changes. Frameworks that save on one rank get gathered(state), which has the
+parts of all of them.
 """
 
 import byteps_thc._scheme.needs_torch  # noqa: F401
-from byteps_thc.checkpoint.entries import CompressionState
+from byteps_thc.checkpoint.entries import CompressionState, checkpointable
 from byteps_thc.checkpoint.gathering import gathered
 from byteps_thc.checkpoint.loading import load
-from byteps_thc.checkpoint.saving import checkpointable
 
 __all__ = ["CompressionState", "checkpointable", "gathered", "load"]

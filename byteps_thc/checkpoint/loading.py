@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch.distributed as dist
@@ -14,7 +16,6 @@ from torch.distributed.checkpoint.storage import StorageReader
 from byteps_thc._engine.saved_state import sealed, shards_of
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, scoped_state
-from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
 
 _logger = logging.getLogger("byteps_thc")
@@ -40,7 +41,7 @@ def load(
     parameters (FSDP handles do). Sizes are the state's where it knows them, which may be those of shards.
     process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
 
-    The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
+    The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (shares()), so that
     their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients, and
     are converted where they are kept in another type (ThcConfig.residual_dtype). A parameter without a saved residual
     starts with none. Compression without error feedback, as among ranks, drops residuals with a warning.
@@ -201,3 +202,35 @@ def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup
             raise CheckpointError(f"rank {rank} could not {failed}: {message}")
     if error is not None:
         raise error
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of a new rank's residual: `weight` times that of the old rank `worker`. A rank's weights add up to 1."""
+
+    worker: int
+    weight: Fraction
+
+
+def shares(worker: int, workers: int, old_workers: int) -> list[Share]:
+    """Return what rank `worker` of `workers` takes over from a checkpoint of `old_workers` ranks.
+
+    What n ranks still owe to the model is the mean of their residuals, and redistribution keeps that mean. Old ranks
+    lie on a line, each as long as any other. New ranks cut the same line into m equal parts, and each takes the mean of
+    its part:
+
+        4 -> 2   new 0: mean of 0 and 1             new 1: mean of 2 and 3
+        3 -> 2   new 0: 2/3 of 0 and 1/3 of 1       new 1: 1/3 of 1 and 2/3 of 2
+
+    The same number of ranks gives every rank its own residual, unchanged. Over the new ranks, an old rank's weights
+    add up to workers / old_workers. ConfigurationError when a number is out of range.
+    """
+    if not 0 <= worker < workers or old_workers < 1:
+        raise ConfigurationError(f"no such rank: {worker} of {workers}, from a checkpoint of {old_workers}")
+    # In units of 1/workers of an old rank, which are 1/old_workers of a new one.
+    start, stop = worker * old_workers, (worker + 1) * old_workers
+    taken = []
+    for old in range(start // workers, -(-stop // workers)):
+        overlap = min(stop, (old + 1) * workers) - max(start, old * workers)
+        taken.append(Share(old, Fraction(overlap, old_workers)))
+    return taken

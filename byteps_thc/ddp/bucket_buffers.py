@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.dtypes import require_dtypes
-from byteps_thc._engine.embeddings import embedding_weights, weights_of_all_embeddings
+from byteps_thc._engine.parameters import embedding_weights, weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError, InputError
 

@@ -14,9 +14,9 @@ from torch.futures import Future
 
 from byteps_thc._engine.door import choose_config, choose_policy
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.excluded import apart
-from byteps_thc._engine.hierarchy.bucket_shards import shard_elements
+from byteps_thc._engine.hierarchy.exchange import shard_elements
 from byteps_thc._engine.loss_scaling import LossScale, saved_scale
+from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope, require_sound, with_values
 from byteps_thc._engine.statistics import CompressionStats

@@ -29,8 +29,7 @@ from byteps_thc.fsdp.parameters import (
     with_embeddings,
 )
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
-from byteps_thc.fsdp.steps import BackwardSteps
-from byteps_thc.fsdp.unhooked import UnhookedGroups
+from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_reduce_scatter(

@@ -19,9 +19,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.dtypes import require_dtypes, saturated
-from byteps_thc._engine.embeddings import is_embedding_weight
-from byteps_thc._engine.names import without_wrappers
-from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.parameters import is_embedding_weight
+from byteps_thc._engine.policy import CompressionPolicy, without_wrappers
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
 

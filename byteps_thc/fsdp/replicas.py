@@ -11,9 +11,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from byteps_thc._engine.door import choose_config, choose_policy, open_engine
 from byteps_thc._engine.drift_warning import DriftWarning, may_drift
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.excluded import apart
 from byteps_thc._engine.hierarchy.factory import network_of_shard
 from byteps_thc._engine.loss_scaling import LossScale
+from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.steps import Steps
 from byteps_thc._net.groups import refusals_told
@@ -31,8 +31,7 @@ from byteps_thc.fsdp.parameters import (
     total_columns,
     with_embeddings,
 )
-from byteps_thc.fsdp.steps import BackwardSteps
-from byteps_thc.fsdp.unhooked import UnhookedGroups
+from byteps_thc.fsdp.steps import BackwardSteps, UnhookedGroups
 
 
 def compress_replicas(

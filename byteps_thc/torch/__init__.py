@@ -14,11 +14,16 @@ Started by bpslaunch, as every BytePS training. Needs torch, and BytePS built in
 import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc._net.byteps.process import local_rank, local_size, rank, resume, shutdown, size, suspend
 from byteps_thc._net.byteps.push_pull import declare, poll, push_pull_async_inplace, synchronize
-from byteps_thc.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
-from byteps_thc.torch.compression import Compression
-from byteps_thc.torch.operations import init, push_pull, push_pull_async, push_pull_inplace
+from byteps_thc.torch.operations import (
+    broadcast_optimizer_state,
+    broadcast_parameters,
+    init,
+    push_pull,
+    push_pull_async,
+    push_pull_inplace,
+)
 from byteps_thc.torch.optimizer.distributed_optimizer import DistributedOptimizer
-from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.torch.settings import Compression, ThcCompression
 
 #: The name that byteps.torch gives push_pull_async_inplace.
 byteps_push_pull = push_pull_async_inplace

@@ -20,10 +20,10 @@ from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc._engine.staging import make_staging
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._net.at_exit import close_at_exit
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchronize
 from byteps_thc._net.communicator import translate
+from byteps_thc._net.ending import close_at_exit
 
 _LOOPBACK = "127.0.0.1"
 

@@ -6,18 +6,23 @@ push_pull and push_pull_async do not return uninitialised memory for CPU tensors
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
 from byteps_thc._net.byteps_servers.environment import prepare_environment
+from byteps_thc._net.replicas import Replicas, put_bytes
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, InputError
-from byteps_thc.torch.compression import Compression, GradientCompression
+from byteps_thc._synchronization.optimizer_state import broadcast_optimizer
+from byteps_thc.torch.settings import Compression, GradientCompression
 
 
 def init(lazy: bool = True) -> None:
@@ -83,3 +88,112 @@ class _PushPull(torch.autograd.Function):
         average, name, version, priority = ctx.arguments
         pushed = push_pull_async(gradients[0].contiguous(), average, f"{name}.gradient", version, priority)
         return synchronize(pushed), None, None, None, None
+
+
+_TENSORS_IN_FLIGHT = 16
+_CHUNK_BYTES = 4 << 20
+_SMALLEST_CHUNK_BYTES = 4096
+
+
+def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: int, prefix: str = "Parameter.") -> None:
+    """Overwrite tensors with those of the process `root_rank`, bit for bit.
+
+    params: model.state_dict(), or a list of tensors or (name, tensor) pairs, such as list(model.named_parameters()),
+    with the same names and shapes in all processes. Values that are no tensors are left alone. Raises InputError.
+    """
+    in_flight: deque[tuple[Tensor, Handle]] = deque()
+    for name, tensor in _named_tensors(params):
+        if tensor.numel() == 0:
+            continue
+        data = _bytes_of(tensor) if process.rank() == root_rank else _zeros_like_bytes_of(tensor)
+        in_flight.append((tensor, push_pull_async_inplace(data, average=False, name=prefix + name)))
+        if len(in_flight) == _TENSORS_IN_FLIGHT:
+            _take(*in_flight.popleft())
+    for tensor, handle in in_flight:
+        _take(tensor, handle)
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, prefix: str = "Parameter.") -> None:
+    """Give every process the optimizer state and hyperparameters of the process `root_rank`, bit for bit.
+
+    Any torch optimizer: tensors, numbers, tuples and None are kept as they are. The parameter groups must be the same
+    in all processes.
+    """
+    broadcast_optimizer(optimizer, BytepsReplicas(root_rank, prefix))
+
+
+class BytepsReplicas(Replicas):
+    """All processes of a BytePS job, of which `root_rank` is the root. prefix: of the names that are pushed."""
+
+    def __init__(self, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+        self.rank = self.world_rank = process.rank()
+        self.size = process.size()
+        self.is_root = self.rank == root_rank
+        self._root_rank, self._prefix = root_rank, prefix
+
+    @override
+    def gather(self, text: bytes) -> list[bytes]:
+        lengths = torch.zeros(self.size, dtype=torch.int64, device="cpu")
+        lengths[self.rank] = len(text)
+        if self.size > 1:
+            push_pull_inplace(lengths, average=False, name=f"{self._prefix}gather.sizes")
+        # Of few sizes, because BytePS keeps memory for each.
+        length = max(_SMALLEST_CHUNK_BYTES, 1 << (int(lengths.max()) - 1).bit_length())
+        texts = torch.zeros(self.size, length, dtype=torch.uint8, device="cpu")
+        texts[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        if self.size > 1:
+            push_pull_inplace(texts.view(-1), average=False, name=f"{self._prefix}gather.{length}")
+        sizes = lengths.tolist()
+        return [row[:size].numpy().tobytes() for row, size in zip(texts, sizes, strict=True)]
+
+    @override
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.size > 1:
+            broadcast_parameters(tensors, self._root_rank, self._prefix)
+
+    @override
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        if self.size == 1:
+            return data
+        return _broadcast_bytes(data if self.is_root else b"", self._root_rank, f"{self._prefix}optimizer_state")
+
+
+def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
+    """Return the root's bytes. They travel in chunks of few sizes, because BytePS fixes a name's size."""
+    header = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
+    total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
+    source = memoryview(data)
+    received = bytearray()
+    while len(received) < total:
+        left = total - len(received)
+        size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
+        chunk = torch.zeros(size, dtype=torch.uint8, device="cpu")
+        if process.rank() == root_rank:
+            part = source[len(received) : len(received) + size]
+            chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+        push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
+        received += chunk[: min(size, left)].numpy().tobytes()
+    return bytes(received)
+
+
+def _take(tensor: Tensor, handle: Handle) -> None:
+    data = synchronize(handle)
+    put_bytes(data, tensor)
+
+
+def _named_tensors(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Tensor]]:
+    if isinstance(params, Mapping):
+        pairs: list[Any] = sorted(params.items())
+    elif isinstance(params, Tensor) or not isinstance(params, Iterable):
+        raise InputError(f"params must be a state_dict or a list of tensors, not a {type(params).__name__}")
+    else:
+        pairs = [p if isinstance(p, tuple) else (f"unnamed.{i}", p) for i, p in enumerate(params)]
+    return [(name, value) for name, value in pairs if isinstance(value, Tensor)]
+
+
+def _zeros_like_bytes_of(tensor: Tensor) -> Tensor:
+    return torch.zeros(tensor.nbytes, dtype=torch.uint8, device=tensor.device)
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().clone().view(-1).view(torch.uint8)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
+import torch
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from torch import Tensor
 
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.environment import backend_from_environment, network_from_environment, nth_socket, servers_of
-from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
-from byteps_thc._net.quorum import Quorum, resolve_quorum
+from byteps_thc._net.network_settings import DpdkConfig, NetworkSettings, Quorum, UdpConfig, resolve_quorum, settings_of
 from byteps_thc._net.run import run_of_scheduler
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig
@@ -127,3 +128,49 @@ def _from_environment() -> dict[str, Any]:
     if backend := backend_from_environment():
         settings["backend"] = backend
     return settings
+
+
+class GradientCompression(Protocol):
+    """BytePS's interface: one tensor at a time, nothing kept in between. Classes and instances both do."""
+
+    def compress(self, tensor: Tensor) -> tuple[Tensor, Any]:
+        """Return what travels, and what decompress() needs."""
+
+    def decompress(self, tensor: Tensor, ctx: Any) -> Tensor:
+        """Return the tensor as it was, for what arrived."""
+
+
+class NoneCompressor:
+    """Gradients travel as they are."""
+
+    @staticmethod
+    def compress(tensor: Tensor) -> tuple[Tensor, None]:
+        """Return the tensor itself."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Tensor, ctx: Any) -> Tensor:  # noqa: ARG004  the interface
+        """Return the tensor itself."""
+        return tensor
+
+
+class Fp16Compressor:
+    """Floating-point gradients travel, and are added up, as float16."""
+
+    @staticmethod
+    def compress(tensor: Tensor) -> tuple[Tensor, torch.dtype]:
+        """Return the tensor as float16, and the dtype it had."""
+        return tensor.half() if tensor.is_floating_point() else tensor, tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Tensor, ctx: torch.dtype) -> Tensor:
+        """Return the tensor in the dtype it had."""
+        return tensor.to(ctx)
+
+
+class Compression:
+    """The compressions to choose from; `none`, `fp16` as in byteps.torch, `thc(...)` makes a ThcCompression."""
+
+    none = NoneCompressor
+    fp16 = Fp16Compressor
+    thc = ThcCompression

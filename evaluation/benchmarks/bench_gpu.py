@@ -23,7 +23,7 @@ import torch_baseline
 import triton
 from torch import Tensor
 
-from byteps_thc._engine.ranks.shards import blocks_of, row_shards, share_out
+from byteps_thc._engine.ranks.plan import blocks_of, row_shards, share_out
 from byteps_thc._scheme.block_plan import MessageLayout
 from byteps_thc._scheme.gpu import kernels, nearest_batch
 from byteps_thc._scheme.gpu.frontend import INTERPRETED

@@ -27,7 +27,7 @@ from byteps_thc import Compressor, ThcConfig
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._engine.averager import GradientAverager
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.threads import default_threads
+from byteps_thc._scheme.limits import default_threads
 
 
 def free_port() -> int:

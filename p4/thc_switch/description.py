@@ -18,9 +18,9 @@ from pydantic import Field, field_validator, model_validator
 
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire.layout import MAX_WORKERS
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 from thc_switch import limits
 from thc_switch.description_types import (
     ControlAddress,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire import hello as wire_hello
-from byteps_thc._scheme.wire.fnv1a import fnv1a_64
+from byteps_thc._scheme.wire.hello import fnv1a_64
 from byteps_thc._scheme.wire.layout import (
     ChallengePayload,
     ConfigField,

@@ -11,15 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from byteps_build import build_tools, libraries, plugin, source, toolchain, wheel
-from byteps_build.errors import BuildError
-from byteps_build.stamp import digest
+from byteps_build import libraries, source, toolchain, wheel
+from byteps_build.commands import BuildError, digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: A change here means that BytePS itself is compiled again; a change to the rest, that the wheel is put together again.
-_BYTEPS_INPUTS = ("scripts/byteps/byteps_build", "scripts/byteps/shim")
-_PLUGIN_INPUTS = (*plugin.MODULES, "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt", "cmake")
+_BYTEPS_INPUTS = ("scripts/byteps/byteps_build", "scripts/byteps/byteps.patch", "scripts/byteps/shim")
+_PLUGIN_INPUTS = (*libraries.PLUGIN_MODULES, "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt", "cmake")
 
 
 def main() -> int:
@@ -44,18 +43,18 @@ def _build(folder: Path, *, install: bool) -> None:
     tree = folder / f"byteps-{byteps_stamp[:12]}"
     shim = folder / "shim"
     logs = folder / "logs"
-    setuptools = build_tools.install(folder / "tools", logs / "tools.log")
+    setuptools = wheel.install_setuptools(folder / "tools", logs / "tools.log")
     if not tree.exists():
         _say("unpacking the source package")
         archive = source.download(folder / "sdist", setuptools, logs / "download.log")
-        source.unpack(archive, tree, logs / "unpack.log")
+        source.unpack(archive, tree, REPOSITORY / "scripts/byteps/byteps.patch", logs)
     _say(f"building zeromq and ps-lite; {f'CUDA is in {tools.cuda.home}' if tools.cuda else 'no CUDA here: the shim'}")
     libraries.build_zeromq(tree, tools, logs)
     libraries.build_ps_lite(tree, tools, logs)
     if tools.cuda is None:
         libraries.build_shim(REPOSITORY / "scripts/byteps/shim", shim, tools, logs)
     _say("building THC's compressor")
-    plugin.build(REPOSITORY, tree, folder / "plugin", tools, logs)
+    libraries.build_plugin(REPOSITORY, tree, folder / "plugin", tools, logs)
     (tree / "byteps/plugins" / wheel.STAMP).write_text(f"{stamp}\ntorch {tools.torch}\n", encoding="utf-8")
     _say("building BytePS's server and torch modules (a few minutes the first time)")
     built = wheel.build(tree, folder / "wheel", shim, tools, setuptools, logs)

@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from byteps_build import source, stamp, toolchain
-from byteps_build.commands import run
-from byteps_build.errors import BuildError
-from byteps_build.substitutions import SUBSTITUTIONS, Substitution, apply
+from byteps_build import source, toolchain
+from byteps_build.commands import BuildError, digest, run
+
+REPOSITORY = Path(__file__).parents[2]
 
 
-def tree(folder: Path, text: str) -> Path:
-    (folder / "setup.py").write_text(text, encoding="utf-8")
-    return folder
+def test_a_source_that_the_patch_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "byteps.tar.gz", "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("byteps/setup.py"), io.BytesIO())
+    with pytest.raises(BuildError, match=r"(?s)patch -p1.*FAILED"):
+        source.unpack(
+            tmp_path / "byteps.tar.gz", tmp_path / "source", REPOSITORY / "scripts/byteps/byteps.patch", tmp_path
+        )
+    assert not (tmp_path / "source").exists()
 
 
-def test_substitutions_replace_every_occurrence(tmp_path: Path) -> None:
-    apply(
-        tree(tmp_path, "a b a"),
-        [Substitution("setup.py", "a", "c", "why", 2), Substitution("setup.py", "b", "d", "why")],
-    )
-    assert (tmp_path / "setup.py").read_text(encoding="utf-8") == "c d c"
-
-
-@pytest.mark.parametrize("text", ["nothing", "a", "a a a"])
-def test_a_pattern_found_too_often_or_too_seldom_is_an_error(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BuildError, match=r"setup\.py: found 'a' \d times instead of 2.*the reason"):
-        apply(tree(tmp_path, text), [Substitution("setup.py", "a", "b", "the reason", 2)])
-    assert (tmp_path / "setup.py").read_text(encoding="utf-8") == text
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="not in BytePS's source"):
-        apply(tmp_path, [Substitution("setup.py", "a", "b", "why")])
-
-
-def test_each_substitution_has_a_reason_and_changes_something() -> None:
-    for substitution in SUBSTITUTIONS:
-        assert substitution.why
-        assert substitution.pattern != substitution.replacement
+def test_each_file_of_the_patch_has_a_reason() -> None:
+    *parts, _ = re.split(r"^--- a/.*$", (REPOSITORY / "scripts/byteps/byteps.patch").read_text(), flags=re.MULTILINE)
+    assert len(parts) == 15
+    for part in parts:
+        assert re.search(r"^[\w'][^\n]*[.]\n\n\Z", part, re.MULTILINE), part[-200:]
 
 
 def test_another_source_package_is_refused(tmp_path: Path) -> None:
@@ -64,13 +51,13 @@ def test_the_stamp_changes_with_contents_names_and_values(tmp_path: Path) -> Non
     (tmp_path / "sources").mkdir()
     file = tmp_path / "sources" / "a.cc"
     file.write_text("1", encoding="utf-8")
-    stamps = [stamp.digest(tmp_path, ["sources"], "g++ 12"), stamp.digest(tmp_path, ["sources"], "g++ 13")]
+    stamps = [digest(tmp_path, ["sources"], "g++ 12"), digest(tmp_path, ["sources"], "g++ 13")]
     file.write_text("2", encoding="utf-8")
-    stamps.append(stamp.digest(tmp_path, ["sources"], "g++ 12"))
+    stamps.append(digest(tmp_path, ["sources"], "g++ 12"))
     file.rename(file.with_name("b.cc"))
-    stamps.append(stamp.digest(tmp_path, ["sources"], "g++ 12"))
+    stamps.append(digest(tmp_path, ["sources"], "g++ 12"))
     assert len(set(stamps)) == len(stamps)
-    assert stamps[-1] == stamp.digest(tmp_path, ["sources"], "g++ 12")
+    assert stamps[-1] == digest(tmp_path, ["sources"], "g++ 12")
 
 
 class TestCuda:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from byteps_thc._net.byteps.claims import Claim
+from byteps_thc._net.byteps.process import Claim
 from byteps_thc._net.ending import collect_forgotten
-from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
-from byteps_thc.torch.parameters import NamedParameter
-from byteps_thc.torch.reducers.plain_reducer import PlainReducer
+from byteps_thc.torch.gradient_reducers import PlainReducer
+from byteps_thc.torch.optimizer.distributed_optimizer import GradientHooks
+from byteps_thc.torch.optimizer.place import NamedParameter
 
 
 class Pushed(PlainReducer):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.embeddings import weights_of_all_embeddings
+from byteps_thc._engine.parameters import weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
-from byteps_thc.torch.lanes.plan import make_lanes
-from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.lanes.lane import make_lanes
+from byteps_thc.torch.optimizer.place import NamedParameter
 
 
 def parameters_of(sizes, dtype=torch.float32):

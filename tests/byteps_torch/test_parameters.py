@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc.torch.parameters import name_parameters
+from byteps_thc.torch.optimizer.place import name_parameters
 
 
 @pytest.fixture

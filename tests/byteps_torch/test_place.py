@@ -5,13 +5,12 @@ import gc
 import pytest
 import torch
 
-from byteps_thc._net.byteps.claims import Claims
+from byteps_thc._net.byteps.process import Claims
 from byteps_thc._net.session import UdpConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.layout import MAX_JOB_ID
 from byteps_thc.torch import Compression
-from byteps_thc.torch.optimizer.place import claim_place
-from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.optimizer.place import NamedParameter, claim_place
 
 
 def parameters_of(*names):

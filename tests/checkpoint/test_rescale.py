@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc.checkpoint.rescale import Share, shares
+from byteps_thc.checkpoint.loading import Share, shares
 
 counts = st.integers(1, 40)
 

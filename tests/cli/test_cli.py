@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from byteps_thc._cli.cli import app
+from byteps_thc._cli.cli import ThcCommands, app
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import COMMANDS as GONE
 
 runner = CliRunner()
 
@@ -76,13 +77,35 @@ def test_a_typing_error_gets_a_suggestion() -> None:
     assert "Did you mean 'tables'" in result.output
 
 
-@pytest.mark.parametrize(
-    ("command", "use"), [("break-even --device", "use thc compare."), ("version", "use thc --version.")]
-)
-def test_a_command_that_is_gone_names_what_replaces_it(command: str, use: str) -> None:
-    result = runner.invoke(app, command.split(), env={"COLUMNS": "300"})
+@pytest.mark.parametrize("words", GONE)
+def test_what_is_gone_names_what_replaces_it(words: str) -> None:
+    result = runner.invoke(app, [*words.split(), "x"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
-    assert f"There is no command '{command.split()[0]}' any more: {use}" in result.output
+    kind, name = ("option", words.split()[-1]) if "--" in words else ("command", repr(words.split()[-1]))
+    assert f"There is no {kind} {name} any more: {GONE[words]}." in result.output
+
+
+BROKEN = {
+    "its package": ("thc_none.cli:app", "No module named 'thc_none'"),
+    "torch": ("thc_broken:app", "No module named 'torch': this part of byteps_thc needs PyTorch, pip install"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_distribution_leaves_the_other_commands(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place, why = BROKEN[what]
+    (tmp_path / "thc_broken.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(ThcCommands, "modules", {**ThcCommands.modules, "demo": place})
+    shown = runner.invoke(app, ["--help"], env={"COLUMNS": "300"})
+    assert shown.exit_code == 0
+    assert re.search(rf"demo +Does not load: {why}", shown.output)
+    assert re.search(r"doctor +Say what works", shown.output)
+    result = runner.invoke(app, ["demo", "--steps", "3"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"thc: thc demo does not load: {why}")
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -14,7 +14,7 @@ import pytest
 from byteps_thc import Compressor, ConfigurationError, ThcConfig
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._native import _comm, _core
-from byteps_thc._net.byteps.comparison import require_same_arithmetic
+from byteps_thc._net.byteps.push_pull import require_same_arithmetic
 from byteps_thc._net.handshake import require_equal, with_arithmetic
 from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
 from byteps_thc._scheme.arrays import everybody

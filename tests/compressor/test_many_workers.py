@@ -1,4 +1,4 @@
-"""More workers than packets have bits for, whose sums BytePS's servers make (byteps_thc/_scheme/worker_limits.py)."""
+"""More workers than packets have bits for, whose sums BytePS's servers make (byteps_thc/_scheme/limits.py)."""
 
 import math
 
@@ -11,8 +11,8 @@ from byteps_thc import ThcConfig
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import everybody
 from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.rounding import Rounding
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 
 COORDINATES = 2048 + 64 + 7
 BLOCK = 1024

@@ -8,8 +8,8 @@ import torch
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, LookupTable, ThcConfig
-from byteps_thc._engine.figures import PartitionFigures
 from byteps_thc._engine.residuals import energy_of
+from byteps_thc._engine.server_piece import PartitionFigures
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._scheme.config import ResolvedConfig
 from byteps_thc._scheme.tables import CODE_BITS

@@ -148,11 +148,12 @@ def test_ranks_of_a_node_without_an_engine_are_named(reports: Reports) -> None:
 
 
 REFUSALS = {
-    "1-D": "needs a mesh of two dimensions, between the nodes and within them, and this one has 1: make it with init",
+    "1-D": 'ConfigurationError: levels=(mesh, "between") needs a mesh of two dimensions, between the nodes and within '
+    "them, and this one has 1: make it with init",
     "3-D": "and this one has 3",
     "no dim": 'levels is a DeviceMesh: give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "wrong dim": "the mesh has no dimension 'rack', only ('between', 'within')",
-    "former": 'dim: there is no such setting any more: give levels="auto", "flat" or (mesh, dim)',
+    "former": 'dim: there is no such setting any more: compress(), ThcState and ThcReducer take levels="auto"',
     "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
     "device": 'CompressionPolicy(kernels="device"): gradients are on cpu',
 }

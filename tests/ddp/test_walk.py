@@ -14,7 +14,7 @@ from byteps_thc._cli.launch import ParameterServer
 HERE = Path(__file__).parent
 ROAD = (HERE.parents[1] / "byteps_thc/_engine/README.md").read_text().split("## A bucket's road")[1]
 #: They count, or measure time.
-COUNTING = ("_engine/statistics.py", "_engine/figures.py", "_engine/work_clock.py", "_net/recorder.py")
+COUNTING = ("_engine/statistics.py", "_net/recorder.py")
 
 
 def listed(road: str) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
+from byteps_thc._engine.door import choose_config
 from byteps_thc._net.session import DpdkConfig
 from byteps_thc._scheme.environment import NAMES, variable
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import NAMES as GONE
 from byteps_thc._scheme.gone import SETTINGS, VARIABLES, instead_of
+from byteps_thc._scheme.settings import warn_once
 from byteps_thc.torch import Compression
 
 GIVEN: dict[str, Callable[[str], object]] = {
@@ -32,6 +36,21 @@ def test_a_setting_says_what_is_in_its_place(where: str) -> None:
         assert f"{name}: {where} has no such setting any more: {SETTINGS[name]}" in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["mesh", "nodes"])
+def test_nobody_is_told_to_give_an_argument_that_is_not_there(name: str) -> None:
+    """compress_reduce_scatter() has no levels=."""
+    settings: Any = {name: None}
+    with pytest.raises(ConfigurationError, match=f"{name}: .* ThcReducer take levels=.* the mesh of fully_shard"):
+        choose_config(None, settings)
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_name_that_is_gone_says_what_is_in_its_place(name: str) -> None:
+    with pytest.raises(ImportError) as raised:
+        exec(f"from byteps_thc import {name}")
+    assert str(raised.value) == f"byteps_thc has no {name} any more: {GONE[name]} (docs/migration.md)"
+
+
 @pytest.mark.parametrize("variable_name", ["CONFIG", "POLICY", "SERVERS"])
 def test_so_it_does_in_a_variable(variable_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SETTINGS:
@@ -50,10 +69,28 @@ def test_a_variable_that_is_set_says_what_is_in_its_place(name: str, monkeypatch
         assert str(raised.value) == f"{name}: there is no such variable any more: {VARIABLES[name]}"
 
 
-def test_there_are_twelve_variables() -> None:
-    assert len(NAMES) == 12
+def test_there_are_thirteen_variables() -> None:
+    assert len(NAMES) == 13
     assert not {f"THC_{name}" for name in NAMES} & VARIABLES.keys()
     # What is to be written instead is a setting that there is.
     for instead in VARIABLES.values():
         words = instead.split()
         assert words[0] != "set" or words[1].partition("=")[0].removeprefix("THC_") in NAMES
+
+
+def test_a_variable_that_never_was_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    for name in ("THC_POLICYY", "THC_BITS", "THC_TESTBED_RESULTS", "THC_PS", "THCX"):
+        monkeypatch.setenv(name, "3")
+    for _ in range(2):
+        variable("RUN")
+    monkeypatch.setenv("THC_OF_RANK_1", "3")
+    monkeypatch.setenv("RANK", "1")
+    variable("RUN")
+    nothing = "there is no such variable, and nothing reads it"
+    assert sorted(caplog.messages) == [
+        f"THC_BITS: {nothing}: settings go into THC_CONFIG=bits=4,granularity=30,p=1/32",
+        f"THC_POLICYY: {nothing}: did you mean THC_POLICY?",
+    ]

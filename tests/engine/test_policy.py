@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.excluded import apart
 from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once

@@ -13,8 +13,7 @@ from byteps_thc import ThcConfig
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
-from byteps_thc._engine.ranks.shards import block_ends, blocks_of, share_out
+from byteps_thc._engine.ranks.plan import PiecePlan, block_ends, blocks_of, piece_plans, share_out
 from byteps_thc._scheme.block_plan import RowSpan
 from byteps_thc._scheme.rank_settings import RankSettings
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from byteps_thc import CompressionPolicy, Compressor, ConfigurationError, ThcConfig
-from byteps_thc._scheme.threads import MAX_THREADS, default_threads
+from byteps_thc._scheme.limits import MAX_THREADS, default_threads
 
 
 @pytest.mark.parametrize(

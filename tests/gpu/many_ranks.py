@@ -29,9 +29,8 @@ from byteps_thc import ThcConfig
 from byteps_thc._engine.agreement import RankAgreement
 from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy.bucket_shards import BucketShards
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.hierarchy.exchange import ShardExchange
+from byteps_thc._engine.hierarchy.exchange import BucketShards, ShardExchange
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks.engine import rank_engine
 from byteps_thc._engine.statistics import StatsRecorder

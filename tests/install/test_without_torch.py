@@ -37,3 +37,11 @@ def test_what_needs_torch_says_what_to_install(code: str) -> None:
     result = run(code)
     assert result.returncode == 1
     assert "pip install 'torch>=2.6'" in result.stderr.strip().splitlines()[-1]
+
+
+def test_thc_compare_says_it_in_one_line() -> None:
+    result = run("from byteps_thc._cli.cli import app\napp(['compare'], prog_name='thc')")
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("thc: ")
+    assert "pip install 'torch>=2.6'" in line

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc.torch.lanes.plan import BufferPlan, make_lanes
-from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.lanes.lane import BufferPlan, make_lanes
+from byteps_thc.torch.optimizer.place import NamedParameter
 
 #: In forward order: sizes above and below a partition, odd ones, small ones, every dtype.
 SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {

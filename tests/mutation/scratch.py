@@ -82,7 +82,7 @@ def make_environment() -> None:
     (Path(packages) / "mutation.pth").write_text("".join(f"{folder}\n" for folder in folders), encoding="utf-8")
     _link(PYTHON.with_name("thc-ps"), BUILD / "ps_software" / "thc-ps")
     for module in BUILD.rglob("_co*.so"):
-        folder = Path(packages) if module.name.startswith("_core_test") else ROOT / "byteps_thc"
+        folder = Path(packages) if module.name.startswith("_core_test") else ROOT / "byteps_thc" / "_native"
         _link(folder / module.name, module)
 
 

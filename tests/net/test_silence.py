@@ -14,9 +14,7 @@ from failover_workers import CONFIG
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._native import _core
 from byteps_thc._net import session as session_module
-from byteps_thc._net import silence
-from byteps_thc._net.session import Session, Timeouts
-from byteps_thc._net.silence import SILENT_S, SilenceLog
+from byteps_thc._net.session import SILENT_S, Session, SilenceLog, Timeouts
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -39,7 +37,7 @@ def test_it_is_said_once_and_again_after_an_answer(caplog: pytest.LogCaptureFixt
 def test_a_stopped_server_is_named_while_a_worker_waits(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "SILENT_S", 0.5)
+    monkeypatch.setattr(session_module, "SILENT_S", 0.5)
     monkeypatch.setattr(session_module, "_LOOK_S", 0.05)
     arguments: dict[str, Any] = {"job": 1, "worker": 0, "workers": 1, "config": CONFIG, "run": "test"}
     with (

@@ -10,7 +10,7 @@ from ranks import run_ranks
 
 from byteps_thc import ConfigurationError, NetworkConfig, Session, ThcConfig
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.quorum import resolve_quorum
+from byteps_thc._net.network_settings import resolve_quorum
 from byteps_thc.torch.settings import ThcCompression
 
 PROGRAM = Path(__file__).with_name("quorum_rank.py")

@@ -2,6 +2,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.tables import store
 
 SCRIPT = Path(__file__).parents[2] / "scripts/generate_tables.py"
@@ -26,3 +29,12 @@ def test_tables_are_ordered_by_granularity_then_p():
 
 def test_widths_without_committed_tables_have_none():
     assert store.committed(8) == ()
+
+
+@pytest.mark.parametrize("damage", ['{"bits": 2', "[]", "{}", '{"bits": 2, "values": [0, 1]}', ""])
+def test_a_damaged_line_is_named(damage, tmp_path, monkeypatch):
+    line = store.to_json(store.committed(2)[0])
+    (tmp_path / store.file_name(2)).write_text(line + damage + "\n" + line)
+    monkeypatch.setattr(store, "directory", lambda: tmp_path)
+    with pytest.raises(ConfigurationError, match=r"jsonl:2 is not a lookup table \(.*\): install again"):
+        store.committed.__wrapped__(2)

@@ -58,7 +58,7 @@ def main() -> None:
     capture = Capture(Path(path), int(first), int(steps))
     register_optimizer_step_pre_hook(capture)
     sys.argv = script
-    sys.path[0] = str(Path(script[0]).resolve().parent)
+    sys.path.insert(0, str(Path(script[0]).resolve().parent))
     runpy.run_path(script[0], run_name="__main__")
     sys.exit(f"{script[0]} ended after {len(capture.gradients)} of the {steps} steps whose gradients were wanted")
 

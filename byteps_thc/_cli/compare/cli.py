@@ -13,7 +13,7 @@ from rich.console import Console
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.worker_limits import MAX_RANKS, require_packet_workers
+from byteps_thc._scheme.limits import MAX_RANKS, require_packet_workers
 
 _BANDWIDTHS = ("100M", "1G", "10G")
 _MOST_SECONDS = 600

@@ -67,7 +67,7 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gradients.pt"
-        command = [sys.executable, "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - _WORKERS)]
+        command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - _WORKERS)]
         try:
             run = subprocess.run([*command, str(_WORKERS), str(script), *arguments], check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:

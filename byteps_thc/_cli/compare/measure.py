@@ -136,7 +136,7 @@ def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tu
         (folder / "job.json").write_text(json.dumps(asdict(job) | {"servers": addresses}))
         for rank, own in enumerate(gradients or []):
             torch.save(own, folder / f"{rank}.pt")
-        command = [sys.executable, "-m", "byteps_thc._cli.compare.ranks", place]
+        command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.ranks", place]
         process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
         try:
             code = process.wait(_START_S + 2 * job.seconds)

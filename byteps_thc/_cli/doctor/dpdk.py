@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,17 @@ def check_dpdk() -> Sequence[Finding]:
     if "error" in answer:
         hint = "" if os.geteuid() == 0 else "sudo thc doctor    # EAL may need root here"
         return [Finding("DPDK", State.PROBLEM, f"is built in, and does not start: {answer['error']}", hint)]
-    return [Finding("DPDK", State.OK, f"{answer['version']}; starts without huge pages and opens a device")]
+    meaning = f"{answer['version']}; starts without huge pages and opens a device; {_of_a_card()}"
+    return [Finding("DPDK", State.OK, meaning)]
+
+
+def _of_a_card() -> str:
+    """What a network card takes besides, and this host has."""
+    free = sum(int(path.read_text()) for path in Path("/sys/kernel/mm/hugepages").glob("*/free_hugepages"))
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limited = os.geteuid() != 0 and limit_bytes != resource.RLIM_INFINITY
+    locked = f"locks memory, here at most {limit_bytes >> 20} MiB (ulimit -l)" if limited else "locks memory"
+    return f"a network card takes huge pages, of which {free} are free here, and {locked}"
 
 
 def _missing_libraries() -> list[str]:

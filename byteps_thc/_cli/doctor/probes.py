@@ -52,7 +52,8 @@ def probe_bfloat16() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
-    torch.nn.Linear(64, 64).bfloat16()(torch.ones(8, 64).bfloat16())
+    layer = torch.nn.Linear(64, 64, device="cpu", dtype=torch.bfloat16)
+    layer(torch.ones(8, 64, device="cpu", dtype=torch.bfloat16))
     return {"installed": True}
 
 
@@ -64,7 +65,7 @@ def probe_byteps() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
-    from byteps_thc._net.byteps.worker_library import find_worker_library
+    from byteps_thc._net.byteps.library import find_worker_library
     from byteps_thc._scheme.errors import ConfigurationError
 
     answer: dict[str, object] = {"installed": True, "version": installed, "torch": torch.__version__}

@@ -4,6 +4,7 @@ rate.
 
 from __future__ import annotations
 
+import socket
 import statistics
 import time
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PE
 
 _CONNECT_S = 3.0
 _OPERATION_S = 2.0
+#: More than the round trip of an ICMP message.
+_REJECTED_S = 1.0
 _ROUND_TRIPS = 50
 #: Fewer round trips on a long way: no more are begun after this time.
 _ROUND_TRIPS_S = 0.5
@@ -61,11 +64,28 @@ def check_server(visit: Visit) -> Sequence[Finding]:
         return [Finding(name, State.OK, "answers HELLO"), *_check_path(visit, largest)]
     if "there is no such job" in largest.error:
         return [Finding(name, State.OK, "answers, and lets no unknown job in, as a switch does")]
-    mend = (
-        f"thc-ps --port {port}    # there; and open UDP port {port} in firewalls, both ways. A thc-ps with keys "
-        "answers nobody without one: --key-file FILE"
-    )
-    return [Finding(name, State.PROBLEM, largest.error, mend, required=True)]
+    if largest.refused:
+        return [Finding(name, State.PROBLEM, largest.error, required=True)]
+    rejected = _why_rejected(visit.server)
+    mend = f"thc-ps --port {port}    # there; and open UDP port {port} in firewalls, both ways"
+    if not rejected:
+        mend += ". A thc-ps with keys answers nobody without one: --key-file FILE"
+    return [Finding(name, State.PROBLEM, rejected or largest.error, mend, required=True)]
+
+
+def _why_rejected(server: tuple[str, int]) -> str:
+    """Return what the network says to a packet for a port where nothing answers; empty: it says nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(_REJECTED_S)
+        try:
+            asking.connect(server)  # the kernel hands ICMP errors to sockets that are connected
+            asking.send(b"?")
+            asking.recv(1)
+        except ConnectionRefusedError:
+            return "nothing listens on that port there, or a firewall rejects packets to it"
+        except OSError as error:
+            return "" if isinstance(error, TimeoutError) else f"there is no way to it: {error.strerror}"
+    return ""
 
 
 def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
@@ -110,12 +130,15 @@ def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
 
 
 class _PacketTest:
-    """How packets of that many codes did. codes_per_packet: 0 if the server let nobody in."""
+    """How packets of that many codes did. codes_per_packet: 0 if the server let nobody in. refused: it said why."""
 
-    def __init__(self, codes_per_packet: int, round_trips_s: Sequence[float], error: str = "") -> None:
+    def __init__(
+        self, codes_per_packet: int, round_trips_s: Sequence[float], error: str = "", *, refused: bool = False
+    ) -> None:
         self.codes_per_packet = codes_per_packet
         self.round_trips_s = round_trips_s
         self.error = error
+        self.refused = refused
 
     @property
     def joined(self) -> bool:
@@ -142,7 +165,7 @@ def _try_packets(visit: Visit, codes_per_packet: int | Literal["auto"]) -> _Pack
                 session.wait(arrays.push(session))
                 times_s.append(time.perf_counter() - start)
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
-        return _PacketTest(size, [], str(error))
+        return _PacketTest(size, [], str(error), refused=isinstance(error, TransportError))
     return _PacketTest(size, times_s)
 
 

@@ -13,13 +13,13 @@ from byteps_thc._cli.lazy_commands import LazyCommands
 from byteps_thc._cli.tables.points_report import print_points
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ThcError
+from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS, RankSettings
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.tables import store
 from byteps_thc._scheme.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
 from byteps_thc._scheme.tables.selection import expected_error
 from byteps_thc._scheme.wire.layout import MAX_WORKERS
-from byteps_thc._scheme.worker_limits import require_packet_workers
 
 app = typer.Typer(
     cls=LazyCommands,
@@ -101,6 +101,22 @@ def auto(
             f"{resolved.value_bits}-bit sums"
         )
         _print_levels_left(resolved)
+
+
+@app.command("list")
+def list_tables(
+    bits: Annotated[int | None, typer.Option("--bits", "-b", help="Only tables with codes of that many bits.")] = None,
+) -> None:
+    """List the tables that are installed; thc tables show has all there is to know of one."""
+    # Rows of 4-bit tables fit 80 columns.
+    output = Table("b", "g", "p", "cost", "workers", "values", box=None, pad_edge=False)
+    for table in (table for width in store.GRID_BITS if bits in (None, width) for table in store.committed(width)):
+        cells = (f"{table.bits}", f"{table.granularity}", f"1/{1 / table.p:g}", f"{table.cost:.2e}")
+        output.add_row(*cells, f"{table.max_workers(8)}", " ".join(map(str, table.values)))
+    if not output.row_count:
+        raise typer.BadParameter("tables have codes of 2 to 5 bits; thc tables show computes others")
+    table_console().print(output)
+    table_console().print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from byteps_thc._net.groups import backends
 from byteps_thc._scheme.arrays import indexed_device
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gpu_limits import MAX_GPU_ROTATION_BLOCK
+from byteps_thc._scheme.limits import MAX_GPU_ROTATION_BLOCK
 
 _LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
 #: Engines that kernels="auto" puts on a GPU: those that have been run on one with the kernels that they have now. Add

@@ -9,9 +9,8 @@ import torch.distributed as dist
 
 from byteps_thc._engine.agreement import RankAgreement
 from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.hierarchy.bucket_shards import BucketShards
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.hierarchy.exchange import ShardExchange
+from byteps_thc._engine.hierarchy.exchange import BucketShards, ShardExchange
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.communicator import Communicator
 from byteps_thc._net.groups import Communicators

@@ -19,8 +19,7 @@ from byteps_thc._engine.ranks.codec import RankCodec
 from byteps_thc._engine.ranks.device_piece import DeviceTools, prepare_device_pieces
 from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
 from byteps_thc._engine.staging import Staging, make_device_staging, make_staging
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._native import _core
 from byteps_thc._net.communicator import Communicator, ExactSum
 from byteps_thc._net.rank_messages import RankMessages

@@ -24,8 +24,7 @@ from byteps_thc._engine.layout import Layout, index_of
 from byteps_thc._engine.piece import Piece, PlacedPiece, Round
 from byteps_thc._engine.ranks.codec import Messages, RankCodec
 from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.transport import FINGERPRINT_WORDS

@@ -1,13 +1,24 @@
-"""The installed BytePS, imported on first use, so that this package imports without it."""
+"""The installed BytePS, imported on first use, what `make byteps` adds to it, and how long its calls may take.
+
+BytePS's shutdown, which it registers to run at exit, waits for all workers and servers, for ever when one has died.
+Here a process waits for a deadline, and then ends with the exit status that it was about to have.
+"""
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures
+import ctypes
 import functools
 import importlib
+import os
+import threading
 import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
 
 
 @functools.cache
@@ -22,3 +33,140 @@ def byteps_operations() -> ModuleType:
         raise ConfigurationError(
             f"BytePS does not import ({error}): build it into this Python with 'make byteps'"
         ) from (error)
+
+
+class WorkerLibrary:
+    """The functions of the library. Names are those that users give to push_pull."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        strings = ctypes.POINTER(ctypes.c_char_p)
+        self._declare = library.thc_byteps_declare
+        self._declare.argtypes = (ctypes.c_char_p, strings, strings, ctypes.c_int)
+        self._declare.restype = None
+        self._skip_shutdown = library.thc_byteps_abandon
+        self._skip_shutdown.restype = None
+        self._shutdown = library.thc_byteps_shutdown
+        self._shutdown.argtypes = (ctypes.c_double,)
+
+    def declare(self, name: str, settings: Mapping[str, str]) -> None:
+        """Declare a tensor that BytePS compresses with these settings (no spaces in them), before its first push."""
+        keys = (ctypes.c_char_p * len(settings))(*(key.encode() for key in settings))
+        values = (ctypes.c_char_p * len(settings))(*(value.encode() for value in settings.values()))
+        self._declare(_byteps_name(name), keys, values, len(settings))
+
+    def skip_shutdown(self) -> None:
+        """Have this process end without BytePS's shutdown; at most once."""
+        self._skip_shutdown()
+
+    def shutdown(self, deadline_s: float) -> bool:
+        """Shut BytePS down; False when that took too long, and the process will end without it."""
+        return bool(self._shutdown(deadline_s))
+
+
+@functools.cache
+def find_worker_library() -> WorkerLibrary | None:
+    """Load the library; None when the installed BytePS has none.
+
+    ConfigurationError when BytePS does not import, or was built with another version of this library.
+    """
+    byteps_operations()  # the symbols that the library needs
+    try:
+        library = importlib.import_module("byteps.plugins").load_for_worker("thc")
+    except (ImportError, OSError):
+        return None
+    try:
+        return WorkerLibrary(library)
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"BytePS was built for another version of byteps_thc ({error}): build it again with 'make byteps'"
+        ) from error
+
+
+def worker_library() -> WorkerLibrary:
+    """Load the library; ConfigurationError when BytePS was not built by `make byteps`."""
+    library = find_worker_library()
+    if library is None:
+        raise ConfigurationError("this BytePS was built without THC's compressor: build it with 'make byteps'")
+    return library
+
+
+def _byteps_name(name: str) -> bytes:
+    return f"byteps.{name}".encode()
+
+
+#: Seconds that other workers may take to get to their end after this one.
+EXIT_DEADLINE_S = 60.0
+
+
+class _AtExit:
+    """What this process does at exit. BytePS is one per process, and so is this."""
+
+    def __init__(self) -> None:
+        self._skipped = False
+
+    def install(self) -> None:
+        library = find_worker_library()
+        if library is None:
+            return  # a BytePS that `make byteps` did not build: it shuts down in its own way
+        atexit.unregister(byteps_operations().shutdown)
+        atexit.unregister(self._shut_down)
+        atexit.register(self._shut_down)
+
+    def skip_shutdown(self) -> None:
+        library = find_worker_library()
+        if library is not None and not self._skipped:
+            self._skipped = True
+            library.skip_shutdown()
+
+    def _shut_down(self) -> None:
+        library = find_worker_library()
+        assert library is not None
+        if self._skipped or not library.shutdown(EXIT_DEADLINE_S):
+            _remove_shared_memory()
+
+
+_at_exit = _AtExit()
+
+
+def shut_down_at_exit() -> None:
+    """Shut BytePS down when this process ends, with a deadline; in place of what byteps.torch.init registered.
+
+    Does nothing with a BytePS that was not built by `make byteps`.
+    """
+    _at_exit.install()
+
+
+def skip_shutdown_at_exit() -> None:
+    """Do not wait for anyone at exit: a worker or server is gone. To be called where a DeadlineError is raised."""
+    _at_exit.skip_shutdown()
+
+
+def _remove_shared_memory() -> None:
+    """Remove the buffers that BytePS's shutdown would have removed; names as in shared_memory.cc of `make byteps`."""
+    port, worker = os.environ.get("DMLC_PS_ROOT_PORT", ""), os.environ.get("DMLC_WORKER_ID", "")
+    for segment in Path("/dev/shm").glob(f"BytePS_*_{port}_{worker}_*"):
+        segment.unlink(missing_ok=True)
+
+
+def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: float) -> None:
+    """Run a call of BytePS's that waits for the job's other processes, and that cannot be taken back.
+
+    purpose: what it is for, for the message. Raises what the call raises, and DeadlineError when it takes longer than
+    deadline_s: BytePS is of no use to this process then.
+    """
+    outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="byteps", daemon=True).start()
+    if not concurrent.futures.wait([outcome], deadline_s).done:
+        skip_shutdown_at_exit()
+        raise DeadlineError(
+            f"BytePS did not {purpose} within {deadline_s:g} s: the scheduler, a server or another worker is gone or "
+            "was not started; end this process"
+        )
+    outcome.result()

@@ -2,22 +2,122 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping
 from types import ModuleType
+from weakref import WeakSet
 
 import torch
+from torch import Tensor
 
-from byteps_thc._net.byteps.claims import Claims
-from byteps_thc._net.byteps.deadline import run_with_deadline
-from byteps_thc._net.byteps.library import byteps_operations
-from byteps_thc._net.byteps.shutdown import shut_down_at_exit
-from byteps_thc._net.byteps.tensor_names import TensorNames
+from byteps_thc._net.byteps.library import byteps_operations, run_with_deadline, shut_down_at_exit
+from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._scheme.environment import default_deadline_s
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 #: What BytePS aborts the process without. bpslaunch sets the first two, and is told the others.
 _LAUNCH_VARIABLES = ("BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "DMLC_WORKER_ID", "DMLC_NUM_WORKER")
+
+
+def tensor_names(name: str) -> tuple[str, str]:
+    """Return the names of the two BytePS tensors that pushes of `name` alternate between.
+
+    The server of BytePS 0.2.5 lets a fast worker's next push overwrite a sum that a slower worker has not pulled yet.
+    With two keys nobody can be two pushes ahead, as a worker has one push of a name in flight at a time.
+    """
+    return name, f"{name}#odd"
+
+
+class TensorNames:
+    """Which of its two BytePS tensors a name's next push uses, what is in flight, and names for tensors without one."""
+
+    def __init__(self) -> None:
+        self._pushes: defaultdict[str, int] = defaultdict(int)
+        self._kinds: dict[str, tuple[int, torch.dtype]] = {}
+        self._in_flight: dict[str, int] = {}
+        self._unnamed = 0
+
+    def next_key(self, name: str, tensor: Tensor) -> str:
+        """Return the BytePS tensor of the name's next push.
+
+        InputError when the name had another size or dtype before, which would crash BytePS's processes.
+        """
+        kind = tensor.numel(), tensor.dtype
+        known = self._kinds.setdefault(name, kind)
+        if known != kind:
+            raise InputError(f"{name!r} had {known[0]} elements of {known[1]} before, and now {kind[0]} of {kind[1]}")
+        self._pushes[name] += 1
+        return tensor_names(name)[self._pushes[name] % 2]
+
+    def started(self, name: str, handle: int) -> None:
+        """Note BytePS's handle of the name's last push."""
+        self._in_flight[name] = handle
+
+    def in_flight(self, name: str) -> int | None:
+        """Return the handle of the name's last push; None without one that is still to be synchronized."""
+        return self._in_flight.get(name)
+
+    def finished(self, name: str, handle: int) -> None:
+        """Note that a push was synchronized. Its handle is not valid any more."""
+        if self._in_flight.get(name) == handle:
+            del self._in_flight[name]
+
+    def make_name(self) -> str:
+        """Return a name that no other tensor has: numbers, in order of the calls."""
+        self._unnamed += 1
+        return f"unnamed.{self._unnamed}"
+
+    def clear(self) -> None:
+        """Count from zero, as a worker does that joins when BytePS starts again."""
+        self._pushes.clear()
+        self._kinds.clear()
+        self._in_flight.clear()
+        self._unnamed = 0
+
+
+class Claim:
+    """Things of one holder, until release() or until nobody holds the claim any more."""
+
+    def __init__(self) -> None:
+        self.things: set[Hashable] = set()
+
+    def add(self, things: Collection[Hashable]) -> None:
+        """Claim more things."""
+        self.things.update(things)
+
+    def release(self) -> None:
+        """Let others claim the things. May be called again."""
+        self.things.clear()
+
+
+class Claims:
+    """All claims of a process."""
+
+    def __init__(self) -> None:
+        self._claims: WeakSet[Claim] = WeakSet()
+
+    def open(self) -> Claim:
+        """Return a claim of nothing yet, and drop the claims of holders that are garbage.
+
+        Python collects garbage at another time on each worker. Workers have to find the same claims.
+        """
+        if self._claims:
+            gc.collect()
+            collect_forgotten()  # claims are released in threads
+        claim = Claim()
+        self._claims.add(claim)
+        return claim
+
+    def taken(self, things: Collection[Hashable]) -> list[Hashable]:
+        """Return those of the things that are claimed."""
+        return [thing for thing in things if any(thing in claim.things for claim in self._claims)]
+
+    def clear(self) -> None:
+        """Release everything."""
+        for claim in self._claims:
+            claim.release()
 
 
 class _Process:

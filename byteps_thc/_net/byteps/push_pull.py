@@ -1,7 +1,7 @@
 """BytePS's push_pull of one tensor: the sum or average over all processes, without the defects of 0.2.5.
 
 What differs from byteps.torch:
-- A name's pushes alternate between two BytePS tensors (tensor_names.py).
+- A name's pushes alternate between two BytePS tensors (process.TensorNames).
 - Tensors without a name get names of their own, in order of the calls.
 - A push waits for the last one of its name: of several pushes of a BytePS tensor at a time BytePS mixes the sums, or
   crashes.
@@ -10,17 +10,21 @@ What differs from byteps.torch:
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from byteps_thc._net.byteps.library import byteps_operations
-from byteps_thc._net.byteps.process import pushed_names, running_operations
-from byteps_thc._net.byteps.shutdown import skip_shutdown_at_exit
-from byteps_thc._net.byteps.tensor_names import tensor_names
+from byteps_thc._net.byteps import process
+from byteps_thc._net.byteps.library import byteps_operations, skip_shutdown_at_exit
+from byteps_thc._net.byteps.process import pushed_names, running_operations, tensor_names
+from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
 from byteps_thc._scheme.environment import default_deadline_s
-from byteps_thc._scheme.errors import DeadlineError, InputError
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, InputError
 
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 1e-3
 
@@ -99,3 +103,33 @@ def _wait(number: int, name: str, wait_s: float) -> None:
             )
         time.sleep(sleep_s)
         sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
+
+
+_NAME = "THC.settings"
+
+
+def different_ranks(settings: object, deadline_s: float | None) -> list[int]:
+    """Return the ranks whose settings have another repr() than this process's; called by all processes.
+
+    deadline_s: of synchronize(). Raises DeadlineError, and ConfigurationError on all processes if one has another
+    version of the arithmetic.
+    """
+    hashed = hashlib.sha256(repr(settings).encode()).digest()
+    digest = np.append(np.frombuffer(hashed, np.int32), np.int32(arithmetic_version()))
+    rows = torch.zeros(process.size(), digest.size, dtype=torch.int32, device="cpu")
+    rows.numpy()[process.rank()] = digest
+    synchronize(push_pull_async_inplace(rows, average=False, name=_NAME), deadline_s)
+    require_same_arithmetic(rows.numpy()[:, -1], process.rank())
+    return [rank for rank, row in enumerate(rows.numpy()) if not np.array_equal(row, digest)]
+
+
+def require_same_arithmetic(versions: npt.NDArray[np.int32], rank: int) -> None:
+    """Raise ConfigurationError unless all processes have the version of this one. versions: int32[ranks]."""
+    own = int(versions[rank])
+    others = {other: int(version) for other, version in enumerate(versions) if version != own}
+    if others:
+        names = ", ".join(f"{version_name(version)} on process {other}" for other, version in others.items())
+        raise ConfigurationError(
+            f"processes have different versions of byteps_thc's arithmetic: {version_name(own)} on this one ({rank}), "
+            f"{names}. Install the same version of byteps_thc on the hosts of all workers"
+        )

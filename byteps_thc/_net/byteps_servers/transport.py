@@ -21,10 +21,9 @@ from typing_extensions import override
 
 from byteps_thc._native import _core
 from byteps_thc._net.byteps import process
-from byteps_thc._net.byteps.comparison import different_ranks
-from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
-from byteps_thc._net.byteps.tensor_names import tensor_names
-from byteps_thc._net.byteps.worker_library import worker_library
+from byteps_thc._net.byteps.library import worker_library
+from byteps_thc._net.byteps.process import tensor_names
+from byteps_thc._net.byteps.push_pull import Handle, declare, different_ranks, push_pull_async_inplace, synchronize
 from byteps_thc._net.byteps_servers.environment import check_environment, sum_bytes
 from byteps_thc._net.recorder import TrafficRecorder
 from byteps_thc._net.transport import Transfer, Transport

@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from byteps_thc._net.at_exit import close_at_exit
+from byteps_thc._net.ending import close_at_exit
 from byteps_thc._net.failover.agreement import Agreement
-from byteps_thc._net.failover.delivery import describe, undelivered
-from byteps_thc._net.failover.moves import Plan, Statement, named_in, why_none
+from byteps_thc._net.failover.moves import Plan, Statement, describe, named_in, undelivered, why_none
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, Stage
 from byteps_thc._net.failover.watch import Presences, Watch, now_s, patience_s
 from byteps_thc._net.session import Session

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps_thc._scheme.gpu.frontend import PLAIN, L, constexpr_function
-from byteps_thc._scheme.gpu_limits import MAX_GPU_ROTATION_BLOCK
+from byteps_thc._scheme.limits import MAX_GPU_ROTATION_BLOCK
 
 #: Register bits of a thread, and coordinates of a row: what a thread holds in part 0.
 REGISTER_BITS = 5

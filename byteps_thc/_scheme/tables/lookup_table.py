@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.tables import solver
-from byteps_thc._scheme.wire.fnv1a import fnv1a_64
+from byteps_thc._scheme.wire.hello import fnv1a_64
 from byteps_thc._scheme.wire.layout import CODE_BITS, MAX_GRANULARITY
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 
 #: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
 MAX_SOLVED_GRANULARITY = 2047

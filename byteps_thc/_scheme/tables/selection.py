@@ -41,10 +41,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.tables.lookup_table import LookupTable, check_parameters, solve_grid
 from byteps_thc._scheme.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, committed
-from byteps_thc._scheme.worker_limits import MAX_RANKS
 
 #: With error feedback, p of codes of up to 4 bits is at least this. Where workers' gradients are not alike, the largest
 #: norm says more than a worker's coordinates have: 1/128 errs 1.5 % less on normal vectors, but 3 to 7 % more on

@@ -10,6 +10,7 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.tables.lookup_table import LookupTable
 
 #: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024;
@@ -47,5 +48,11 @@ def committed(bits: int) -> tuple[LookupTable, ...]:
     """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
     if bits not in GRID_BITS:
         return ()
-    lines = (json.loads(line) for line in (directory() / file_name(bits)).read_text().splitlines())
-    return tuple(LookupTable(**fields | {"values": tuple(fields["values"])}) for fields in lines)
+    path, tables = directory() / file_name(bits), []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            tables.append(LookupTable(**fields | {"values": tuple(fields["values"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigurationError(f"{path}:{number} is not a lookup table ({error}): install again") from error
+    return tuple(tables)

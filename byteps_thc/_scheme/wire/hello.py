@@ -22,3 +22,11 @@ def unpack(payload: bytes, code_bits: int) -> tuple[HelloPayload, tuple[int, ...
     table = payload[HelloPayload.SIZE_BYTES :]
     starts = range(0, len(table), _VALUE_BYTES)
     return HelloPayload.unpack(payload), tuple(int.from_bytes(table[i : i + _VALUE_BYTES], "big") for i in starts)
+
+
+def fnv1a_64(data: bytes) -> int:
+    """Return FNV-1a of 64 bits."""
+    digest = 0xCBF29CE484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
+    return digest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import ClassVar, Self
+
+from byteps_thc._scheme.wire.fields import U8, U16, U24, U32, U64, Struct
 
 VERSION = 4
 UDP_PORT = 48865
@@ -89,42 +90,6 @@ class Flag(enum.IntFlag):
     ABSTAIN = 1 << 2
     CONGESTED = 1 << 3
     LAST = 1 << 4
-
-
-#: Types of fields; the name says the bits.
-U8 = int
-U16 = int
-U24 = int
-U32 = int
-U64 = int
-
-
-class Struct:
-    """What the messages' dataclasses share: fields of whole bytes, big-endian."""
-
-    __slots__ = ()
-    SIZE_BYTES: ClassVar[int]
-    #: (name, bits) in wire order
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]]
-
-    def __init_subclass__(cls) -> None:
-        cls.FIELDS = tuple((name, int(kind.removeprefix("U"))) for name, kind in cls.__annotations__.items())
-        cls.SIZE_BYTES = sum(bits for _, bits in cls.FIELDS) // 8
-
-    def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
-        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Self:
-        """Read the first SIZE_BYTES of `data`; ValueError when there are fewer."""
-        if len(data) < cls.SIZE_BYTES:
-            raise ValueError(f"{cls.__name__} needs {cls.SIZE_BYTES} bytes, got {len(data)}")
-        values, offset = {}, 0
-        for name, bits in cls.FIELDS:
-            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
-            offset += bits // 8
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)

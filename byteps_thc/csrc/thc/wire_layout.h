@@ -149,24 +149,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32 && alignof(Header) == 1);
 static_assert(std::is_trivially_copyable_v<Header>);
-static_assert(offsetof(Header, version) == 0);
-static_assert(offsetof(Header, message_type) == 1);
-static_assert(offsetof(Header, flags) == 2);
-static_assert(offsetof(Header, code_bits) == 3);
-static_assert(offsetof(Header, value_bits) == 4);
-static_assert(offsetof(Header, worker_id) == 5);
-static_assert(offsetof(Header, num_workers) == 6);
-static_assert(offsetof(Header, contributions) == 7);
-static_assert(offsetof(Header, job_id) == 8);
-static_assert(offsetof(Header, payload_count) == 10);
-static_assert(offsetof(Header, epoch) == 12);
-static_assert(offsetof(Header, round) == 16);
-static_assert(offsetof(Header, slot) == 20);
-static_assert(offsetof(Header, partition) == 24);
-static_assert(offsetof(Header, chunk) == 26);
-static_assert(offsetof(Header, switch_pass) == 28);
-static_assert(offsetof(Header, switch_step) == 29);
-static_assert(offsetof(Header, switch_state) == 30);
 
 /// Payload of HELLO; 2^code_bits table values (16 bits each) follow.
 struct HelloPayload {
@@ -183,16 +165,6 @@ struct HelloPayload {
 };
 static_assert(sizeof(HelloPayload) == 48 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);
-static_assert(offsetof(HelloPayload, table_hash) == 0);
-static_assert(offsetof(HelloPayload, nonce) == 8);
-static_assert(offsetof(HelloPayload, cookie) == 16);
-static_assert(offsetof(HelloPayload, run) == 24);
-static_assert(offsetof(HelloPayload, granularity) == 32);
-static_assert(offsetof(HelloPayload, codes_per_packet) == 34);
-static_assert(offsetof(HelloPayload, slots) == 36);
-static_assert(offsetof(HelloPayload, quorum) == 40);
-static_assert(offsetof(HelloPayload, arithmetic) == 41);
-static_assert(offsetof(HelloPayload, settings_hash) == 44);
 
 /// Payload of WELCOME.
 struct WelcomePayload {
@@ -204,11 +176,6 @@ struct WelcomePayload {
 };
 static_assert(sizeof(WelcomePayload) == 16 && alignof(WelcomePayload) == 1);
 static_assert(std::is_trivially_copyable_v<WelcomePayload>);
-static_assert(offsetof(WelcomePayload, slots) == 0);
-static_assert(offsetof(WelcomePayload, norm_slots) == 4);
-static_assert(offsetof(WelcomePayload, window_bytes) == 8);
-static_assert(offsetof(WelcomePayload, shards) == 12);
-static_assert(offsetof(WelcomePayload, codes_multiple) == 14);
 
 /// Payload of CHALLENGE.
 struct ChallengePayload {
@@ -216,7 +183,6 @@ struct ChallengePayload {
 };
 static_assert(sizeof(ChallengePayload) == 8 && alignof(ChallengePayload) == 1);
 static_assert(std::is_trivially_copyable_v<ChallengePayload>);
-static_assert(offsetof(ChallengePayload, cookie) == 0);
 
 /// Payload of ERROR.
 struct ErrorPayload {
@@ -227,9 +193,5 @@ struct ErrorPayload {
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);
-static_assert(offsetof(ErrorPayload, worker_bitmap) == 0);
-static_assert(offsetof(ErrorPayload, reason) == 8);
-static_assert(offsetof(ErrorPayload, field) == 10);
-static_assert(offsetof(ErrorPayload, job_value) == 12);
 
 }  // namespace thc::wire

@@ -13,8 +13,7 @@ from byteps_thc._engine.hierarchy.bystander import Bystander
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.rollback import Rollback
 from byteps_thc._engine.server_engine import Kernels, host_engine, open_kernels
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._engine.work_clock import WorkClock
+from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.servers import ServersTransport
@@ -22,8 +21,7 @@ from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.block_plan import BlockPlan
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.hosts import HostGroup, RootExchange, open_host_groups
-from byteps_thc.torch.lanes.exact_sum import BytepsSum
-from byteps_thc.torch.lanes.plan import Lane
+from byteps_thc.torch.lanes.lane import BytepsSum, Lane
 from byteps_thc.torch.settings import ThcCompression
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from byteps_thc._engine.averager import GradientAverager
 from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.threads import default_threads
+from byteps_thc._scheme.limits import default_threads
 from byteps_thc._scheme.wire.layout import Header
 from thc_lab.demo.network import Network
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic

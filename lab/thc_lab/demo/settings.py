@@ -9,8 +9,8 @@ from typing import Literal, cast
 
 from byteps_thc._scheme.config import Bits, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET
-from byteps_thc._scheme.worker_limits import require_packet_workers
 
 #: Processes on one host; more only compete for its cores.
 MAX_SERVERS = 16

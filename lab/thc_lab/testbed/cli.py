@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 from byteps_thc._cli.consoles import table_console
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._cli.lazy_commands import LazyCommands
 from thc_lab.testbed import run as running
 from thc_lab.testbed.plan import plan as make_plan
 from thc_lab.testbed.plan_text import as_text
@@ -20,24 +19,11 @@ from thc_lab.testbed.process import PlannedProcess
 from thc_lab.testbed.reading import load
 
 _A_DAY_S = 86400.0
-_GONE = ("up", "down", "status", "logs")
 _T = TypeVar("_T")
 
 
-class TestbedCommands(TyperGroup):
-    """Says what to call in the place of commands that are gone."""
-
-    __test__ = False  # for pytest: no test, in spite of its name
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None."""
-        if cmd_name in _GONE:
-            raise ConfigurationError(f"thc testbed {cmd_name} is gone: thc testbed run starts everything, and ends it")
-        return super().get_command(ctx, cmd_name)
-
-
 app = typer.Typer(
-    cls=TestbedCommands,
+    cls=LazyCommands,
     no_args_is_help=True,
     help="A training with its servers, switch and hosts, from one description (docs/testbed.md).",
 )

@@ -22,7 +22,7 @@ import torch
 
 import byteps_thc.torch as bps
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc.torch.broadcast import BytepsReplicas
+from byteps_thc.torch.operations import BytepsReplicas
 from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
 from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
 from thc_lab.demo.settings import SWITCH_DEFAULTS, DemoSettings, RunResult, Scheme, Traffic

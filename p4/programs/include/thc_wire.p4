@@ -4,48 +4,18 @@
 
 @noWarn("unused") const bit<8> THC_VERSION = 4;
 @noWarn("unused") const bit<16> THC_UDP_PORT = 48865;
-@noWarn("unused") const bit<8> THC_TYPE_HELLO = 1;
-@noWarn("unused") const bit<8> THC_TYPE_WELCOME = 2;
 @noWarn("unused") const bit<8> THC_TYPE_NORM = 3;
 @noWarn("unused") const bit<8> THC_TYPE_MAX_NORM = 4;
 @noWarn("unused") const bit<8> THC_TYPE_CODES = 5;
 @noWarn("unused") const bit<8> THC_TYPE_AGGREGATE = 6;
 @noWarn("unused") const bit<8> THC_TYPE_STRAGGLER = 7;
 @noWarn("unused") const bit<8> THC_TYPE_ERROR = 8;
-@noWarn("unused") const bit<8> THC_TYPE_GOODBYE = 9;
-@noWarn("unused") const bit<8> THC_TYPE_CHALLENGE = 10;
-@noWarn("unused") const bit<8> THC_TYPE_PROBE = 11;
-@noWarn("unused") const bit<8> THC_TYPE_ALIVE = 12;
 @noWarn("unused") const bit<16> THC_REASON_INCOMPLETE = 1;
-@noWarn("unused") const bit<16> THC_REASON_UNKNOWN_JOB = 2;
-@noWarn("unused") const bit<16> THC_REASON_STALE_EPOCH = 3;
-@noWarn("unused") const bit<16> THC_REASON_DUPLICATE_WORKER = 4;
-@noWarn("unused") const bit<16> THC_REASON_CONFIG_MISMATCH = 5;
-@noWarn("unused") const bit<16> THC_REASON_OVERFLOW = 6;
-@noWarn("unused") const bit<16> THC_REASON_TOO_MANY_JOBS = 7;
-@noWarn("unused") const bit<16> THC_REASON_ORDER_MISMATCH = 8;
-@noWarn("unused") const bit<16> THC_REASON_DRAINING = 9;
-@noWarn("unused") const bit<16> THC_REASON_BAD_CONFIG = 10;
 @noWarn("unused") const bit<16> THC_REASON_RACKS_INCOMPLETE = 11;
-@noWarn("unused") const bit<16> THC_REASON_OTHER_TRAINING = 12;
-@noWarn("unused") const bit<16> THC_REASON_NEW_EPOCH = 13;
 @noWarn("unused") const bit<16> THC_FIELD_NONE = 0;
-@noWarn("unused") const bit<16> THC_FIELD_NUM_WORKERS = 1;
-@noWarn("unused") const bit<16> THC_FIELD_CODE_BITS = 2;
-@noWarn("unused") const bit<16> THC_FIELD_VALUE_BITS = 3;
-@noWarn("unused") const bit<16> THC_FIELD_GRANULARITY = 4;
-@noWarn("unused") const bit<16> THC_FIELD_TABLE = 5;
-@noWarn("unused") const bit<16> THC_FIELD_CODES_PER_PACKET = 6;
-@noWarn("unused") const bit<16> THC_FIELD_QUORUM = 7;
-@noWarn("unused") const bit<16> THC_FIELD_WORKER_ID = 8;
-@noWarn("unused") const bit<16> THC_FIELD_SLOTS = 9;
-@noWarn("unused") const bit<16> THC_FIELD_SETTINGS = 10;
-@noWarn("unused") const bit<16> THC_FIELD_ARITHMETIC = 11;
 @noWarn("unused") const bit<8> THC_FLAG_RETRANSMIT = 1;
 @noWarn("unused") const bit<8> THC_FLAG_PARTIAL = 2;
-@noWarn("unused") const bit<8> THC_FLAG_ABSTAIN = 4;
 @noWarn("unused") const bit<8> THC_FLAG_CONGESTED = 8;
-@noWarn("unused") const bit<8> THC_FLAG_LAST = 16;
 
 // Start of every message.
 header thc_h {
@@ -67,34 +37,6 @@ header thc_h {
     bit<8> switch_pass;
     bit<8> switch_step;
     bit<16> switch_state;
-}
-
-// Payload of HELLO; 2^code_bits table values (16 bits each) follow.
-header thc_hello_h {
-    bit<64> table_hash;
-    bit<64> nonce;
-    bit<64> cookie;
-    bit<64> run;
-    bit<16> granularity;
-    bit<16> codes_per_packet;
-    bit<32> slots;
-    bit<8> quorum;
-    bit<24> arithmetic;
-    bit<32> settings_hash;
-}
-
-// Payload of WELCOME.
-header thc_welcome_h {
-    bit<32> slots;
-    bit<32> norm_slots;
-    bit<32> window_bytes;
-    bit<16> shards;
-    bit<16> codes_multiple;
-}
-
-// Payload of CHALLENGE.
-header thc_challenge_h {
-    bit<64> cookie;
 }
 
 // Payload of ERROR.

@@ -1,15 +1,18 @@
-"""Running the programs of the build: quiet, with their output in a log that an error quotes."""
+"""Running the programs of the build, and the hash that says whether there is anything to do."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from byteps_build.errors import BuildError
-
 _QUOTED_LINES = 40
+
+
+class BuildError(Exception):
+    """BytePS cannot be built here; the message says what to do."""
 
 
 def run(command: Sequence[str | Path], *, log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> None:
@@ -26,3 +29,19 @@ def run(command: Sequence[str | Path], *, log: Path, cwd: Path, env: Mapping[str
     if status:
         end = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_QUOTED_LINES:])
         raise BuildError(f"{' '.join(words)} failed with status {status}; the end of {log}:\n{end}")
+
+
+def digest(repository: Path, paths: Iterable[str], *values: object) -> str:
+    """Return a SHA-256 over the files at or below `paths` (relative to the repository) and the values."""
+    total = hashlib.sha256(repr(values).encode())
+    for name in sorted(paths):
+        for file in _files(repository / name):
+            total.update(f"{file.relative_to(repository)}\0".encode())
+            total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

@@ -1,14 +1,19 @@
-"""The C and C++ libraries that BytePS's modules link: zeromq, ps-lite, and the CUDA shim."""
+"""The C and C++ libraries: zeromq, ps-lite and the CUDA shim, which BytePS's modules link, and THC's compressor."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 from byteps_build.commands import run
 from byteps_build.source import ZEROMQ
 from byteps_build.toolchain import Toolchain
 
+#: Code that loads THC's compressor, in the repository.
+PLUGIN_MODULES = ("scripts/byteps/plugins/__init__.py", "byteps_thc/_net/byteps/leftover_memory.py")
+_PLUGIN_LIBRARIES = ("thc_server.so", "thc_worker.so")
 _JOBS = f"-j{os.cpu_count() or 1}"
 
 
@@ -43,14 +48,35 @@ def build_shim(shim: Path, prefix: Path, toolchain: Toolchain, logs: Path) -> No
     archive = prefix / "lib" / "libnccl_static.a"
     object_file = prefix / "cuda_nccl_shim.o"
     flags = ["-O2", "-fPIC", "-Wall", "-Wextra", f"-I{shim / 'include'}"]
-    compile_shim: list[str | Path] = [
-        *toolchain.compilers["CC"].split(),
-        *flags,
-        "-c",
-        shim / "cuda_nccl_shim.c",
-        "-o",
-        object_file,
-    ]
-    run(compile_shim, log=logs / "shim.log", cwd=prefix)
+    sources: list[str | Path] = ["-c", shim / "cuda_nccl_shim.c", "-o", object_file]
+    run([*toolchain.compilers["CC"].split(), *flags, *sources], log=logs / "shim.log", cwd=prefix)
     archive.unlink(missing_ok=True)
     run(["ar", "rcs", archive, object_file], log=logs / "shim-ar.log", cwd=prefix)
+
+
+def build_plugin(repository: Path, source: Path, folder: Path, toolchain: Toolchain, logs: Path) -> None:
+    """Build THC's compressor (byteps_thc/csrc/byteps) with CMake, and put it and its loader into the source.
+
+    CMake and not setup.py: BytePS is compiled with -Ofast, and THC's kernels must not be.
+    """
+    settings = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "THC_BUILD_PYTHON": "OFF",
+        "THC_WITH_DPDK": "OFF",
+        "THC_BYTEPS_SOURCE": source,
+        "CMAKE_CXX_FLAGS": f"-D_GLIBCXX_USE_CXX11_ABI={int(toolchain.cxx11_abi)}",
+        "Python_EXECUTABLE": sys.executable,
+    }
+    if toolchain.ccache:
+        settings["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    configure: list[str | Path] = ["cmake", "-S", repository, "-B", folder, *generator, *defines]
+    run(configure, log=logs / "plugin-configure.log", cwd=repository)
+    targets = ["--target", "thc_byteps", "--parallel", str(os.cpu_count() or 1)]
+    run(["cmake", "--build", folder, *targets], log=logs / "plugin-build.log", cwd=repository)
+    package = source / "byteps" / "plugins"
+    package.mkdir(exist_ok=True)
+    modules = (repository / name for name in PLUGIN_MODULES)
+    for file in (*modules, *(folder / "byteps" / name for name in _PLUGIN_LIBRARIES)):
+        shutil.copy2(file, package)

@@ -1,4 +1,4 @@
-"""The source package: downloaded from PyPI by pip, checked, unpacked, adapted."""
+"""The source package: downloaded from PyPI by pip, checked, unpacked, patched."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from byteps_build import substitutions
-from byteps_build.commands import run
-from byteps_build.errors import BuildError
+from byteps_build.commands import BuildError, run
 
 VERSION = "0.2.5.post15"
 SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
@@ -20,45 +18,36 @@ ZEROMQ = "zeromq-4.1.4"
 def download(folder: Path, tools: Mapping[str, str], log: Path) -> Path:
     """Return the path of the source package in `folder`, downloading it when it is not there; checks its SHA-256.
 
-    tools: see build_tools; pip asks the package's setup.py for its metadata.
+    tools: of wheel.install_setuptools(); pip asks the package's setup.py for its metadata.
     """
     archive = folder / f"byteps-{VERSION}.tar.gz"
     if not archive.exists():
         requirement = f"byteps=={VERSION} --hash=sha256:{SHA256}\n"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "requirement.txt").write_text(requirement, encoding="utf-8")
-        pip_download = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--no-build-isolation",
-            "--use-pep517",
-        ]
-        what = ["--no-binary", ":all:", "--dest", str(folder), "--requirement", str(folder / "requirement.txt")]
-        run([*pip_download, *what], log=log, cwd=folder, env=tools)
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--use-pep517", "--no-binary", ":all:"]
+        what = ["--dest", str(folder), "--requirement", str(folder / "requirement.txt")]
+        run([sys.executable, "-m", "pip", "download", *options, *what], log=log, cwd=folder, env=tools)
     check(archive)
     return archive
 
 
 def check(archive: Path) -> None:
-    """BuildError unless the archive is the package that the substitutions were written for."""
+    """BuildError unless the archive is the package that the patch was written for."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != SHA256:
         raise BuildError(f"{archive} has SHA-256 {digest}, not {SHA256}: delete it and build again")
 
 
-def unpack(archive: Path, source: Path, log: Path) -> None:
-    """Make `source` anew from the archive, with all substitutions made; it is there only when they all were."""
+def unpack(archive: Path, source: Path, patch: Path, logs: Path) -> None:
+    """Make `source` anew from the archive, patched; it is there only when all of the patch fits."""
     shutil.rmtree(source, ignore_errors=True)
     scratch = source.with_name(source.name + ".part")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    run(["tar", "-xzf", archive], log=log, cwd=scratch)
+    run(["tar", "-xzf", archive], log=logs / "unpack.log", cwd=scratch)
     (unpacked,) = scratch.iterdir()
-    substitutions.apply(unpacked, substitutions.SUBSTITUTIONS)
-    run(["tar", "-xzf", unpacked / f"{ZEROMQ}.tar.gz"], log=log, cwd=unpacked / "3rdparty")
+    run(["patch", "-p1", "--fuzz=0", "--input", patch], log=logs / "patch.log", cwd=unpacked)
+    run(["tar", "-xzf", unpacked / f"{ZEROMQ}.tar.gz"], log=logs / "unpack.log", cwd=unpacked / "3rdparty")
     unpacked.rename(source)
     scratch.rmdir()

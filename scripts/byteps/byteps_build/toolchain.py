@@ -10,7 +10,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from byteps_build.errors import BuildError
+from byteps_build.commands import BuildError
 
 
 @dataclass(frozen=True)

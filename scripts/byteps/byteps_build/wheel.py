@@ -8,8 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from byteps_build.commands import run
-from byteps_build.errors import BuildError
+from byteps_build.commands import BuildError, run
 from byteps_build.toolchain import Toolchain
 
 _PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
@@ -18,10 +17,24 @@ _PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
 STAMP = "build.txt"
 
 
+def install_setuptools(folder: Path, log: Path) -> dict[str, str]:
+    """Install a setuptools that can build wheels, once, and return the variables with which pip finds it.
+
+    In a folder of its own: the environment's own packages stay as they are.
+    """
+    marker = folder / "complete"
+    if not marker.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        packages = ["--quiet", "--upgrade", "--target", str(folder), "setuptools>=70.1,<85"]
+        run([*_PIP, "install", *packages], log=log, cwd=folder)
+        marker.touch()
+    return {"PYTHONPATH": str(folder)}
+
+
 def build(source: Path, folder: Path, shim: Path, toolchain: Toolchain, tools: Mapping[str, str], logs: Path) -> Path:
     """Build the wheel with BytePS's setup.py (modules server and torch only) and return its path.
 
-    tools: see build_tools.
+    tools: of install_setuptools().
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):

@@ -66,8 +66,12 @@ def options(files: list[Path]) -> list[str]:
     return [part for path in files for part in ("--grads", str(path))]
 
 
-def test_files(files: list[Path]) -> None:
-    """Three ranks and a server on this host."""
+def test_files(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks and a server on this host; from a clone, whose source folder is not what is installed."""
+    (tmp_path / "byteps_thc").mkdir()
+    (tmp_path / "byteps_thc/__init__.py").write_text("raise ImportError('the source folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     found = compare(*options(files), "--servers", "1", "--bandwidth", "1M,100M", "--json")
     rows = {row["name"]: row for row in found["ways"]}
     bits = {name: row["bits"] for name, row in rows.items()}
@@ -182,6 +186,7 @@ def test_the_docs_commands_are_read() -> None:
         (["--rtt-ms", "-1"], "--rtt-ms must be a time, 0 or more, not -1"),
         (["--bandwidth", "fast"], "--bandwidth must be bits per second"),
         (["--parameters", "many"], "--parameters must be a number such as 25M, 7B or 1e9"),
+        (["--parameters", "1e99"], "--parameters must be at most 100 T, not '1e99'"),
         (["--device"], "--device measures on a GPU, and PyTorch finds none here"),
         (["--device", "--servers", "1"], "--servers and --device: give one of them"),
     ],

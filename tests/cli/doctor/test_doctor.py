@@ -61,6 +61,7 @@ def test_findings_of_this_host_and_a_server_that_is_not_there() -> None:
     assert findings["torch"]["state"] == "ok"
     assert "gloo" in findings["torch"]["meaning"]
     assert findings["DPDK"]["state"] == ("ok" if has_dpdk() else "optional")
+    assert "huge pages, of which" in findings["DPDK"]["meaning"] or not has_dpdk()
 
 
 def test_answer_of_a_probe_among_the_messages_of_libraries() -> None:

@@ -95,6 +95,7 @@ def test_a_server_that_has_all_the_jobs_it_takes() -> None:
         [finding] = check_server(Visit(address_of(server)))
     assert finding.fails
     assert "the server takes no more jobs" in finding.meaning
+    assert not finding.command  # the server answers: no firewall is to be opened
 
 
 @contextmanager
@@ -130,8 +131,28 @@ def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]
     other.close()
     [finding] = check_server(Visit(("127.0.0.1", port)))
     assert finding.fails
+    assert finding.meaning == "nothing listens on that port there, or a firewall rejects packets to it"
+    assert f"thc-ps --port {port}" in finding.command
+
+
+def test_a_program_that_does_not_answer(occupied_port: tuple[socket.socket, int]) -> None:
+    other, port = occupied_port
+    with other:
+        [finding] = check_server(Visit(("127.0.0.1", port)))
+    assert finding.fails
     assert "did not answer HELLO within 3" in finding.meaning
     assert f"thc-ps --port {port}" in finding.command
+
+
+@needs_namespaces
+def test_a_host_without_a_way_to_the_server() -> None:
+    code = (
+        "from byteps_thc._cli.doctor.server import check_server; from byteps_thc._cli.doctor.visit import Visit; "
+        "print(check_server(Visit(('10.0.0.1', 48865)))[0].meaning)"
+    )
+    command = ["unshare", "--net", sys.executable, "-P", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "there is no way to it: Network is unreachable\n"
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from worker_relay import WorkerRelay
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._native import _core
-from byteps_thc._net.failover import agreement, delivery, watch
-from byteps_thc._net.failover.delivery import undelivered
-from byteps_thc._net.failover.moves import THERE, UNDELIVERED, Plan, Statement
+from byteps_thc._net.failover import agreement, moves, watch
+from byteps_thc._net.failover.moves import THERE, UNDELIVERED, Plan, Statement, undelivered
 from byteps_thc._net.failover.stages import Missing
 from byteps_thc._net.failover.watch import Presences
 from byteps_thc._net.servers import NetworkConfig
@@ -34,7 +33,7 @@ NARROW_BYTES = 600  # less than a full packet of sums, more than one of codes
 @pytest.fixture
 def impatient(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # extends the common one
     """A server that delivers nothing is left sooner, too."""
-    monkeypatch.setattr(delivery, "UNDELIVERED_S", 1.0)
+    monkeypatch.setattr(moves, "UNDELIVERED_S", 1.0)
 
 
 class NarrowRelay(WorkerRelay):

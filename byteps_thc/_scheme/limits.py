@@ -1,0 +1,43 @@
+"""How many workers may average together, how many threads kernels use, and what the GPU kernels take."""
+
+from __future__ import annotations
+
+import os
+
+from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.wire.layout import MAX_WORKERS, MAX_WORKERS_SWITCH
+
+#: coordinates: what a program of the kernels holds
+MAX_GPU_ROTATION_BLOCK = 16384
+
+#: Ranks that sum codes themselves, and workers of BytePS's own servers. Sums have 16 bits: that many workers leave
+#: granularities up to 63, more than a table of up to 5 bits gains by.
+MAX_RANKS = 1024
+
+
+def require_packet_workers(workers: int) -> None:
+    """ConfigurationError when thc-ps, or any switch, cannot sum for so many workers."""
+    if workers > MAX_WORKERS:
+        raise ConfigurationError(
+            f"thc-ps sums for at most {MAX_WORKERS} workers, and a switch for {MAX_WORKERS_SWITCH}, not {workers}: "
+            f"average without NetworkConfig among the ranks of a process group, up to {MAX_RANKS} of them, or within "
+            "each host first, so that one rank a host is a worker"
+        )
+
+
+#: More do not pay: a few cores fill the memory bandwidth that the kernels are bound by.
+MAX_THREADS = 8
+
+
+def default_threads(local_ranks: int | None = None) -> int:
+    """Return the cores that this process may use divided by the ranks on its host, at most MAX_THREADS.
+
+    local_ranks: None: the environment variable LOCAL_WORLD_SIZE, which torchrun sets, or 1. ConfigurationError when
+    that is not a positive number.
+    """
+    if local_ranks is None:
+        text = os.environ.get("LOCAL_WORLD_SIZE") or "1"
+        if not text.isdecimal() or not int(text):
+            raise ConfigurationError(f"LOCAL_WORLD_SIZE must be a number of processes, not {text!r}")
+        local_ranks = int(text)
+    return min(max(len(os.sched_getaffinity(0)) // local_ranks, 1), MAX_THREADS)

@@ -1,0 +1,226 @@
+"""Streams of gradients that are each sent in a fixed order: their plan, their exact sums, and their way to an engine.
+
+Sums need the same order on all workers, but gradients do not become ready in the same order everywhere. So each lane
+sends its buffers in one order, that of the backward pass, and waits for a gradient that is late. Lanes do not wait for
+each other: lane 0 has the layers that the next forward pass needs first, and goes ahead of what the others have queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from typing_extensions import override
+
+from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.piece import even_spans
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
+from byteps_thc._net.communicator import Waitable
+from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc.torch.optimizer.place import NamedParameter
+
+
+@dataclass(frozen=True)
+class BufferPlan:
+    """Parameters whose gradients travel in one buffer: a large one, or small ones, which are not compressed.
+
+    row: elements of each row that has a scale of its own; 0: none has.
+    """
+
+    key: str
+    parameters: tuple[NamedParameter, ...]
+    dtype: torch.dtype
+    compressed: bool
+    row: int = 0
+
+    @property
+    def plan(self) -> BlockPlan:
+        """Which rows have scales."""
+        return BlockPlan((), (RowSpan(0, self.size, self.row),) if self.row else ())
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return sum(parameter.tensor.numel() for parameter in self.parameters)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Buffers in the order in which they are sent."""
+
+    number: int
+    buffers: tuple[BufferPlan, ...]
+
+    def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
+        """Return (name, coordinates, plan) of the pieces that an engine cuts the buffers into."""
+        return [
+            (f"{buffer.key}[{span.start}:{span.stop}]", span.stop - span.start, buffer.plan.within(span))
+            for buffer in self.buffers
+            if buffer.compressed
+            for span in even_spans(buffer.size, config.partition_coordinates, config.rotation_block)
+        ]
+
+
+def make_lanes(parameters: Sequence[NamedParameter], lanes: int, policy: CompressionPolicy) -> list[Lane]:
+    """Divide parameters, given in forward order, into at most `lanes` lanes of about as many elements.
+
+    Small parameters, which travel exactly, share a buffer per lane and dtype, which is sent last.
+    """
+    total = sum(p.tensor.numel() for p in parameters)
+    members: list[list[NamedParameter]] = [[] for _ in range(lanes)]
+    before = 0
+    for parameter in parameters:
+        middle = before + parameter.tensor.numel() / 2
+        members[min(int(middle * lanes / total), lanes - 1) if total else 0].append(parameter)
+        before += parameter.tensor.numel()
+    filled = [lane for lane in members if lane]
+    return [Lane(number, _buffers(number, lane, policy)) for number, lane in enumerate(filled)]
+
+
+def _buffers(lane: int, parameters: Sequence[NamedParameter], policy: CompressionPolicy) -> tuple[BufferPlan, ...]:
+    backward = list(reversed(parameters))
+    large = [p for p in backward if p.tensor.numel() >= policy.bypass_elements]
+    small = [p for p in backward if p.tensor.numel() < policy.bypass_elements]
+    dtypes = sorted({p.tensor.dtype for p in small}, key=str)
+
+    def compressed(parameter: NamedParameter) -> bool:
+        return not policy.travels_exactly(parameter.name, parameter.tensor.numel())
+
+    def row(parameter: NamedParameter) -> int:
+        return policy.row_elements(parameter.name, parameter.tensor.shape)
+
+    return (
+        *(BufferPlan(p.name, (p,), p.tensor.dtype, compressed=compressed(p), row=row(p)) for p in large),
+        *(
+            BufferPlan(
+                f"small.{lane}.{dtype}", tuple(p for p in small if p.tensor.dtype == dtype), dtype, compressed=False
+            )
+            for dtype in dtypes
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Sum(Waitable):
+    handle: Handle
+    deadline_s: float
+
+    @override
+    def wait(self) -> None:
+        synchronize(self.handle, self.deadline_s)
+
+
+class BytepsSum:
+    """Names the sums of a lane by a parameter that no other optimizer has, their place in the step and their size.
+
+    BytePS fixes the size of a name.
+
+    All names are declared here, in the order of the lanes: BytePS's keys follow the order of declaration, which would
+    be any order once the lanes push at the same time.
+    """
+
+    def __init__(self, lane: Lane, deadline_s: float) -> None:
+        self._lane = lane.number
+        self._owner = lane.buffers[0].parameters[0].name
+        self._deadline_s = deadline_s
+        self._place = 0
+        uncompressed_step = [buffer.size for buffer in lane.buffers]
+        compressed_step = [buffer.size for buffer in lane.buffers if not buffer.compressed]
+        for sizes in (compressed_step, uncompressed_step):
+            for place, size in enumerate(sizes):
+                declare(self._name(place, size))
+
+    def start_step(self) -> None:
+        """Begin a step; all sums of the one before are done."""
+        self._place = 0
+
+    def __call__(self, tensor: Tensor) -> _Sum:
+        """Start replacing the tensor by its sum over the workers."""
+        name = self._name(self._place, tensor.numel())
+        self._place += 1
+        handle = push_pull_async_inplace(tensor, average=False, name=name, priority=-self._lane)
+        return _Sum(handle, self._deadline_s)
+
+    def _name(self, place: int, size: int) -> str:
+        return f"THC.sum.{self._owner}.{place}.{size}"
+
+
+class LaneSender:
+    """Gradients of a lane on their way through its engine."""
+
+    def __init__(self, lane: Lane, engine: Engine) -> None:
+        self.lane = lane
+        self.engine = engine
+        self._buffers = [_Buffer(plan) for plan in lane.buffers]
+        self._ready: set[str] = set()
+        self._sent = 0
+
+    def ready(self, parameter: NamedParameter) -> None:
+        """Take the gradient of a parameter, and send the buffers whose turn it is now."""
+        self._ready.add(parameter.name)
+        while self._sent < len(self._buffers) and self._buffers[self._sent].names <= self._ready:
+            self._buffers[self._sent].send(self.engine)
+            self._sent += 1
+
+    def finish(self) -> None:
+        """Wait until all gradients of the lane are averages. Raises the engine's error."""
+        for buffer in self._buffers:
+            buffer.finish()
+        self._ready.clear()
+        self._sent = 0
+
+
+@dataclass
+class _Buffer:
+    """A buffer of the lane; flat is its memory when the gradients cannot be used where they are."""
+
+    plan: BufferPlan
+    names: frozenset[str] = field(init=False)
+    slices: tuple[ParameterSlice, ...] = field(init=False)
+    flat: Tensor | None = None
+    future: Future[Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        self.names = frozenset(p.name for p in self.plan.parameters)
+        slices, start = [], 0
+        for parameter in self.plan.parameters:
+            stop = start + parameter.tensor.numel()
+            slices.append(ParameterSlice(parameter.name, start, stop, self.plan.row))
+            start = stop
+        self.slices = tuple(slices)
+
+    def send(self, engine: Engine) -> None:
+        gradients = self._gradients()
+        if len(gradients) == 1 and gradients[0].is_contiguous():
+            flat = gradients[0].view(-1)
+        else:
+            flat = self.flat = self._gather(gradients)
+        self.future = engine.all_reduce(GradientBuffer(self.plan.key, flat, self.slices))
+
+    def finish(self) -> None:
+        assert self.future is not None
+        flat = self.future.wait()
+        self.future = None
+        if flat is self.flat:
+            for gradient, part in zip(self._gradients(), self.slices, strict=True):
+                gradient.copy_(flat[part.start : part.stop].view(gradient.shape))
+
+    def _gather(self, gradients: list[Tensor]) -> Tensor:
+        if self.flat is None:
+            self.flat = torch.empty(self.slices[-1].stop, dtype=self.plan.dtype, device=gradients[0].device)
+        for gradient, part in zip(gradients, self.slices, strict=True):
+            self.flat[part.start : part.stop].view(gradient.shape).copy_(gradient)
+        return self.flat
+
+    def _gradients(self) -> list[Tensor]:
+        gradients = []
+        for parameter in self.plan.parameters:
+            assert parameter.tensor.grad is not None
+            gradients.append(parameter.tensor.grad)
+        return gradients

@@ -1,1 +1,0 @@
-"""What averages the gradients of a DistributedOptimizer: BytePS's push_pull, or THC."""
