@@ -32,7 +32,7 @@ def unpacked(partitions, bits):
 @given(config=st.sampled_from(THC + UNIFORM), n=st.integers(1, 8), size=st.integers(1, 3000), seed=st.integers(0, 99))
 @SETTINGS
 def test_definitions_1_and_2_codes_and_table_values_add(config, n, size, seed):
-    """Decompressing the sum of the table's values, or of Uniform THC's codes, is averaging what workers sent, exactly."""
+    """Decompressing a sum of the table's values, or of Uniform THC's codes, is averaging what workers sent, exactly."""
     workers = ServerOracle(config, n)
     partitions = workers.encode(gradients(n, size, seed))
     codes = np.array(unpacked(partitions, config.code_bits), np.int64)
