@@ -63,7 +63,7 @@ FUZZ_SECONDS ?= 10800
 soak: ## three hours of fuzzed packets (FUZZ_SECONDS), then an hour of faults on a live job (ARGS='--minutes 5')
 	@scripts/setup.sh all
 	@nice scripts/fuzz.sh $(FUZZ_SECONDS)
-	@nice $(BIN)/python tests/soak/soak.py $(ARGS)
+	@nice $(BIN)/python lab/thc_lab/soak/soak.py $(ARGS)
 
 lint: ## all static checks, without network
 	@scripts/setup.sh all

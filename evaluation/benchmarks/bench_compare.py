@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bench_ddp import PARAMETERS, RANKS, Run, measure
 from section import publish, table
-from shaped_network import ShapedNetwork
+
+from thc_lab.shaped_network import ShapedNetwork
 
 #: bench_ddp's schemes by the names that thc compare has. The one server's link is as fast as four.
 NAMES = {

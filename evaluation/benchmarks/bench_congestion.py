@@ -2,7 +2,7 @@
 
 Four workers run ThcReducer with the default settings, each on a host of its own (a network namespace). thc-ps runs on a
 fifth host (rows "one") or on each worker's host (rows "four"). Links are shaped in both directions
-(tests/lib/shaped_network.py). In rows with delay and loss, a relay of TAP devices carries the frames
+(lab/thc_lab/shaped_network.py). In rows with delay and loss, a relay of TAP devices carries the frames
 (evaluation/congestion/frame_relay.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every
 scheme on links without a limit ("alone"), which is the processors' time. "first" is the first average, median and worst
 are those of the others.

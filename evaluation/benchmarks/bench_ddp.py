@@ -1,7 +1,7 @@
 """Communication time of a DDP step of 25 M parameters: THC against fp32 and torch's bf16 hook, on shaped links.
 
 Four gloo ranks, each on a host of its own (a network namespace) behind a link shaped to a rate in both directions
-(tests/lib/shaped_network.py); thc-ps, for the network engine, is on a fifth host whose link is four times as fast.
+(lab/thc_lab/shaped_network.py); thc-ps, for the network engine, is on a fifth host whose link is four times as fast.
 Needs root. Schemes take turns step by step in the same processes. Communication time is the time of a backward with all
 buckets averaged, less that of the same backward without averaging (no_sync); both are the slowest rank's from a common
 barrier, and medians over the repetitions.
@@ -18,10 +18,10 @@ from pathlib import Path
 from ratio import Row, at_least, lines_of
 from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
-from shaped_network import ShapedNetwork, inside, tcp_rate
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._scheme.errors import ConfigurationError
+from thc_lab.shaped_network import ShapedNetwork, inside, tcp_rate
 
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4

@@ -2,7 +2,7 @@
 when backward waits for every group's average, as it did before reduce-scatters went on beside it.
 
 Two gloo ranks, each on a host of its own (a network namespace) behind a link shaped to a rate in both directions
-(tests/lib/shaped_network.py). Needs root. Schemes take turns step by step in the same processes. Parameters stay
+(lab/thc_lab/shaped_network.py). Needs root. Schemes take turns step by step in the same processes. Parameters stay
 gathered between forward and backward, so that backward only reduces. Times are the slowest rank's from a common
 barrier, and medians over the repetitions.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ratio import Row, report
 from shaped_ddp.ranks import run_ranks
-from shaped_network import ShapedNetwork
 
 from byteps_thc._scheme.errors import ConfigurationError
+from thc_lab.shaped_network import ShapedNetwork
 
 RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
 RANKS = 2

@@ -1,6 +1,6 @@
 """THC over a mesh, exact within a node, against flat THC on all ranks: bytes and time of a DDP step of 25 M parameters.
 
-Two hosts of the shaped network (tests/lib/shaped_network.py) are nodes of two gloo ranks each: what the ranks of a node
+Two hosts of the shaped network (lab/thc_lab/shaped_network.py) are nodes of two gloo ranks each: what ranks of a node
 send each other stays in the host, and what goes to the other node passes a link shaped to a rate in both directions.
 Needs root. As in bench_ddp.py, schemes take turns step by step in the same processes, and communication time is the
 time of a backward with all buckets averaged less that of the same backward without. The time on the slow link is what
@@ -19,10 +19,10 @@ from bench_ddp import PARAMETERS, RATE_S
 from ratio import Row, at_least, lines_of
 from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
-from shaped_network import ShapedNetwork, tcp_rate
 
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from thc_lab.shaped_network import ShapedNetwork, tcp_rate
 
 RANK_PROGRAM = Path(__file__).with_name("bench_hierarchy_rank.py")
 NODES, RANKS = 2, 4

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Self
 
 import fork_server
-from shaped_network import run_inside
 
 from congestion.control import Controls, Words
 from congestion.frame_relay import INTERFACE, mac_of
 from congestion.rows import RANKS, Row
 from thc_lab.namespaces import Namespaces
+from thc_lab.shaped_network import run_inside
 
 _NETWORK = "10.79.0.0/24"
 _ANSWER_S = 10.0

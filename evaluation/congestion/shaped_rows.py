@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shaped_network import ShapedNetwork
-
 from congestion.rows import CROWD_HOSTS, RANKS, Row
+from thc_lab.shaped_network import ShapedNetwork
 
 
 class ShapedRows(ShapedNetwork):

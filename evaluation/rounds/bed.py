@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from fork_server import ForkedProcess, start_program
-from shaped_network import ShapedNetwork, inside, tcp_rate
 
 from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
 from rounds.process import SOCKET
 from rounds.schemes import PLACEMENTS, THC, WORKERS
+from thc_lab.shaped_network import ShapedNetwork, inside, tcp_rate
 
 PROGRAM = Path(__file__).with_name("process.py")
 STAGES = ("compress", "up", "server", "down", "decompress")

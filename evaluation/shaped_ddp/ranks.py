@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shaped_network import Host
-
 from byteps_thc._cli.launch import KEEP_MEMORY
+from thc_lab.shaped_network import Host
 
 DEADLINE_S = 300.0
 #: Among the schemes of a rank's results: the first one's step without averaging.

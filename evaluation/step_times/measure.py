@@ -18,9 +18,9 @@ from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
 from baselines import TernGrad, TopK
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
-from shaped_network import ShapedNetwork, inside
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.shaped_network import ShapedNetwork, inside
 
 RANK_PROGRAM = Path(__file__).with_name("rank.py")
 RANKS = 4

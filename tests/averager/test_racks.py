@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -59,24 +58,6 @@ def test_racks_average_as_one_server_does(sizes: tuple[int, ...], value_bits: Li
         averages = averages_of(addresses, config)
         assert_same(averages, averages_of([single.address] * racks.workers, config))
     assert np.any(averages[0][0]["head"])
-
-
-def test_two_jobs_at_once_with_keys(tmp_path: Path) -> None:
-    key_file = tmp_path / "thc.key"
-    key_file.touch(mode=0o600)
-    key_file.write_text(f"1 {'5a' * 32}\n2 {'a5' * 32}\n")
-    config = ThcConfig(**SMALL)
-    with (
-        RackServers((2, 2), ["--threads", "2", "--key-file", str(key_file)]) as racks,
-        ParameterServer() as single,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        addresses = [racks.address_of(worker) for worker in range(4)]
-        keys = {1: bytes.fromhex("5a" * 32), 2: bytes.fromhex("a5" * 32)}
-        jobs = list(pool.map(lambda job: averages_of(addresses, config, job=job, key=keys[job]), keys))
-        expected = averages_of([single.address] * 4, config)
-    for averages in jobs:
-        assert_same(averages, expected)
 
 
 def test_root_that_starts_after_the_leaves() -> None:

@@ -69,12 +69,6 @@ def test_gradients_near_overflow_leave_residuals_alone():
     np.testing.assert_array_equal(workers.residual(0, "w"), before)
 
 
-def test_zero_gradients_stay_zero():
-    workers = ServerOracle(FEEDBACK, 2)
-    assert not workers.average([np.zeros(1000, np.float32)] * 2).any()
-    assert not workers.residual(0, "w").any()
-
-
 @pytest.mark.parametrize("config", [ThcConfig(), ThcConfig(error_feedback=False), ThcConfig(bits=1)])
 def test_no_error_feedback_keeps_nothing(config):
     without = ServerOracle(config, 1)

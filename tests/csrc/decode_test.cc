@@ -74,20 +74,6 @@ TEST_P(Decode, GivesTheSameBits) {
   }
 }
 
-TEST_P(Decode, GivesTheSameBitsForAMillionCoordinates) {
-  for (const std::size_t block : {std::size_t{8192}, std::size_t{1} << 16, std::size_t{1} << 17}) {
-    for (const Loss loss : {Loss::kNone, Loss::kSome}) {
-      const BlockLayout layout((std::size_t{1} << 20) + 12345, block);
-      const RandomAggregate aggregate(layout, 8, 1024, 1, loss);
-      expect_same<std::vector<std::uint32_t>>([&] {
-        Misaligned<float> out(layout.coordinates(), 1);
-        decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
-        return bits_of(out.values());
-      });
-    }
-  }
-}
-
 /// All sums 0 or 255, in the pattern of one row of the Hadamard matrix: the largest transforms there are.
 TEST_P(Decode, LargestSumsDoNotOverflow) {
   use_instruction_set(GetParam());

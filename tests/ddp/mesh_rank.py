@@ -6,7 +6,6 @@ settings: {"servers": addresses of thc-ps}.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -199,30 +198,6 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"before": before, "after": after, "moments": moments, "done": done}
 
 
-def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
-    """What all ranks are told when one of them has other settings, another gradient, or another step's checkpoint."""
-    third = rank.rank == 3
-    result = {
-        "settings": said(lambda: Training(mesh, config=ThcConfig(bits=3 if third else 4)).state.close()),
-        "policy": said(lambda: Training(mesh, policy=CompressionPolicy(warmup_steps=rank.rank % 2)).state.close()),
-    }
-    training = Training(mesh)
-    size = 5000 if third else 4000
-    buffer = GradientBuffer("bucket", torch.zeros(size), (ParameterSlice("matrix", 0, size),))
-    training.state.engine.start_step()
-    result["gradient"] = said(lambda: training.state.engine.all_reduce(buffer).wait())
-    result["afterwards"] = said(lambda: training.state.engine.all_reduce(replace(buffer, key="next")).wait())
-    training.state.close()
-    training = Training(mesh)
-    before = training.state.state_dict()
-    training.step(gradients(rank.rank, 0))
-    if third:
-        training.state.load_state_dict(before)
-    result["round"] = said(lambda: training.step(gradients(rank.rank, 1)))
-    training.state.close()
-    return result
-
-
 def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
     """What ranks are told when some of a node have no engine."""
     groups = mesh_groups(mesh, "between", None)
@@ -306,7 +281,6 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     empty_shard,
     gaps,
     broken_engine,
-    different,
     refusals,
 ]
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ranks import SETTINGS_VARIABLE, Rank, joined_rank
-from shaped_network import Host
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import DeviceMesh
@@ -22,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcReducer
 from byteps_thc.ddp import compress, thc_hook
 from thc_lab.namespaces import inside
+from thc_lab.shaped_network import Host
 
 ROWS, COLUMNS = 1024, 512
 

@@ -72,18 +72,3 @@ def test_a_killed_server_costs_no_step(front: str, count: int, ranks: int, tmp_p
     assert digests == of_a_quiet_run(ranks, len(digests[0]), tmp_path / "quiet", stack, front=front)
     if front == "ddp":
         assert all(each == digests[0] for each in digests)
-
-
-@pytest.mark.slow
-def test_all_servers_are_restarted_one_after_another_under_load(tmp_path: Path, stack: ExitStack) -> None:
-    """As an operator does it: SIGTERM, wait for the end, start again, wait until it is used, then the next one."""
-    servers = RestartedServers(2, stack)
-    training = Training(2, servers.addresses, tmp_path / "rolling", stack)
-    training.wait_for(steps=5)
-    for number in range(2):
-        servers.drain(number)
-        training.wait_for(steps=5, moves=2 * number + 1)
-        servers.restart(number)
-        training.wait_for(steps=5, moves=2 * number + 2)
-    digests = training.stop()
-    assert digests == of_a_quiet_run(2, len(digests[0]), tmp_path / "quiet", stack)

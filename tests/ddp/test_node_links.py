@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from network_or_skip import network_or_skip
 from ranks import run_ranks
-from shaped_network import INTERFACE, ShapedNetwork
+
+from thc_lab.shaped_network import INTERFACE, ShapedNetwork
 
 PROGRAM = Path(__file__).with_name("node_links_rank.py")
 PARAMETERS = 1024 * 512

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from congestion.measuring import Measured, measure, running_workers
-from congestion.relayed_rows import RelayedRows
 from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
 from network_or_skip import network_or_skip
@@ -24,9 +23,6 @@ LATE_S = 30.0
 #: The target is 2 % of the packets of long runs. The first of these few averages finds out what the links carry, and a
 #: processor that other tests keep busy answers late.
 MOST_REPEATED = 0.05
-#: Of packets whose way up or down loses one in two hundred: each loss is a repeat, of the sum for one worker, too.
-#: Four servers had 7 to 10 % on two busy cores.
-MOST_REPEATED_WITH_LOSS = 0.15
 #: Beside a TCP stream, which keeps the queue full: the fewer packets are in it, the larger is the part of them that it
 #: drops. Workers with .08 of the link repeated 16 %; without congestion control they repeat 84 % (docs/benchmarks.md).
 MOST_REPEATED_BESIDE_TCP = 0.4
@@ -62,18 +58,6 @@ def test_hundred_megabits(name: str, network: ShapedRows, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith(("100M-", "1G-"))])
-def test_rates_and_queues(name: str, network: ShapedRows, tmp_path: Path) -> None:
-    check(averages(ROWS[name], network, tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["slow-host-one", "slow-host-four"])
-def test_a_host_at_a_tenth_of_the_others_rate(name: str, network: ShapedRows, tmp_path: Path) -> None:
-    check(averages(ROWS[name], network, tmp_path))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tcp-one", "tcp-four"])
 def test_a_tcp_stream_beside(name: str, network: ShapedRows, tmp_path: Path) -> None:
     """Both get bytes through a queue that TCP keeps full; what is lost there is repeated."""
@@ -83,16 +67,3 @@ def test_a_tcp_stream_beside(name: str, network: ShapedRows, tmp_path: Path) -> 
     assert measured.thc_share is not None
     both = measured.tcp_share + measured.thc_share
     assert min(measured.tcp_share, measured.thc_share) >= LEAST_SHARE * both
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["far-one", "far-four"])
-def test_a_long_way_that_loses_packets(name: str, tmp_path: Path) -> None:
-    with network_or_skip(RelayedRows) as network:
-        check(averages(ROWS[name], network, tmp_path), MOST_REPEATED_WITH_LOSS)
-
-
-@pytest.mark.slow
-def test_sixty_four_workers_at_one_server(tmp_path: Path) -> None:
-    with network_or_skip(lambda: ShapedRows(crowd=True)) as network:
-        check(averages(ROWS["crowd"], network, tmp_path))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from network_or_skip import network_or_skip
-from shaped_network import MTU_BYTES, ShapedNetwork, tcp_rate
+
+from thc_lab.shaped_network import MTU_BYTES, ShapedNetwork, tcp_rate
 
 BITS_PER_S = 20e6  # so slow that the kernel's buffers keep a link busy while the machine keeps its processes waiting
 

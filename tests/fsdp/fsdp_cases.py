@@ -323,14 +323,6 @@ def different_parameters(rank: Rank, mesh: DeviceMesh) -> str:
     return _error_of_backward(model, {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"})
 
 
-def different_dtypes(rank: Rank, mesh: DeviceMesh) -> str:
-    """Rank 1 reduces in float16."""
-    reduce_dtype = torch.float16 if rank.rank == 1 else torch.float32
-    model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduce_dtype))
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    return _error_of_backward(model, gradients(rank.rank, 0, all_shapes()))
-
-
 class Branches(nn.Module):
     """Each rank takes one of two modules of the same size."""
 
@@ -374,6 +366,6 @@ def _error_of_backward(model: nn.Module, wanted: Any) -> str:
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
     modules_in_one_group, not_finite, refusals, closing, checkpointing,
-    pipeline, names, float64, different_parameters, different_dtypes, different_modules,
+    pipeline, names, float64, different_parameters, different_modules,
     branches_of_a_module, excluded, near_the_largest,
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from udp_relay import Address, UdpRelay
+from thc_lab.udp_relay import Address, UdpRelay
 
 #: What the attacker does with a datagram on its way to the worker or server: the datagrams sent on instead.
 Tamper = Callable[[bytes], list[bytes]]

@@ -138,6 +138,16 @@ def from_bfloat16(bits: U16) -> F32:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def as_dtype(x: F32, dtype: str) -> tuple[npt.NDArray[np.generic], F32]:
+    """x in that format, and what it then is in float32."""
+    if dtype == "bfloat16":
+        kept = bfloat16(x)
+        return kept, from_bfloat16(kept)
+    with np.errstate(over="ignore"):
+        narrow = x.astype(dtype)
+    return narrow, narrow.astype(np.float32)
+
+
 def rotate(
     gradient: npt.NDArray[np.floating],
     residual: F32 | U16 | None,

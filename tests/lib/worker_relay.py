@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from udp_relay import UdpRelay
+from thc_lab.udp_relay import UdpRelay
 
 WORKER_ID_OFFSET = 5  # of a header
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from network_or_skip import network_or_skip
 from raw_worker import Worker
-from shaped_network import ShapedNetwork
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._scheme.wire.layout import Flag, MessageType
 from thc_lab.namespaces import inside
+from thc_lab.shaped_network import ShapedNetwork
 
 CODES_PER_PACKET = 1024
 #: so many at a time: their results are ten times what the queue holds

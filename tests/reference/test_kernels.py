@@ -10,7 +10,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Key
+from reference import Key, as_dtype
 
 from byteps_thc import LookupTable
 from byteps_thc._scheme.block_plan import END_MULTIPLE, ends_array
@@ -92,21 +92,6 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 CASES = cases()
-
-
-def bfloat16_bits(x: np.ndarray) -> np.ndarray:
-    """x rounded to nearest even, as uint16."""
-    bits = x.view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def as_dtype(x: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """x in that format, and what it then is in float32."""
-    if dtype == "bfloat16":
-        bits = bfloat16_bits(x)
-        return bits, (bits.astype(np.uint32) << 16).view(np.float32)
-    converted = x.astype(dtype)
-    return converted, converted.astype(np.float32)
 
 
 @given(case=CASES)

@@ -11,7 +11,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Key
+from reference import Key, as_dtype
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.errors import ConfigurationError, InputError
@@ -47,16 +47,6 @@ def block_of(kind: str, size: int, rng: np.random.Generator) -> np.ndarray:
     if kind in ("nan", "infinite"):
         x[size // 3] = np.nan if kind == "nan" else -np.inf
     return x
-
-
-def as_dtype(x: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """x in that format, and what it then is in float32."""
-    if dtype == "bfloat16":
-        kept = reference.bfloat16(x)
-        return kept, reference.from_bfloat16(kept)
-    with np.errstate(over="ignore"):
-        kept = x.astype(dtype)
-    return kept, kept.astype(np.float32)
 
 
 def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:

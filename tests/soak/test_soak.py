@@ -26,8 +26,8 @@ KINDS = [
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_seconds_of_soak() -> None:
-    program = Path(__file__).with_name("soak.py")
-    command = [sys.executable, str(program), "--minutes", "0.4"]
+    program = Path(__file__).parents[2] / "lab/thc_lab/soak/soak.py"
+    command = [sys.executable, "-P", str(program), "--minutes", "0.4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [kind for kind in KINDS if not any(line.startswith(kind) for line in done.stdout.splitlines())]

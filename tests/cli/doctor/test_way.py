@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from network_or_skip import network_or_skip
-from shaped_network import Host, ShapedNetwork
 
 from byteps_thc._cli.doctor.finding import Finding
 from byteps_thc._cli.doctor.server import check_servers
@@ -13,6 +12,7 @@ from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.doctor.way import Way
 from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import inside
+from thc_lab.shaped_network import Host, ShapedNetwork
 
 
 def test_averages_over_such_links() -> None:

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 import pytest
 from failover_workers import Workers
 from restarted_servers import RestartedServers
-from udp_relay import UdpRelay
 
 from byteps_thc._net.failover import watch
 from byteps_thc._net.failover.watch import QUESTION_S, Presences
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.wire.layout import MessageType
+from thc_lab.udp_relay import UdpRelay
 
 TYPE_OFFSET = 1  # of a header
 CONTROL = {MessageType.HELLO, MessageType.WELCOME, MessageType.CHALLENGE, MessageType.PROBE, MessageType.ALIVE}

@@ -20,7 +20,7 @@ from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
 
 def start(servers: list[str], workers: int = 2, **options: object) -> Workers:
@@ -142,21 +142,6 @@ def test_a_server_that_is_there_again_but_refuses_is_left_out(
     running.wait_for_servers(servers.addresses)  # now it takes them
     running.wait_for(20)
     running.stop()
-
-
-@pytest.mark.slow
-def test_a_rank_that_has_ended_is_named(stack: ExitStack) -> None:
-    servers = RestartedServers(2, stack)
-
-    def leave(worker: int, step: int) -> None:
-        if worker == 1 and step == 5:
-            raise KeyboardInterrupt
-
-    running = start(servers.addresses, deadline_s=4.0, before_step=leave)
-    time.sleep(1.0)
-    servers.kill(0)
-    running.join()
-    assert isinstance(running.errors[0], DeadlineError)
 
 
 def test_who_goes_on() -> None:

@@ -24,12 +24,6 @@ def test_sums_of_255_beside_others(full):
     assert result == full.job.sum(codes)
 
 
-def test_all_sums_of_255_in_every_round(full):
-    codes = np.full((17, CODES_PER_PACKET), 15, np.uint8)
-    for round_ in (1, 3):
-        assert set(full.push(full.job, codes, round=round_)) == {b"\xff" * CODES_PER_PACKET}
-
-
 def test_first_byte_of_a_word_does_not_carry_out(full):
     """The sums in the most significant byte of a word are full, the others empty, and the other way round."""
     for first in (0, 1):

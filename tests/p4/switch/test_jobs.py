@@ -1,7 +1,6 @@
 """Joining, several jobs, restarts of workers and of the switch, duplicate workers."""
 
 import numpy as np
-import pytest
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from switch_lab.jobs import CODES_PER_PACKET, Job, Worker
@@ -21,25 +20,6 @@ def ask(target: Target, worker: Worker, hello: Packet) -> list[Ether]:
         return replies
     hello[ThcHello].cookie = replies[0][ThcChallenge].cookie
     return [Ether(reply) for _, reply in target.exchange(worker.switch_port, bytes(hello))]
-
-
-def test_jobs_in_disjoint_slots(target):
-    """Three jobs use the same slots and rounds of their own, turn by turn."""
-    jobs = [
-        Job.make(1, 4, target.front_ports),
-        Job.make(2, 3, target.front_ports),
-        Job.make(300, 2, target.front_ports),
-    ]
-    lab = Lab(target, jobs)
-    codes = {job.job_id: codes_of(job.job_id, len(job.workers)) for job in jobs}
-    results = {}
-    for turn in range(4):
-        for job in lab.jobs:
-            if turn < len(job.workers):
-                outcome = lab.send(job.codes(job.workers[turn], codes[job.job_id][turn], slot=7))
-                if outcome.reason == "completed":
-                    results[job.job_id] = outcome.payloads
-    assert results == {job.job_id: (job.sum(codes[job.job_id]),) * len(job.workers) for job in jobs}
 
 
 def test_jobs_have_the_last_slots_of_their_ranges(target):
@@ -71,24 +51,6 @@ def test_welcome_says_what_workers_need(lab, target):
     assert welcome.window_bytes >= 1024
 
 
-def test_a_repeated_hello_resets_nothing(lab, target):
-    job, codes = lab.job, codes_of(1, 4)
-    for worker in job.workers[:3]:
-        lab.send(job.codes(worker, codes[worker.worker_id]))
-    ask(target, job.workers[1], job.hello(job.workers[1], nonce=1))  # Lab's first
-    assert lab.send(job.codes(job.workers[3], codes[3])).payloads == (job.sum(codes),) * 4
-
-
-def test_duplicate_worker_id(lab, target):
-    """Another process with the id of a live worker is refused, and nothing is reset."""
-    job, codes = lab.job, codes_of(2, 4)
-    for worker in job.workers[:3]:
-        lab.send(job.codes(worker, codes[worker.worker_id]))
-    (reply,) = ask(target, job.workers[2], job.hello(job.workers[2], nonce=999))
-    assert (reply[ThcError].reason, reply[ThcError].worker_bitmap) == (REASONS["duplicate_worker"], 0b100)
-    assert lab.send(job.codes(job.workers[3], codes[3])).payloads == (job.sum(codes),) * 4
-
-
 def test_worker_restart_in_the_middle_of_a_round(lab):
     """The job begins anew: what the slot held is gone, and packets from before are told so."""
     before, codes = lab.job, codes_of(3, 4)
@@ -103,17 +65,6 @@ def test_worker_restart_in_the_middle_of_a_round(lab):
     assert lab.push(job, again, slot=5) == (job.sum(again),) * 4
 
 
-def test_restart_of_one_job_leaves_the_other_alone(target):
-    lab = Lab(target, [Job.make(1, 2, target.front_ports), Job.make(2, 2, target.front_ports)])
-    codes = codes_of(5, 2)
-    first, second = lab.jobs
-    for job in (first, second):
-        lab.send(job.codes(job.workers[0], codes[0]))
-    restarted = lab.restart(first)
-    assert lab.send(second.codes(second.workers[1], codes[1])).payloads == (second.sum(codes),) * 2
-    assert lab.push(restarted, codes) == (restarted.sum(codes),) * 2
-
-
 def test_aggregator_restart_in_the_middle_of_a_round(target):
     """Packets of before get UNKNOWN_JOB, so that workers join again; the round is summed from the beginning."""
     job = Job.make(1, 4, target.front_ports)
@@ -126,27 +77,3 @@ def test_aggregator_restart_in_the_middle_of_a_round(target):
     late = after.send(before.job.codes(job.workers[2], codes[2]))
     assert late.replies[0].thc[ThcError].reason == REASONS["unknown_job"]
     assert after.push(after.job, codes) == (job.sum(codes),) * 4
-
-
-@pytest.mark.parametrize("field", ["granularity", "quorum", "table_hash", "codes_per_packet", "settings_hash"])
-def test_hello_that_disagrees(lab, target, field):
-    job = lab.job
-    hello = job.hello(job.workers[1], nonce=1)
-    spoiled = hello.copy()
-    payload = spoiled.lastlayer()
-    setattr(payload, field, getattr(payload, field) - 1)
-    (reply,) = ask(target, job.workers[1], spoiled)
-    assert reply[ThcError].reason in (REASONS["config_mismatch"], REASONS["bad_config"])
-
-
-def test_goodbye_of_all_closes_the_job(lab, target):
-    job, codes = lab.job, codes_of(7, 4)
-    lab.push(job, codes)
-    for worker in job.workers:
-        goodbye = job.codes(worker, codes[0])
-        goodbye[Thc].message_type = TYPES["goodbye"]
-        goodbye[Thc].payload_count = goodbye[Thc].slot = goodbye[Thc].round = 0
-        goodbye[Thc].remove_payload()
-        assert ask(target, worker, goodbye) == []
-    (reply,) = ask(target, job.workers[0], job.codes(job.workers[0], codes[0], round=2))
-    assert reply[ThcError].reason == REASONS["unknown_job"]

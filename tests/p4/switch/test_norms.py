@@ -33,7 +33,7 @@ def test_zero_denormals_infinity_and_nan(lab):
 
 
 def test_words_are_unsigned(switch):
-    """Bit 31, which no norm has, is not a sign for a switch either; thc-ps drops such norms (tests/security)."""
+    """Bit 31, which no norm has, is not a sign for a switch either; thc-ps drops such norms (shard_slots_test)."""
     lab = Lab(switch, [Job.make(1, 4, switch.front_ports)])
     words = np.random.default_rng(1).integers(0, 2**32, (4, NORMS_PER_PACKET), dtype=np.uint32)
     words[:, :2] = [[0x7FFFFFFF, 0x80000000], [0x80000000, 0x7FFFFFFF], [0, 0xFFFFFFFF], [1, 0]]

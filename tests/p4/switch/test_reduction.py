@@ -41,28 +41,6 @@ def test_both_sets_reduction(lab):
         assert outcome.payloads == (job.sum(codes[round_ - 1]),) * 4
 
 
-def test_slot_reuse(lab):
-    """Every round begins by writing: nothing of the rounds before is left."""
-    for round_ in range(1, 6):
-        codes = random_codes(round_, 4, CODES_PER_PACKET)
-        assert lab.push(lab.job, codes, round=round_) == (lab.job.sum(codes),) * 4
-
-
-def test_reordering_across_slots(lab):
-    """Workers go through the slots in different orders."""
-    job, slots = lab.job, list(range(lab.job.first_code_slot, lab.job.slots))
-    codes = random_codes(4, len(slots), 4, CODES_PER_PACKET)
-    turns = [(slot, worker) for worker in job.workers for slot in slots]
-    np.random.default_rng(4).shuffle(turns)
-    results = {}
-    for slot, worker in turns:
-        packet = job.codes(worker, codes[slots.index(slot)][worker.worker_id], slot=slot, chunk=slot)
-        outcome = lab.send(packet)
-        if outcome.reason == "completed":
-            results[slot] = outcome.payloads
-    assert results == {slot: (job.sum(codes[index]),) * 4 for index, slot in enumerate(slots)}
-
-
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_numbers_of_workers(target, workers):
     lab = Lab(target, [Job.make(1, workers, target.front_ports)])
@@ -76,12 +54,6 @@ def test_different_ports(target):
     for ports in (target.front_ports[:1], target.front_ports, target.front_ports[::-1]):
         lab = Lab(target, [Job.make(1, 4, ports)])
         assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
-
-
-@pytest.mark.parametrize("slot", [2, 15])
-def test_first_and_last_slot(lab, slot):
-    codes = random_codes(slot, 4, CODES_PER_PACKET)
-    assert lab.push(lab.job, codes, slot=slot) == (lab.job.sum(codes),) * 4
 
 
 def test_rounds_wrap_around(lab):

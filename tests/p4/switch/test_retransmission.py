@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from switch_lab.jobs import CODES_PER_PACKET, Job
+from switch_lab.jobs import CODES_PER_PACKET
 from switch_lab.lab import Lab
 from thc_scapy import REASONS, ThcError
 
@@ -68,18 +68,6 @@ def test_retransmit_from_previous_set(lab, codes):
     assert send(lab, codes, 3, 2).payloads == (lab.job.sum(codes[2]),) * 4
 
 
-def test_slot_reuse_and_retransmit(lab, codes):
-    """Retransmissions of the round before and of this one, all the way through several rounds."""
-    for round_ in range(1, 6):
-        for worker in range(3):
-            send(lab, codes, worker, round_)
-            assert send(lab, codes, worker, round_, retransmit=True).kinds == ["error"]
-            if round_ > 1:
-                outcome = send(lab, codes, worker, round_ - 1, retransmit=True)
-                assert outcome.payloads == (lab.job.sum(codes[round_ - 1]),)
-        assert send(lab, codes, 3, round_).payloads == (lab.job.sum(codes[round_]),) * 4
-
-
 @pytest.mark.parametrize("late", [2, 3, 4])
 def test_stale_rounds(lab, codes, late):
     """A packet of a round that is over, up to two phases late, is not added to what its version holds now."""
@@ -123,27 +111,6 @@ def test_an_unfinished_round_is_overwritten(lab, codes):
         send(lab, codes, worker, 1)
     lab.push(lab.job, codes[3], round=3)
     assert send(lab, codes, 3, 1).kinds == ["straggler"]
-
-
-@pytest.mark.parametrize("lost", range(12))
-def test_loss_of_each_packet_of_the_first_window(target, lost):
-    """3 workers * 4 slots: any one packet is lost, everybody times out, and all results are right."""
-    lab = Lab(target, [Job.make(1, 3, target.front_ports, slots=5)])
-    job = lab.job
-    codes = np.random.default_rng(lost).integers(0, 16, (4, 3, CODES_PER_PACKET), dtype=np.uint8)
-    packets = [(slot, worker) for slot in range(4) for worker in job.workers]
-    results = {}
-    for attempt in range(2):
-        for index, (slot, worker) in enumerate(packets):
-            if attempt == 0 and index == lost:
-                continue
-            packet = job.codes(
-                worker, codes[slot][worker.worker_id], slot=1 + slot, chunk=slot, retransmit=attempt == 1
-            )
-            for reply in lab.send(packet).replies:
-                if reply.kind == "aggregate":
-                    results[slot, reply.to] = reply.payload
-    assert results == {(slot, worker.endpoint): job.sum(codes[slot]) for slot, worker in packets}
 
 
 @pytest.mark.parametrize("fields", [{"partition": 8}, {"chunk": 1}, {"partition": 1, "chunk": 7}], ids=str)

@@ -1,4 +1,4 @@
-// Addresses and names from text. Names of other hosts are looked up by tests/worker_dpdk/session/test_names.py.
+// Addresses and names from text. Names of other hosts are looked up by tests/worker_dpdk/session/test_addresses.py.
 #include "io/name_lookup.h"
 
 #include <gtest/gtest.h>

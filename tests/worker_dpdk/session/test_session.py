@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from joined_sessions import LOOPBACK, check_sums, expected_sum, make_codes, next_job, sessions
+from joined_sessions import LOOPBACK, check_sums, next_job, sessions
 from pushed_codes import push_codes
 
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
+from byteps_thc._net.session import DpdkConfig, Session, Timeouts, has_dpdk
 from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, version_name
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import (
@@ -32,9 +32,6 @@ from byteps_thc._scheme.errors import (
     InputError,
     ServerRefusedError,
 )
-
-FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
-FAULT_FLAGS = ["--faults", "drop=0.01,duplicate=0.01,reorder=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +60,6 @@ def test_partitions_are_spread_over_servers(server: ParameterServer, sharded_ser
     with ExitStack() as stack:
         joined = sessions(stack, [server.address, sharded_server.address], 2, config)
         check_sums(joined, config, [5000, 10_000, 3000, 64, 0, 20_000], steps=3)
-
-
-def test_bit_identical_with_faults_in_each_direction() -> None:
-    config = ThcConfig(codes_per_packet=1024)
-    with ParameterServer(FAULT_FLAGS) as faulty, ExitStack() as stack:
-        joined = sessions(stack, [faulty.address], 4, config, faults=FaultConfig(**FAULTS))
-        check_sums(joined, config, [200_000, 1025, 50_000], steps=3)
-        assert all(session.counters()["retransmissions"] > 0 for session in joined)
 
 
 @pytest.mark.parametrize(
@@ -245,22 +234,6 @@ def test_wait_of_a_second_thread_ends_in_time(server: ParameterServer) -> None:
         second.join()
         assert len(waited) == 2
         assert max(waited) < 15
-
-
-def test_loss_tolerant_zero_fills() -> None:
-    config = ThcConfig(codes_per_packet=1024)
-    count = 1024 * 400
-    with ParameterServer(["--faults", "drop=0.02"]) as faulty, ExitStack() as stack:
-        # The packets are all in flight at once, and a busy machine is late with them.
-        joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=Timeouts(loss_s=2.0))
-        codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
-        handles = [push_codes(s, 0, c) for s, c in zip(joined, codes, strict=True)]
-        expected = expected_sum(config, codes, count).reshape(-1, 1024)
-        for handle in handles:
-            result = handle.wait(30)
-            got = result.contributions != 0
-            assert 0 < np.count_nonzero(~got) < 200
-            np.testing.assert_array_equal(result.aggregate.reshape(-1, 1024), expected * got[:, None])
 
 
 @pytest.mark.parametrize(

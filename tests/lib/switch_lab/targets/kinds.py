@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from switch_lab.targets import bmv2, tofino
+from switch_lab.targets import bmv2
 from switch_lab.targets.model import tna, v1model
 from switch_lab.targets.target import Target
 from switch_lab.targets.thc_ps import ThcPsTarget
@@ -29,5 +29,4 @@ KINDS = (
     Kind("v1model", "v1model program in the P4 model", v1model),
     *(Kind(f"tna-{pipes}", f"TNA program in the P4 model, {pipes} pipes", partial(tna, pipes)) for pipes in (1, 2, 4)),
     Kind("bmv2", "v1model program in simple_switch", bmv2.Bmv2Target, bmv2.why_missing),
-    Kind("tofino", "TNA program in tofino-model", tofino.TofinoTarget, tofino.why_missing),
 )

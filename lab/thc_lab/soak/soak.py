@@ -1,4 +1,4 @@
-"""Faults on a live job, for as long as asked: python tests/soak/soak.py --minutes 60 (make soak).
+"""Faults on a live job, for as long as asked: python lab/thc_lab/soak/soak.py --minutes 60 (make soak).
 
 Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked; after each kind of fault the
 job must go on, and no process may grow. Spoiled packets are tried on a job with a key, all else on one without. Only
@@ -21,15 +21,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "lib"))
-
-from scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory
-from udp_relay import RelayFaults, UdpRelay
-
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ServerRefusedError
+from thc_lab.soak.scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory
+from thc_lab.udp_relay import RelayFaults, UdpRelay
 
 WORKERS = 3
 #: of faults, which share the time
@@ -70,9 +67,11 @@ class Worker:
 
     @property
     def steps(self) -> int:
+        """Sums that it has checked."""
         return self.said["step"]
 
     def end(self) -> None:
+        """Kill the process, if it runs."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
@@ -102,33 +101,41 @@ class Soak:
         return Worker(self.relay.address, number, self.key_file)
 
     def close(self) -> None:
+        """End all that was started."""
         for worker in self.workers:
             worker.end()
         self.relay.close()
         self.server.stop()
 
     def lose(self) -> None:
+        """Lose one datagram in twenty."""
         self.relay.faults = RelayFaults(drop=0.05)
 
     def double(self) -> None:
+        """Send one datagram in five twice."""
         self.relay.faults = RelayFaults(duplicate=0.2)
 
     def reorder(self) -> None:
+        """Hold back one datagram in four."""
         self.relay.faults = RelayFaults(reorder=0.25)
 
     def stop_worker(self) -> None:
+        """Stop a worker for some seconds."""
         self._stop(self.random.choice(self.workers).process)
 
     def kill_worker(self) -> None:
+        """Kill a worker, and start another one in its place."""
         number = self.random.randrange(WORKERS)
         self._count(self.workers[number])
         self.workers[number].end()
         self.workers[number] = self._start_worker(number)
 
     def stop_server(self) -> None:
+        """Stop thc-ps for some seconds."""
         self._stop(self.server.process)
 
     def kill_server(self) -> None:
+        """Kill thc-ps, and start another one in its place."""
         self._replace_server()
 
     def corrupt(self) -> None:
@@ -253,6 +260,7 @@ class Soak:
 
 
 def soak_without_key(soak: Soak, seconds: float) -> None:
+    """Run all faults but corruption, each for so long."""
     faults = {
         "loss": soak.lose,
         "duplication": soak.double,
@@ -272,6 +280,7 @@ def soak_without_key(soak: Soak, seconds: float) -> None:
 
 
 def main() -> None:
+    """Run all faults on two jobs, one with a key."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)

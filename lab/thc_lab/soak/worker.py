@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 
-import _core_test
 import numpy as np
 
 from byteps_thc._net.session import Session, Timeouts, UdpConfig
@@ -35,16 +34,17 @@ def codes_of(worker: int, step: int) -> U8:
 
 
 def expected_sum(config: ThcConfig, workers: int, step: int) -> U8:
+    """Return the sum of all workers' table values in a step."""
     values = np.asarray(config.resolve(workers).table.values, np.uint8)
     total = np.zeros(COUNT, np.uint8)
     for worker in range(workers):
-        codes = np.empty(COUNT, np.uint8)
-        _core_test.unpack(codes_of(worker, step), codes, bits=config.code_bits)
-        total += values[codes]
+        packed = codes_of(worker, step)
+        total += values[np.stack([packed >> 4, packed & 15], axis=1).reshape(-1)]
     return total
 
 
 def average(session: Session, config: ThcConfig, worker: int, workers: int) -> None:
+    """Push step after step, and check all results; returns never."""
     for step in itertools.count():
         max_norms = np.empty(NORMS, np.float32)
         session.wait(session.push_norms(step % 4, norms_of(worker, step), max_norms))
@@ -59,13 +59,15 @@ def average(session: Session, config: ThcConfig, worker: int, workers: int) -> N
 
 
 def end(why: str) -> None:
+    """Say what was wrong, and end."""
     print(why, flush=True)
     sys.exit(WRONG)
 
 
 def main() -> None:
+    """Open a session, and another one after each error."""
     server, worker, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    config = ThcConfig(codes_per_packet=512)  # several packets a step, a lap of the slots in some fifty steps
+    config = ThcConfig(bits=4, codes_per_packet=512)  # several packets a step, a lap of the slots in some fifty steps
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
         try:

@@ -60,6 +60,7 @@ class UdpRelay:
         self._thread.start()
 
     def close(self) -> None:
+        """Stop relaying."""
         self._stop.set()
         self._thread.join(10)
         for each in (self._front, *self._upstream.values()):

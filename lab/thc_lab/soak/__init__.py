@@ -1,0 +1,1 @@
+"""Faults on a live job, for an hour: `make soak`."""
