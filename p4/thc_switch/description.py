@@ -177,7 +177,7 @@ class WorkerDescription(Description):
 
     def of_lane(self, lane: int) -> WorkerDescription:
         """The same worker's socket for a lane."""
-        return WorkerDescription(ip=self.ip, mac=self.mac, udp_port=self.udp_port + lane, port=self.port)
+        return WorkerDescription(**dict(self) | {"udp_port": self.udp_port + lane})
 
 
 #: Whom a job's packets come from: a worker, or the root of a leaf.
@@ -260,16 +260,12 @@ class JobDescription(Description):
 
     def of_lanes(self) -> Iterator[JobDescription]:
         """The job of each lane."""
+        fields = {name: getattr(self, name) for name in JobDescription.model_fields} | {"lanes": 1}
         for lane in range(self.lanes):
-            yield JobDescription(
-                job_id=self.job_id + lane,
-                workers=tuple(worker.of_lane(lane) for worker in self.workers),
-                slots=self.slots,
-                first_slot=None if self.first_slot is None else self.first_slot + lane * self.slots,
-                quorum=self.quorum,
-                upstream=self.upstream,
-                thc=self.thc,
-            )
+            fields["job_id"] = self.job_id + lane
+            fields["workers"] = tuple(worker.of_lane(lane) for worker in self.workers)
+            fields["first_slot"] = None if self.first_slot is None else self.first_slot + lane * self.slots
+            yield JobDescription(**fields)
 
     @property
     def num_workers(self) -> int:

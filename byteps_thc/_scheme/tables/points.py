@@ -62,12 +62,9 @@ def lloyd_max(bits: int) -> Points:
 
 
 @lru_cache(maxsize=1024)
-def staggered(bits: int, rank: int, ranks: int, spread: float | None = None) -> Points:
-    """Return the points that one of `ranks` ranks rounds to.
-
-    spread: how far the edges of all ranks are apart, in cells (default: SPREADS); 0: lloyd_max(bits) for all.
-    """
-    shift = (SPREADS.get(bits, 0.0) if spread is None else spread) * ((positions(ranks)[rank] + 0.5) / ranks - 0.5)
+def staggered(bits: int, rank: int, ranks: int) -> Points:
+    """Return the points that one of `ranks` ranks rounds to."""
+    shift = SPREADS.get(bits, 0.0) * ((positions(ranks)[rank] + 0.5) / ranks - 0.5)
     if shift == 0:
         return lloyd_max(bits)
     lloyd_max(bits)  # for its error

@@ -4,26 +4,12 @@
 // two lookups of most blocks are in different stages, because two tables of one stage cannot write halves of one 32-bit
 // container, and there are not enough 16-bit containers for all.
 #define BLOCK(i, high_stage, low_stage, sum_stage) \
-    action set_values_##i##_high(bit<16> values) { \
-        hdr.words.word_##i[31:16] = values; \
-    } \
-    action set_values_##i##_low(bit<16> values) { \
-        hdr.words.word_##i[15:0] = values; \
-    } \
+    SET_VALUES(i, high, 31, 16) \
+    SET_VALUES(i, low, 15, 0) \
     @use_hash_action(0) @stage(high_stage) \
-    table lookup_##i##_high { \
-        key = { hdr.codes.high_##i: exact @name("codes"); } \
-        actions = { set_values_##i##_high; } \
-        const default_action = set_values_##i##_high(0); \
-        size = THC_LOOKUP_ENTRIES; \
-    } \
+    LOOKUP(i, high) \
     @use_hash_action(0) @stage(low_stage) \
-    table lookup_##i##_low { \
-        key = { hdr.codes.low_##i: exact @name("codes"); } \
-        actions = { set_values_##i##_low; } \
-        const default_action = set_values_##i##_low(0); \
-        size = THC_LOOKUP_ENTRIES; \
-    } \
+    LOOKUP(i, low) \
     Register<bit<32>, bit<16>>(THC_BLOCK_WORDS, 0) sum_##i; \
     RegisterAction<bit<32>, bit<16>, bit<32>>(sum_##i) write_to_##i = { \
         void apply(inout bit<32> sum) { \

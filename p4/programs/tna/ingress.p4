@@ -1,4 +1,9 @@
 // Ingress: all of the aggregator but the addresses of replicas.
+#define META ig_md.meta
+#define INGRESS_PORT ig_intr_md.ingress_port
+#define COUNT_CONTRIBUTIONS contributions.apply();
+#define COUNT_LAST_PASS last_pass.apply();
+
 struct finished_t {
     bit<32> round;
     bit<32> count;
@@ -18,20 +23,7 @@ control ThcIngress(
         inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Counter<bit<32>, bit<8>>(THC_REASONS, CounterType_t.PACKETS) reasons;
 
-    PortRole() port_role;
-    PassRow() pass_row;
-    Service() service;
-    PacketCheck() packet_check;
-    JobCheck() job_check;
-    Admission() admission;
-    AggregationBlocks() blocks;
-    SlotCheck() slot_check;
-    Verdict() verdict;
-    Result() result;
-    Reply() reply;
-    NextPass() next_pass;
-    PassControl() pass_control;
-    Forwarding() forwarding;
+#include "../include/ingress_controls.p4"
 
     // By version: contributions that are through all their passes. A packet that is lost between two passes never
     // completes a slot: the workers' deadline says so, instead of a sum that lacks rows. It is here because both
@@ -114,38 +106,7 @@ control ThcIngress(
         ig_tm_md.bypass_egress = 1;  // only replicas need egress
         port_role.apply(ig_md.meta, ig_intr_md.ingress_port);
         if (ig_prsr_md.parser_err == 0) {
-            service.apply(hdr, ig_md.meta);
-            if (hdr.thc.isValid()) {
-                pass_row.apply(hdr, ig_md.meta);
-                packet_check.apply(hdr, ig_md.meta);
-                job_check.apply(hdr, ig_md.meta);
-            }
-            // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
-            if (ig_md.meta.role == ROLE_RECIRCULATION && IS_ROW_STEP(hdr.thc.switch_step)) {
-                blocks.apply(hdr, ig_md.meta);
-                // In the last pass of a contribution, if its job was not closed meanwhile.
-                if (PASS_NUMBER(hdr.thc) == THC_PASSES && IS_ASCENDING(ig_md.meta.step) &&
-                    IS_NO_SKIP(ig_md.meta.step) && ig_md.meta.job == JOB_ENTERED) {
-                    last_pass.apply();
-                }
-                ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
-                next_pass.apply(hdr, ig_md.meta);
-            } else {
-                admission.apply(hdr, ig_md.meta, ig_intr_md.ingress_port);
-                slot_check.apply(hdr, ig_md.meta);
-                if (ig_md.meta.work != WORK_FORWARD) {
-                    if (ig_md.meta.work == WORK_CHECK) {
-                        contributions.apply();
-                        ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
-                        verdict.apply(hdr, ig_md.meta);
-                    } else if (ig_md.meta.work == WORK_FINISH) {
-                        result.apply(hdr, ig_md.meta);
-                    }
-                    reply.apply(hdr, ig_md.meta);
-                } else {
-                    forwarding.apply(hdr, ig_md.meta);
-                }
-            }
+#include "../include/ingress_apply.p4"
         } else {
             ig_md.meta.reason = REASON_PARSER_ERROR;
         }

@@ -5,6 +5,16 @@ struct slot_use_t {
     bit<32> order;
 }
 
+#define NOTE_ROUND meta.stale = note_round.execute(meta.slot_index);
+#define LOOK \
+    if (meta.stale == 0) { \
+        meta.found_order = enter.execute(hdr.thc.switch_state); \
+    } else { \
+        meta.found_order = look.execute(hdr.thc.switch_state); \
+    }
+#define START_OVER first_worker.execute(hdr.thc.switch_state);
+#define JOIN meta.bitmap_before = join_workers.execute(hdr.thc.switch_state);
+
 control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     Counter<bit<32>, bit<16>>(THC_SLOTS, CounterType_t.PACKETS) slot_packets;
 
@@ -63,34 +73,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     };
 
     apply {
-        if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
-            if (meta.work == WORK_CHECK) {
-                slot_packets.count(meta.slot_index);
-                meta.stale = note_round.execute(meta.slot_index);
-            } else {
-                meta.stale = 1;  // a result only looks at its version
-            }
-            if (meta.stale == 0) {
-                meta.found_order = enter.execute(hdr.thc.switch_state);
-            } else {
-                meta.found_order = look.execute(hdr.thc.switch_state);
-            }
-            if (meta.found_order == 0) {
-                if (meta.stale == 0) {
-                    meta.use = USE_FRESH;
-                    first_worker.execute(hdr.thc.switch_state);
-                } else {
-                    meta.use = USE_STRAGGLER;
-                }
-            } else if (meta.found_order == meta.order) {
-                meta.use = USE_JOINED;
-                if (meta.work == WORK_CHECK) {
-                    meta.bitmap_before = join_workers.execute(hdr.thc.switch_state);
-                }
-            } else {
-                meta.use = USE_MISMATCH;
-            }
-        }
-        meta.seen = meta.bitmap_before & meta.worker_bit;
+#include "../include/slot_check_apply.p4"
     }
 }

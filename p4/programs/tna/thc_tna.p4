@@ -22,25 +22,7 @@
 #define WORKER_COUNTER(name) DirectCounter<bit<32>>(CounterType_t.PACKETS) name;
 #define COUNT_WORKER(name) name.count();
 
-#include "../include/thc_config.p4"
-#include "../include/headers.p4"
-#include "../include/metadata.p4"
-#include "../include/reasons.p4"
-#include "../include/parser.p4"
-#include "../include/port_role.p4"
-#include "../include/service.p4"
-#include "../include/packet_check.p4"
-#include "../include/job_check.p4"
-#include "../include/admission.p4"
-#include "../include/pass_row.p4"
-#include "../include/next_pass.p4"
-#include "../include/verdict.p4"
-#include "../include/result.p4"
-#include "../include/reply.p4"
-#include "../include/pass_control.p4"
-#include "../include/forwarding.p4"
-#include "../include/leaf.p4"
-#include "../include/replica.p4"
+#include "../include/controls.p4"
 
 // What egress has to know of a replica; removed there.
 header bridge_h {

@@ -1,24 +1,10 @@
 // 32 blocks: each looks four codes up in its own copies of the table and adds their values to its own register of four
 // 8-bit sums. A sum cannot carry into the next: the control plane refuses jobs with granularity * workers > 255.
 #define BLOCK(i) \
-    action set_values_##i##_high(bit<16> values) { \
-        hdr.words.word_##i[31:16] = values; \
-    } \
-    action set_values_##i##_low(bit<16> values) { \
-        hdr.words.word_##i[15:0] = values; \
-    } \
-    table lookup_##i##_high { \
-        key = { hdr.codes.high_##i: exact @name("codes"); } \
-        actions = { set_values_##i##_high; } \
-        const default_action = set_values_##i##_high(0); \
-        size = THC_LOOKUP_ENTRIES; \
-    } \
-    table lookup_##i##_low { \
-        key = { hdr.codes.low_##i: exact @name("codes"); } \
-        actions = { set_values_##i##_low; } \
-        const default_action = set_values_##i##_low(0); \
-        size = THC_LOOKUP_ENTRIES; \
-    } \
+    SET_VALUES(i, high, 31, 16) \
+    SET_VALUES(i, low, 15, 0) \
+    LOOKUP(i, high) \
+    LOOKUP(i, low) \
     register<bit<32>, bit<16>>(THC_BLOCK_WORDS) sum_##i;
 
 #define LOOK_UP(i) lookup_##i##_high.apply(); lookup_##i##_low.apply();

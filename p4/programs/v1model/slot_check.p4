@@ -1,4 +1,9 @@
 // The state of slots: what the RegisterActions of ../tna/slot_check.p4 do, as read - compute - write.
+#define NOTE_ROUND note_round();
+#define LOOK look();
+#define START_OVER start_over();
+#define JOIN join();
+
 control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     counter<bit<16>>(THC_SLOTS, CounterType.packets) slot_packets;
 
@@ -33,30 +38,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
-            if (meta.work == WORK_CHECK) {
-                slot_packets.count(meta.slot_index);
-                note_round();
-            } else {
-                meta.stale = 1;  // a result only looks at its version
-            }
-            look();
-            if (meta.found_order == 0) {
-                if (meta.stale == 0) {
-                    meta.use = USE_FRESH;
-                    start_over();
-                } else {
-                    meta.use = USE_STRAGGLER;
-                }
-            } else if (meta.found_order == meta.order) {
-                meta.use = USE_JOINED;
-                if (meta.work == WORK_CHECK) {
-                    join();
-                }
-            } else {
-                meta.use = USE_MISMATCH;
-            }
-        }
-        meta.seen = meta.bitmap_before & meta.worker_bit;
+#include "../include/slot_check_apply.p4"
     }
 }

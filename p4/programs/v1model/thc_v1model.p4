@@ -12,27 +12,19 @@
 #define WORKER_COUNTER(name) direct_counter(CounterType.packets) name;
 #define COUNT_WORKER(name)  // v1model counts the hits of a table by itself
 
-#include "../include/thc_config.p4"
-#include "../include/headers.p4"
-#include "../include/metadata.p4"
-#include "../include/reasons.p4"
-#include "../include/parser.p4"
-#include "../include/port_role.p4"
-#include "../include/service.p4"
-#include "../include/packet_check.p4"
-#include "../include/job_check.p4"
-#include "../include/admission.p4"
-#include "../include/pass_row.p4"
-#include "../include/next_pass.p4"
-#include "../include/verdict.p4"
-#include "../include/result.p4"
-#include "../include/reply.p4"
-#include "../include/pass_control.p4"
-#include "../include/forwarding.p4"
-#include "../include/leaf.p4"
-#include "../include/replica.p4"
+#include "../include/controls.p4"
 #include "aggregation_blocks.p4"
 #include "slot_check.p4"
+
+#define META meta
+#define INGRESS_PORT ingress_port
+#define COUNT_CONTRIBUTIONS \
+    if (meta.use == USE_FRESH) { \
+        begin_count(); \
+    } else if (meta.use == USE_JOINED) { \
+        read_count(); \
+    }
+#define COUNT_LAST_PASS count_one();
 
 // standard_metadata.instance_type of simple_switch.
 const bit<32> INSTANCE_RECIRCULATED = 4;
@@ -58,20 +50,7 @@ control NoVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter<bit<8>>(THC_REASONS, CounterType.packets) reasons;
 
-    PortRole() port_role;
-    PassRow() pass_row;
-    Service() service;
-    PacketCheck() packet_check;
-    JobCheck() job_check;
-    Admission() admission;
-    AggregationBlocks() blocks;
-    SlotCheck() slot_check;
-    Verdict() verdict;
-    Result() result;
-    Reply() reply;
-    NextPass() next_pass;
-    PassControl() pass_control;
-    Forwarding() forwarding;
+#include "../include/ingress_controls.p4"
 
     // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two
     // passes never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
@@ -104,42 +83,7 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         bool truncated = hdr.thc.isValid() &&
             standard_metadata.packet_length < 14 + (bit<32>)hdr.ipv4.total_length && meta.role != ROLE_RECIRCULATION;
         if (standard_metadata.parser_error == error.NoError && !truncated) {
-            service.apply(hdr, meta);
-            if (hdr.thc.isValid()) {
-                pass_row.apply(hdr, meta);
-                packet_check.apply(hdr, meta);
-                job_check.apply(hdr, meta);
-            }
-            // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
-            if (meta.role == ROLE_RECIRCULATION && IS_ROW_STEP(hdr.thc.switch_step)) {
-                blocks.apply(hdr, meta);
-                // In the last pass of a contribution, if its job was not closed meanwhile.
-                if (PASS_NUMBER(hdr.thc) == THC_PASSES && IS_ASCENDING(meta.step) &&
-                    IS_NO_SKIP(meta.step) && meta.job == JOB_ENTERED) {
-                    count_one();
-                }
-                meta.missing = hdr.thc.contributions - meta.finished;
-                next_pass.apply(hdr, meta);
-            } else {
-                admission.apply(hdr, meta, ingress_port);
-                slot_check.apply(hdr, meta);
-                if (meta.work != WORK_FORWARD) {
-                    if (meta.work == WORK_CHECK) {
-                        if (meta.use == USE_FRESH) {
-                            begin_count();
-                        } else if (meta.use == USE_JOINED) {
-                            read_count();
-                        }
-                        meta.missing = hdr.thc.contributions - meta.finished;
-                        verdict.apply(hdr, meta);
-                    } else if (meta.work == WORK_FINISH) {
-                        result.apply(hdr, meta);
-                    }
-                    reply.apply(hdr, meta);
-                } else {
-                    forwarding.apply(hdr, meta);
-                }
-            }
+#include "../include/ingress_apply.p4"
         } else {
             meta.reason = REASON_PARSER_ERROR;
         }

@@ -25,11 +25,6 @@ class Leaf(Control):
     TABLES = ("leaf",)
 
     @classmethod
-    def contents(cls, deployment: Deployment) -> Iterator[Contents]:  # noqa: ARG003
-        """Nothing."""
-        yield from ()
-
-    @classmethod
     def open_entries(cls, allocation: JobAllocation, epoch: int, root_epoch: int) -> Iterator[TableEntry]:
         """Yield the entries of an incarnation. epoch: of this switch's job; root_epoch: of the root's, another one."""
         upstream = allocation.job.upstream
