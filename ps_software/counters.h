@@ -15,6 +15,10 @@ class Counter {
  public:
   void add(std::uint64_t amount = 1) noexcept { set(get() + amount); }  // one writer: no locked instruction needed
   void set(std::uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+  Counter& operator=(const Counter& other) noexcept {
+    set(other.get());
+    return *this;
+  }
   std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -55,15 +59,6 @@ struct PacketCounters {
 
   void count(Drop reason) noexcept { drops[static_cast<std::size_t>(reason)].add(); }
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }
-
-  void reset() noexcept {
-    for (Counter* counter : {&packets, &bytes, &completed, &partial, &duplicates, &replays, &stale, &abstained,
-                             &withheld, &sent_up, &passed_on}) {
-      counter->set(0);
-    }
-    for (Counter& counter : drops) counter.set(0);
-    for (Counter& counter : errors) counter.set(0);
-  }
 };
 
 /// A place in the job table as the metrics thread sees it.

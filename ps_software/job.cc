@@ -45,7 +45,7 @@ Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardSh
       queued_at_(2 * std::size_t{share.count(slots)}),
       awaited_(leaf != nullptr ? share.count(slots) : 0),
       counters_(counters) {
-  counters_.packets.reset();
+  counters_.packets = {};
   counters_.workers.set(0);
   counters_.slots.set(share.count(slots));
   counters_.slots_in_use.set(0);

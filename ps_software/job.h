@@ -14,7 +14,6 @@
 #include "io/packet_io.h"
 #include "leaf_config.h"
 #include "roster.h"
-#include "round_range.h"
 #include "thc/hello.h"
 #include "thc/slot_pool.h"
 
@@ -34,6 +33,24 @@ struct ShardShare {
 /// Slots of a job that are given to norms: they are few, one for each rotation block of thousands of coordinates.
 constexpr std::uint32_t norm_slots_of(std::uint32_t slots) noexcept { return slots < 16 ? 1 : slots / 8; }
 
+/// Which rounds the slots of a stage may have in one epoch: so few that none comes twice.
+class RoundRange {
+ public:
+  /// Slots of a stage are a lap or two apart; a worker that comes back may ask for rounds that are further behind.
+  static constexpr std::uint32_t kBehind = 1U << 20;
+
+  /// Whether `round`, which a slot begins, is in the range. The first one since forget() makes it: `size` rounds from
+  /// there on, and kBehind before. Slots only go on to later rounds, so within the range none has one twice.
+  bool takes(std::uint32_t round, std::uint32_t size) noexcept {
+    if (!first_) first_ = round;
+    return round - *first_ + kBehind < size + kBehind;
+  }
+  void forget() noexcept { first_.reset(); }
+
+ private:
+  std::optional<std::uint32_t> first_;
+};
+
 class Job {
  public:
   /// Throws std::bad_alloc. `slots`: of the job on the whole server. `leaf`: null, or whose workers alone are summed
@@ -52,12 +69,7 @@ class Job {
   static std::size_t bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept;
 
   const Roster& roster() const noexcept { return roster_; }
-  /// Whose training a HELLO is of; see Roster.
-  Roster::Training judge_training(std::uint64_t run, TimePoint now) noexcept {
-    return roster_.judge_training(run, now);
-  }
-  /// What to do about a HELLO of the same training; see Roster.
-  Roster::Verdict judge(const Hello& hello, TimePoint now) noexcept { return roster_.judge(hello, now); }
+  Roster& roster() noexcept { return roster_; }
   /// The worker takes its place.
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   /// A worker said GOODBYE. Returns whether it was the last one.
@@ -77,16 +89,10 @@ class Job {
     roster_.heard_of(worker, now);
     last_heard_ = now;
   }
-  void note_congestion(std::uint8_t worker) noexcept { roster_.note_congestion(worker); }
   /// Flags of the next result to a worker: whether queues are full on its way here.
   std::uint8_t take_congestion_flag(std::uint8_t worker) noexcept {
     return roster_.take_congestion(worker) ? wire::kFlagCongested : std::uint8_t{0};
   }
-  template <typename Probe>
-  void for_each_due_probe(TimePoint now, Probe&& probe) noexcept {
-    roster_.for_each_due_probe(now, probe);
-  }
-
   /// Result buffers handed to PacketIo::send() must not change before the flush. `flush_number` counts flushes.
   void mark_queued(std::uint32_t local_slot, std::uint32_t round, std::uint64_t flush_number) noexcept {
     queued_at_[2 * std::size_t{local_slot} + (round & 1)] = flush_number;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory_report.h"
-
 namespace thc::ps {
 namespace {
 
@@ -28,6 +26,13 @@ const char* hint_for(wire::ErrorReason reason) noexcept {
 }
 
 }  // namespace
+
+std::string size_text(std::size_t bytes) {
+  constexpr std::size_t kKiB = 1024, kMiB = kKiB * 1024;
+  const bool large = bytes >= 10 * kMiB;
+  const std::size_t unit = large ? kMiB : kKiB;
+  return std::to_string((bytes + unit - 1) / unit) + (large ? " MiB" : " KiB");
+}
 
 std::string JobLog::line_of(const JobEvent& event) const {
   std::string job = "job " + std::to_string(event.job);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -10,6 +11,9 @@
 #include "job_events.h"
 
 namespace thc::ps {
+
+/// "34 KiB": rounded up, so that --max-memory may be as much.
+std::string size_text(std::size_t bytes);
 
 class JobLog {
  public:

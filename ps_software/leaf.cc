@@ -47,7 +47,7 @@ bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexce
 }  // namespace
 
 RootLink* Leaf::open_link(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  RootLink* link = upstream_.create(hello, packet.from);
+  RootLink* link = create(hello, packet.from);
   if (link == nullptr) {
     jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
     outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
@@ -56,7 +56,7 @@ RootLink* Leaf::open_link(const Packet& packet, const Hello& hello, TimePoint no
 }
 
 std::optional<std::uint32_t> Leaf::admit(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  RootLink* link = upstream_.find(hello.job_id);
+  RootLink* link = find(hello.job_id);
   if (link == nullptr) {
     link = open_link(packet, hello, now);
   } else if (link->run() != hello.run && !link->may_give_way(now)) {
@@ -69,14 +69,14 @@ std::optional<std::uint32_t> Leaf::admit(const Packet& packet, const Hello& hell
                                   .job_value = value_of(*field, link->config()).value_or(0)});
       return std::nullopt;
     }
-    upstream_.forget(*link);
+    forget(*link);
     link = open_link(packet, hello, now);
   }
   if (link == nullptr) return std::nullopt;
-  if (link->run() != hello.run) upstream_.renew(*link, hello.run);
+  if (link->run() != hello.run) renew(*link, hello.run);
   link->want(now);
   if (link->joined()) return link->slots();
-  upstream_.ask(*link, now);
+  ask(*link, now);
   if (const auto refusal = link->why_waiting(now)) {
     outbox_.send_error(packet, *refusal);
   } else {
@@ -89,7 +89,7 @@ void Leaf::limit(Message<wire::WelcomePayload>& welcome, const Job& job, io::End
   // A leaf does not hear whose packet was the last of all racks.
   welcome.header.flags = static_cast<std::uint8_t>(welcome.header.flags & ~unsigned{wire::kFlagLast});
   // A packet of codes is as many sums in front of the root.
-  const std::size_t above = upstream_.find(job.id())->window_bytes();
+  const std::size_t above = find(job.id())->window_bytes();
   const std::size_t share =
       std::max(above * job.config().table.bits() / LeafConfig::kSumBits, outbox_.io.max_datagram_bytes(to));
   if (share < welcome.payload.window_bytes) welcome.payload.window_bytes = static_cast<std::uint32_t>(share);
@@ -103,17 +103,17 @@ bool Leaf::takes(const Packet& packet) const noexcept {
     case MessageType::kAlive:
       return false;  // the root is no worker, as those find
     case MessageType::kHello:
-      return upstream_.is_root(packet.from);
+      return packet.from == root_;
     default:
       return true;
   }
 }
 
 void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
-  if (!upstream_.is_root(packet.from) || packet.type() == MessageType::kHello) {
+  if (packet.from != root_ || packet.type() == MessageType::kHello) {
     return packet.counters.count(Drop::kSender);
   }
-  RootLink* link = upstream_.find(packet.header.job_id);
+  RootLink* link = find(packet.header.job_id);
   if (link == nullptr || !link->is_addressed(packet.header)) return packet.counters.count(Drop::kHeader);
   switch (packet.type()) {
     case MessageType::kWelcome:
@@ -121,13 +121,13 @@ void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kChallenge: {
       const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
       if (!payload || !link->answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
-      return upstream_.answer_challenge(*link, *payload);
+      return answer_challenge(*link, *payload);
     }
     case MessageType::kError:
       return take_error(packet, *link, now);
     case MessageType::kProbe:
       if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in whatever epoch, as workers do
-      return upstream_.send(link->notice_header(MessageType::kAlive));
+      return send(link->notice_header(MessageType::kAlive));
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
     case MessageType::kStraggler:
@@ -204,7 +204,7 @@ void Leaf::leave_root_job(RootLink& link, ErrorReason why) noexcept {
     return link.start_over(link.run());
   }
   if (job != nullptr) jobs_.remove(link.job_id(), JobChange::kRootLost);
-  upstream_.forget(link);
+  forget(link);
 }
 
 void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
@@ -220,7 +220,7 @@ void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
   if (type == MessageType::kStraggler) {
     if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
   } else if (type != MessageType::kError &&
-             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_.leaf())) {
+             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), config_)) {
     return packet.counters.count(Drop::kLength);
   }
   link.heard_of();
@@ -231,11 +231,11 @@ void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
 }
 
 void Leaf::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
-  RootLink* link = upstream_.find(packet.header.job_id);
+  RootLink* link = find(packet.header.job_id);
   if (link == nullptr || !link->joined()) return;
   const bool again = reply.outcome == SlotOutcome::kReplay;
   if (again && link->is_root_silent(now)) {
-    outbox_.send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_.leaf().racks});
+    outbox_.send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = config_.racks});
   }
   AwaitedRounds& awaited = packet.job->awaited();
   const std::uint32_t round = packet.header.round;
@@ -244,10 +244,10 @@ void Leaf::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t l
   packet.job->mark_queued(local_slot, round, outbox_.flush_number());
   if (again) {
     awaited.asked(local_slot, round, packet.header.worker_id);
-    upstream_.send(link->repeated_sum_header(header, now), reply.result);
+    send(link->repeated_sum_header(header, now), reply.result);
   } else {
     awaited.sent(local_slot, round);
-    upstream_.send(link->partial_sum_header(header, now), reply.result);
+    send(link->partial_sum_header(header, now), reply.result);
   }
   packet.counters.sent_up.add();
 }
@@ -278,7 +278,7 @@ void Leaf::pass_on_error(const Packet& packet, const Job& job, std::uint64_t wor
   if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
     message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
     message.payload.field = std::uint16_t{0};
-    message.payload.job_value = std::uint32_t{upstream_.leaf().racks};
+    message.payload.job_value = std::uint32_t{config_.racks};
   }
   packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));
   job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {

@@ -2,17 +2,22 @@
 #include <fmt/core.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "io/address.h"
+#include "io/udp_socket.h"
 #include "options.h"
 #include "server.h"
-#include "service_manager.h"
 #include "thc/errors.h"
 
 namespace {
@@ -43,19 +48,34 @@ void announce(const std::string& address, const std::string& ready_file) {
   if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file);
 }
 
+/// Tells systemd (Type=notify; sd_notify(3)) "READY=1", "STOPPING=1", "WATCHDOG=1". Nobody listens unless NOTIFY_SOCKET
+/// names a socket. What cannot be sent is lost.
+void notify(std::string_view state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");  // NOLINT(concurrency-mt-unsafe)
+  const std::string_view name = path == nullptr ? "" : path;
+  sockaddr_un address{};
+  if (name.size() < 2 || name.size() >= sizeof(address.sun_path) || (name[0] != '/' && name[0] != '@')) return;
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path, name.size());
+  if (name[0] == '@') address.sun_path[0] = '\0';  // a name that is in no file system
+  const thc::io::FileDescriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  static_cast<void>(sendto(fd.get(), state.data(), state.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                           reinterpret_cast<const sockaddr*>(&address), size));
+}
+
 void serve(const thc::ps::Options& options) {
   const sigset_t signals = block_stop_signals();
   outlive_the_log();
-  const thc::ps::ServiceManager manager;
   thc::ps::Server server(options);
   announce(thc::io::to_string(server.local()), options.ready_file);
-  manager.say("READY=1");
+  notify("READY=1");
   constexpr timespec kLogInterval{.tv_sec = 1, .tv_nsec = 0};
   while (sigtimedwait(&signals, nullptr, &kLogInterval) < 0) {
     server.log_jobs();
-    if (server.all_threads_ran()) manager.say("WATCHDOG=1");
+    if (server.all_threads_ran()) notify("WATCHDOG=1");
   }
-  manager.say("STOPPING=1");
+  notify("STOPPING=1");
   spdlog::info("draining");
   server.drain();
 }

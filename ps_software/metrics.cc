@@ -41,13 +41,14 @@ class Family {
   MetricFamily family_;
 };
 
-struct PacketMetric {
+template <typename Owner, typename Value>
+struct Metric {
   const char* name;
   const char* help;
-  Counter PacketCounters::* counter;
+  Value Owner::* value;
 };
 
-constexpr PacketMetric kPacketMetrics[] = {
+constexpr Metric<PacketCounters, Counter> kPacketMetrics[] = {
     {"thc_ps_packets_total", "Packets received.", &PacketCounters::packets},
     {"thc_ps_bytes_total", "UDP payload bytes received.", &PacketCounters::bytes},
     {"thc_ps_completed_total", "Slots completed, each a result to all workers.", &PacketCounters::completed},
@@ -63,40 +64,29 @@ constexpr PacketMetric kPacketMetrics[] = {
     {"thc_ps_root_results_total", "Results of the root passed on to this rack's workers.", &PacketCounters::passed_on},
 };
 
-struct JobMetric {
-  const char* name;
-  const char* help;
-  Counter JobCounters::* gauge;
-};
-
 // Workers are not here: they join every shard.
-constexpr JobMetric kJobMetrics[] = {
+constexpr Metric<JobCounters, Counter> kJobMetrics[] = {
     {"thc_ps_slots", "Slots of the job.", &JobCounters::slots},
     {"thc_ps_slots_in_use", "Slots with a round that began and is not complete.", &JobCounters::slots_in_use},
     {"thc_ps_slot_memory_bytes", "Memory of the job's slots.", &JobCounters::memory_bytes},
 };
 
-struct IoMetric {
-  const char* name;
-  const char* help;
-  Counter IoTotals::* counter;
-};
-
-constexpr IoMetric kIoMetrics[] = {
-    {"thc_ps_io_received_packets_total", "Datagrams received.", &IoTotals::rx_packets},
-    {"thc_ps_io_received_bytes_total", "Bytes received.", &IoTotals::rx_bytes},
-    {"thc_ps_io_malformed_total", "Frames that are no sound datagrams.", &IoTotals::rx_malformed},
+constexpr Metric<io::IoCounters, std::uint64_t> kIoMetrics[] = {
+    {"thc_ps_io_received_packets_total", "Datagrams received.", &io::IoCounters::rx_packets},
+    {"thc_ps_io_received_bytes_total", "Bytes received.", &io::IoCounters::rx_bytes},
+    {"thc_ps_io_malformed_total", "Frames that are no sound datagrams.", &io::IoCounters::rx_malformed},
     {"thc_ps_io_unauthenticated_total", "Datagrams without the tag of their job's key (--key-file).",
-     &IoTotals::rx_unauthenticated},
+     &io::IoCounters::rx_unauthenticated},
     {"thc_ps_io_handed_over_total", "Frames of other threads: the device does not put them into their queues (DPDK).",
-     &IoTotals::rx_handed_over},
+     &io::IoCounters::rx_handed_over},
     {"thc_ps_io_handoff_full_total", "Frames of other threads, and ARP for them, dropped because their ring was full.",
-     &IoTotals::rx_handoff_full},
-    {"thc_ps_io_sent_packets_total", "Datagrams sent.", &IoTotals::tx_packets},
-    {"thc_ps_io_sent_bytes_total", "Bytes sent.", &IoTotals::tx_bytes},
-    {"thc_ps_io_no_buffer_total", "Datagrams not sent for want of buffers.", &IoTotals::tx_no_buffer},
-    {"thc_ps_io_send_errors_total", "Datagrams the kernel or device refused.", &IoTotals::tx_errors},
-    {"thc_ps_io_no_neighbour_total", "Datagrams to next hops whose MAC is not known.", &IoTotals::tx_no_neighbour},
+     &io::IoCounters::rx_handoff_full},
+    {"thc_ps_io_sent_packets_total", "Datagrams sent.", &io::IoCounters::tx_packets},
+    {"thc_ps_io_sent_bytes_total", "Bytes sent.", &io::IoCounters::tx_bytes},
+    {"thc_ps_io_no_buffer_total", "Datagrams not sent for want of buffers.", &io::IoCounters::tx_no_buffer},
+    {"thc_ps_io_send_errors_total", "Datagrams the kernel or device refused.", &io::IoCounters::tx_errors},
+    {"thc_ps_io_no_neighbour_total", "Datagrams to next hops whose MAC is not known.",
+     &io::IoCounters::tx_no_neighbour},
 };
 
 /// Calls visit(job label, counters) for the packets of each job and, as "none", of no job.
@@ -119,10 +109,10 @@ void add_reasons(Family& family, const std::string& job, const Names& names, con
 }
 
 void collect_packets(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
-  for (const PacketMetric& metric : kPacketMetrics) {
+  for (const auto& metric : kPacketMetrics) {
     Family family(metric.name, metric.help, MetricType::Counter);
     for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
-      family.add({{"job", job}}, static_cast<double>((counters.*metric.counter).get()));
+      family.add({{"job", job}}, static_cast<double>((counters.*metric.value).get()));
     });
     families.push_back(std::move(family).take());
   }
@@ -151,12 +141,12 @@ void collect_jobs(const std::vector<const Shard*>& shards, std::vector<MetricFam
   Family joined("thc_ps_workers", "Workers that joined the job.", MetricType::Gauge);
   for (const auto& [id, count] : workers) joined.add({{"job", std::to_string(id)}}, static_cast<double>(count));
   families.push_back(std::move(joined).take());
-  for (const JobMetric& metric : kJobMetrics) {
+  for (const auto& metric : kJobMetrics) {
     Family family(metric.name, metric.help, MetricType::Gauge);
     for (const Shard* shard : shards) {
       for (const JobCounters& job : shard->jobs()) {
         const std::uint64_t id = job.job_plus_one.get();
-        if (id != 0) family.add({{"job", std::to_string(id - 1)}}, static_cast<double>((job.*metric.gauge).get()));
+        if (id != 0) family.add({{"job", std::to_string(id - 1)}}, static_cast<double>((job.*metric.value).get()));
       }
     }
     families.push_back(std::move(family).take());
@@ -164,11 +154,11 @@ void collect_jobs(const std::vector<const Shard*>& shards, std::vector<MetricFam
 }
 
 void collect_io(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
-  for (const IoMetric& metric : kIoMetrics) {
+  for (const auto& metric : kIoMetrics) {
     Family family(metric.name, metric.help, MetricType::Counter);
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      const IoTotals& totals = shards[i]->io_totals();
-      family.add({{"shard", std::to_string(i)}}, static_cast<double>((totals.*metric.counter).get()));
+      const io::IoCounters totals = shards[i]->io_totals();
+      family.add({{"shard", std::to_string(i)}}, static_cast<double>(totals.*metric.value));
     }
     families.push_back(std::move(family).take());
   }

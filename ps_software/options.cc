@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -13,7 +15,6 @@
 #include "job_table.h"
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
-#include "toml_config.h"
 
 namespace thc::ps {
 namespace {
@@ -26,6 +27,58 @@ constexpr const char* kFooter =
     "Sizes take units (64MiB, 1GiB). --config FILE reads TOML whose keys are the long names above, for example\n"
     "  port = 48865\n  threads = 4\n  max-memory = \"4GiB\"\n"
     "Flags win over the file; unknown keys are errors.";
+
+std::string to_text(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  std::ostringstream stream;
+  node.visit([&](const auto& value) { stream << value; });
+  return stream.str();
+}
+
+[[noreturn]] void fail(const toml::source_region& where, const std::string& what) {
+  throw CLI::FileError("configuration file, line " + std::to_string(where.begin.line) + ": " + what,
+                       CLI::ExitCodes::FileError);
+}
+
+void check_key(const CLI::App& app, const std::string& name, const toml::node& node) {
+  if (node.is_table() || node.is_array_of_tables()) {
+    fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
+  }
+  if (name == "log-format") fail(node.source(), "'log-format' is gone: omit it; journalctl -o json writes objects");
+  if (app.get_option_no_throw("--" + name) == nullptr) {
+    fail(node.source(), "unknown key '" + name + "'; keys are the long names of options in thc-ps --help");
+  }
+}
+
+/// Lets CLI11 read its configuration file with toml++. Keys are the long names of options without the dashes in front.
+class TomlConfig final : public CLI::ConfigTOML {
+ public:
+  /// app: whose options the keys must be; it outlives this.
+  explicit TomlConfig(const CLI::App& app) : app_(app) {}
+
+  /// Throws CLI::FileError, with the line, when the file is no TOML, has tables or unknown keys.
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> entries;
+    try {
+      for (const auto& [key, node] : toml::parse(input)) {
+        CLI::ConfigItem& entry = entries.emplace_back();
+        entry.name = key.str();
+        check_key(app_, entry.name, node);
+        if (const toml::array* values = node.as_array()) {
+          for (const toml::node& value : *values) entry.inputs.push_back(to_text(value));
+        } else {
+          entry.inputs.push_back(to_text(node));
+        }
+      }
+    } catch (const toml::parse_error& error) {
+      fail(error.source(), "not valid TOML: " + std::string(error.description()));
+    }
+    return entries;
+  }
+
+ private:
+  const CLI::App& app_;
+};
 
 /// As CLI::Range, which lets NaN through: it is neither less nor more than anything.
 CLI::Validator number_between(double least, double most) {

@@ -1,9 +1,12 @@
-// What a server answers: headers from the packet that is answered, and short messages.
+// A packet that came, and what a shard answers: headers from the packet, short messages, and the way out for them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "counters.h"
+#include "io/packet_io.h"
+#include "job.h"
 #include "thc/hello.h"
 #include "thc/slot_pool.h"
 #include "thc/wire_layout.h"
@@ -31,5 +34,39 @@ wire::Header bare_header(const wire::Header& request, wire::MessageType type) no
 Message<wire::ErrorPayload> make_error(const wire::Header& request, const Refusal& refusal) noexcept;
 /// No longer than the HELLO it answers.
 Message<wire::ChallengePayload> make_challenge(const wire::Header& hello, std::uint64_t cookie) noexcept;
+
+/// With a complete header of our version.
+struct Packet {
+  const wire::Header header;
+  std::span<const std::uint8_t> datagram;
+  io::Endpoint from;
+  bool congested;            // marked by a queue on the way
+  Job* job;                  // nullptr: of no job
+  PacketCounters& counters;  // of the job, or strays
+
+  wire::MessageType type() const noexcept { return static_cast<wire::MessageType>(std::uint8_t{header.message_type}); }
+};
+
+class Outbox {
+ public:
+  /// `packet_io` outlives this.
+  explicit Outbox(io::PacketIo& packet_io) : io(packet_io) {}
+
+  void send_error(const Packet& packet, const Refusal& refusal) noexcept {
+    io.send(packet.from, bytes_of(make_error(packet.header, refusal)), {});
+    packet.counters.count(refusal.reason);
+  }
+  void flush() noexcept {
+    io.flush();
+    ++flush_number_;
+  }
+  /// Of what is sent now; 0 marks results that were never queued.
+  std::uint64_t flush_number() const noexcept { return flush_number_; }
+
+  io::PacketIo& io;
+
+ private:
+  std::uint64_t flush_number_ = 1;
+};
 
 }  // namespace thc::ps

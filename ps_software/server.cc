@@ -3,14 +3,20 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 
-#include "front_end.h"
 #include "io/address.h"
-#include "memory_report.h"
+#include "io/authenticated_io.h"
+#include "io/dpdk_io.h"
+#include "io/faulty_io.h"
+#include "io/job_keys.h"
+#include "io/udp_io.h"
 #include "thc/errors.h"
 
 namespace thc::ps {
@@ -27,6 +33,57 @@ constexpr std::size_t kMetricsBacklog = 1024;  // connections that the kernel ke
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
+}
+
+io::DpdkNeighbour parse_neighbour(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    throw ConfigurationError("--dpdk-neighbour takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
+  }
+  return {.ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1))};
+}
+
+std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
+  io::DpdkConfig config;
+  std::istringstream eal_args(options.dpdk.eal_args);
+  for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
+  if (!options.dpdk.device.empty()) config.devices.push_back(options.dpdk.device);
+  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
+  if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
+  for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
+  config.mtu_bytes = options.dpdk.mtu_bytes;
+  config.verify_udp_checksum = options.dpdk.verify_udp_checksum;
+  config.queues = options.threads;
+  return io::make_dpdk_ios(config);
+}
+
+std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
+  io::UdpConfig config;
+  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.receive_buffer_bytes = options.receive_buffer_bytes;
+  config.answers = true;
+  return io::make_udp_ios(config, options.threads);
+}
+
+/// One for each packet thread. Throws thc::Error.
+std::vector<std::unique_ptr<io::PacketIo>> open_ios(const Options& options) {
+  std::optional<io::JobKeys> keys;
+  if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
+  std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    if (options.faults) {
+      io::FaultConfig faults = *options.faults;
+      faults.seed += i;
+      ios[i] = std::make_unique<io::FaultyIo>(std::move(ios[i]), faults);
+    }
+    if (keys) {
+      std::optional<io::Endpoint> root;
+      if (options.leaf) root = shard_endpoint(options.leaf->root, static_cast<std::uint16_t>(i));
+      ios[i] = std::make_unique<io::AuthenticatedIo>(std::move(ios[i]), *keys, io::Direction::kDown, root);
+    }
+  }
+  return ios;
 }
 
 /// Rounds are 32-bit serial numbers. What was recorded in a job with a key must not fit again, so its epochs end before
@@ -57,6 +114,40 @@ std::string place_of(const std::optional<LeafConfig>& leaf) {
          " of " + std::to_string(leaf->num_workers) + "), root " + io::to_string(leaf->root);
 }
 
+constexpr std::uint16_t kUsualCodes = 1024;  // in 1500 bytes, and what switches take
+
+/// Of sums of 8 bits, which most jobs have. Other settings do not matter for the memory.
+JobConfig job_of(std::uint16_t codes_per_packet) {
+  constexpr std::array<std::uint16_t, 2> kTable{0, 1};
+  return {.num_workers = 2,
+          .value_bits = 8,
+          .quorum = 2,
+          .settings_hash = 0,
+          .codes_per_packet = codes_per_packet,
+          .slots_asked = 0,
+          .table = LookupTable(1, kTable)};
+}
+
+/// How many slots a job has where `limits`, the first shard's, leave it to the memory.
+std::string slots_text(const JobLimits& limits) {
+  const auto slots = [&](std::uint16_t codes) { return std::to_string(limits.most_slots(job_of(codes))); };
+  const std::size_t share_bytes = limits.max_memory_bytes * limits.share.shards / limits.max_jobs;
+  return "a job has " + slots(kUsualCodes) + " slots of packets of " + std::to_string(kUsualCodes) + " codes, " +
+         slots(8192) + " of 8192, " + slots(16384) + " of 16384 (--slots auto: " + size_text(share_bytes) +
+         " for each job, --max-memory divided by --max-jobs)";
+}
+
+/// Why not even one job of usual packets has room on a server with such shards; nothing when it has.
+std::optional<std::string> memory_warning(const JobLimits& limits) {
+  const JobConfig job = job_of(kUsualCodes);
+  const std::uint32_t slots = limits.most_slots(job);
+  const std::size_t needed_bytes = Job::memory_bytes(job, slots, limits.share, nullptr);
+  if (needed_bytes <= limits.max_memory_bytes) return std::nullopt;
+  return "a job of packets of " + std::to_string(kUsualCodes) + " codes has no room here: its " +
+         std::to_string(slots) + " slots take " + size_text(needed_bytes * limits.share.shards) +
+         "; raise --max-memory to that or more" + (limits.slots != 0 ? ", or lower --slots" : "");
+}
+
 /// The root of racks says how many slots their servers have.
 void log_limits(const Options& options, const JobLimits& limits) {
   if (options.leaf) return spdlog::info("serves {}", place_of(options.leaf));
@@ -67,7 +158,7 @@ void log_limits(const Options& options, const JobLimits& limits) {
 }  // namespace
 
 Server::Server(const Options& options)
-    : ios_(open_front_end(options)), drain_timeout_(seconds(options.drain_timeout_s)), ran_(ios_.size()) {
+    : ios_(open_ios(options)), drain_timeout_(seconds(options.drain_timeout_s)), ran_(ios_.size()) {
   for (std::size_t i = 0; i < ios_.size(); ++i) {
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }

@@ -1,10 +1,11 @@
 #include "shard.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <tuple>
 
 #include "packet_check.h"
-#include "replies.h"
 
 namespace thc::ps {
 namespace {
@@ -139,7 +140,7 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
     return packet.counters.count(*drop);
   }
   packet.job->heard_of(packet.header.worker_id, now);
-  if (packet.congested) packet.job->note_congestion(packet.header.worker_id);
+  if (packet.congested) packet.job->roster().note_congestion(packet.header.worker_id);
   last_active_ = now;
   contribute(packet, now);
 }
@@ -264,18 +265,14 @@ void Shard::refuse_stranger(const Packet& packet, const Refusal& refusal) noexce
 }
 
 void Shard::publish_io_totals() noexcept {
-  const io::IoCounters& counters = io_.counters();
-  io_totals_.rx_packets.set(counters.rx_packets);
-  io_totals_.rx_bytes.set(counters.rx_bytes);
-  io_totals_.rx_malformed.set(counters.rx_malformed);
-  io_totals_.rx_unauthenticated.set(counters.rx_unauthenticated);
-  io_totals_.rx_handed_over.set(counters.rx_handed_over);
-  io_totals_.rx_handoff_full.set(counters.rx_handoff_full);
-  io_totals_.tx_packets.set(counters.tx_packets);
-  io_totals_.tx_bytes.set(counters.tx_bytes);
-  io_totals_.tx_no_buffer.set(counters.tx_no_buffer);
-  io_totals_.tx_errors.set(counters.tx_errors);
-  io_totals_.tx_no_neighbour.set(counters.tx_no_neighbour);
+  const auto values = std::bit_cast<std::array<std::uint64_t, std::tuple_size_v<decltype(io_totals_)>>>(io_.counters());
+  for (std::size_t i = 0; i < values.size(); ++i) io_totals_[i].set(values[i]);
+}
+
+io::IoCounters Shard::io_totals() const noexcept {
+  std::array<std::uint64_t, std::tuple_size_v<decltype(io_totals_)>> values;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = io_totals_[i].get();
+  return std::bit_cast<io::IoCounters>(values);
 }
 
 }  // namespace thc::ps

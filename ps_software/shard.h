@@ -12,17 +12,11 @@
 #include "io/packet_io.h"
 #include "job_table.h"
 #include "leaf.h"
-#include "outbox.h"
+#include "replies.h"
 #include "thc/hello.h"
 #include "thc/wire_layout.h"
 
 namespace thc::ps {
-
-/// io::IoCounters where the metrics thread can read them.
-struct IoTotals {
-  Counter rx_packets, rx_bytes, rx_malformed, rx_unauthenticated, rx_handed_over, rx_handoff_full, tx_packets, tx_bytes,
-      tx_no_buffer, tx_errors, tx_no_neighbour;
-};
 
 class Shard {
  public:
@@ -49,7 +43,8 @@ class Shard {
   std::span<const JobCounters> jobs() const noexcept { return jobs_.counters(); }
   /// Packets of no job.
   const PacketCounters& strays() const noexcept { return strays_; }
-  const IoTotals& io_totals() const noexcept { return io_totals_; }
+  /// What io::PacketIo has counted.
+  io::IoCounters io_totals() const noexcept;
 
  private:
   static constexpr std::size_t kBurst = 64;
@@ -100,7 +95,7 @@ class Shard {
   JobTable jobs_;
   const std::unique_ptr<Leaf> leaf_;  ///< nullptr: this is no leaf
   PacketCounters strays_;
-  IoTotals io_totals_;
+  std::array<Counter, sizeof(io::IoCounters) / sizeof(std::uint64_t)> io_totals_;  ///< where any thread can read them
   std::array<io::RxPacket, kBurst> burst_;
   bool draining_ = false;
   TimePoint told_at_{};      // when workers have asked whether it drains, which they do each second

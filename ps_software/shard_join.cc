@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "packet_check.h"
-#include "replies.h"
 #include "shard.h"
 
 namespace thc::ps {
@@ -92,7 +91,7 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
 }
 
 void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
-  const Roster::Verdict verdict = job.judge(hello, now);
+  const Roster::Verdict verdict = job.roster().judge(hello, now);
   if (verdict == Roster::Verdict::kDuplicate) send_probes(job, now);
   if (verdict == Roster::Verdict::kRestarted) job.leave(hello.worker_id);
 }
@@ -110,7 +109,7 @@ void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) n
 }
 
 bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
-  switch (job.judge_training(hello.run, now)) {
+  switch (job.roster().judge_training(hello.run, now)) {
     case Roster::Training::kSame:
       return true;
     case Roster::Training::kOther:
@@ -132,7 +131,7 @@ bool Shard::start_over(Job& job, std::uint64_t run) noexcept {
 }
 
 void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
-  switch (job.judge(hello, now)) {
+  switch (job.roster().judge(hello, now)) {
     case Roster::Verdict::kGone:
       return packet.counters.count(Drop::kSender);
     case Roster::Verdict::kHeld:
@@ -190,7 +189,7 @@ void Shard::send_probes(Job& job, TimePoint now) noexcept {
   header.job_id = job.id();
   header.epoch = job.epoch();
   header.slot = jobs_.limits().share.shard;
-  job.for_each_due_probe(now, [&](std::uint8_t worker, io::Endpoint to) {
+  job.roster().for_each_due_probe(now, [&](std::uint8_t worker, io::Endpoint to) {
     header.worker_id = worker;
     io_.send(to, bytes_of(header), {});
   });

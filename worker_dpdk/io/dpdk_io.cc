@@ -316,8 +316,6 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
   return shared;
 }
 
-}  // namespace
-
 std::vector<std::unique_ptr<PacketIo>> open_dpdk_ios(const DpdkConfig& config) {
   if (config.mtu_bytes < 576 || config.prefix_length > 32 || config.local.ip == 0) {
     throw ConfigurationError(
@@ -332,4 +330,11 @@ std::vector<std::unique_ptr<PacketIo>> open_dpdk_ios(const DpdkConfig& config) {
   return ios;
 }
 
+}  // namespace
 }  // namespace thc::io
+
+extern "C" {
+// NOLINTNEXTLINE(readability-identifier-naming): the name of a symbol, see kDpdkModuleSymbol
+__attribute__((visibility("default"))) extern const thc::io::DpdkModule thc_dpdk_module;
+const thc::io::DpdkModule thc_dpdk_module{THC_VERSION, thc::io::open_dpdk_ios};
+}

@@ -55,22 +55,7 @@ bool dpdk_available() noexcept {
   }
 }
 
-std::vector<std::unique_ptr<PacketIo>> make_dpdk_ios(const DpdkConfig& config) {
-  DpdkFailure failure;
-  std::vector<std::unique_ptr<PacketIo>> ios = dpdk_module().open(config, failure);
-  if (!ios.empty()) {
-    return ios;
-  }
-  switch (failure.kind) {
-    case DpdkFailure::Kind::kConfiguration:
-      throw ConfigurationError(failure.message);
-    case DpdkFailure::Kind::kUnavailable:
-      throw DpdkUnavailableError(failure.message);
-    case DpdkFailure::Kind::kTransport:
-      break;
-  }
-  throw TransportError(failure.message);
-}
+std::vector<std::unique_ptr<PacketIo>> make_dpdk_ios(const DpdkConfig& config) { return dpdk_module().open(config); }
 
 std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
   if (config.queues != 1) {

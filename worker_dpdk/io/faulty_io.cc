@@ -1,23 +1,12 @@
 #include "io/faulty_io.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {
-
-FaultyIo::Store::Store() : buffer_(kHeld * kMaxDatagramBytes) {}
-
-void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
-                          std::span<const std::uint8_t> trailer, bool congested) noexcept {
-  std::uint8_t* copy = buffer_.data() + used_ * kMaxDatagramBytes;
-  std::uint8_t* end = copy;
-  for (const auto part : {header, payload, trailer}) {
-    end = std::copy(part.begin(), part.end(), end);
-  }
-  packets_[used_++] = {copy, static_cast<std::uint32_t>(end - copy), peer, congested};
-}
 
 FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
     : inner_(std::move(inner)), config_(config), random_(config.seed) {
@@ -28,74 +17,48 @@ FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
   }
 }
 
-FaultyIo::Fault FaultyIo::draw(const Store& store) noexcept {
+FaultyIo::Fault FaultyIo::draw() noexcept {
   const double u = std::uniform_real_distribution<double>()(random_);
-  if (u < config_.drop) {
-    ++faults_.dropped;
-    return Fault::kDrop;
-  }
-  if (u < config_.drop + config_.duplicate && !store.full()) {
-    ++faults_.duplicated;
-    return Fault::kDuplicate;
-  }
-  if (u >= config_.drop + config_.duplicate && u < config_.drop + config_.duplicate + config_.reorder &&
-      !store.full()) {
-    ++faults_.reordered;
-    return Fault::kReorder;
-  }
-  return Fault::kNone;
+  if (u < config_.drop) return Fault::kDrop;
+  if (u < config_.drop + config_.duplicate) return Fault::kDuplicate;
+  return u < config_.drop + config_.duplicate + config_.reorder ? Fault::kReorder : Fault::kNone;
 }
 
 std::size_t FaultyIo::receive(std::span<RxPacket> packets) noexcept {
-  if (taken_ == held_receives_[1 - holding_].size()) {
-    held_receives_[1 - holding_].clear();
-    holding_ = 1 - holding_;
-    taken_ = 0;
-  }
   // What earlier calls held back comes after what is new in this one.
-  const std::size_t late = std::min(packets.size(), held_receives_[1 - holding_].size() - taken_);
-  const std::size_t fresh = receive_fresh(packets.first(packets.size() - late));
-  for (std::size_t i = 0; i < late; ++i) {
-    packets[fresh + i] = held_receives_[1 - holding_][taken_++];
-  }
-  return fresh + late;
-}
-
-std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
-  const std::size_t arrived = packets.empty() ? 0 : inner_->receive(packets);
-  Store& store = held_receives_[holding_];
+  const std::size_t late = std::min(packets.size(), held_receives_.size());
+  const auto end = held_receives_.begin() + static_cast<std::ptrdiff_t>(late);
+  handed_out_.assign(std::move_iterator(held_receives_.begin()), std::move_iterator(end));
+  held_receives_.erase(held_receives_.begin(), end);
+  const auto room = packets.first(packets.size() - late);
+  const std::size_t arrived = room.empty() ? 0 : inner_->receive(room);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
     const RxPacket packet = packets[i];
-    const Fault fault = draw(store);
+    const Fault fault = draw();
     if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
-      store.add(packet.from, {}, {packet.data, packet.size_bytes}, {}, packet.congested);
+      held_receives_.push_back({packet.from, {packet.data, packet.data + packet.size_bytes}, packet.congested});
     }
-    if (fault == Fault::kNone || fault == Fault::kDuplicate) {
-      packets[kept++] = packet;
-    }
+    if (fault == Fault::kNone || fault == Fault::kDuplicate) packets[kept++] = packet;
+  }
+  for (const Held& held : handed_out_) {
+    const auto size_bytes = static_cast<std::uint32_t>(held.datagram.size());
+    packets[kept++] = {held.datagram.data(), size_bytes, held.peer, held.congested};
   }
   return kept;
 }
 
 bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                     std::span<const std::uint8_t> trailer) noexcept {
-  if (header.size() + payload.size() + trailer.size() > kMaxDatagramBytes) {
-    return inner_->send(to, header, payload, trailer);  // which refuses and counts it
+  const Fault fault = draw();
+  if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
+    Held& held = held_sends_.emplace_back(Held{.peer = to, .datagram = {}});
+    for (const auto part : {header, payload, trailer}) {
+      held.datagram.insert(held.datagram.end(), part.begin(), part.end());
+    }
   }
-  switch (draw(held_sends_)) {
-    case Fault::kDrop:
-      return true;  // the network lost it; a sender cannot know
-    case Fault::kReorder:
-      held_sends_.add(to, header, payload, trailer);
-      return true;
-    case Fault::kDuplicate:
-      held_sends_.add(to, header, payload, trailer);
-      return inner_->send(to, header, payload, trailer);
-    case Fault::kNone:
-      return inner_->send(to, header, payload, trailer);
-  }
-  return false;
+  const bool goes_now = fault == Fault::kNone || fault == Fault::kDuplicate;
+  return !goes_now || inner_->send(to, header, payload, trailer);  // of a loss a sender cannot know
 }
 
 void FaultyIo::flush() noexcept {
@@ -107,11 +70,10 @@ void FaultyIo::flush() noexcept {
 }
 
 void FaultyIo::release_held_sends() noexcept {
-  for (std::size_t i = 0; i < held_sends_.size(); ++i) {
-    const RxPacket& held = held_sends_[i];
-    const std::span<const std::uint8_t> datagram{held.data, held.size_bytes};
+  for (const Held& held : held_sends_) {
+    const std::span<const std::uint8_t> datagram = held.datagram;
     const std::size_t header_bytes = std::min(datagram.size(), sizeof(wire::Header));  // back ends look into the header
-    inner_->send(held.from, datagram.first(header_bytes), datagram.subspan(header_bytes));
+    inner_->send(held.peer, datagram.first(header_bytes), datagram.subspan(header_bytes));
   }
   inner_->flush();  // the copies have to last until here
   held_sends_.clear();
@@ -119,13 +81,8 @@ void FaultyIo::release_held_sends() noexcept {
 }
 
 void FaultyIo::wait(std::chrono::microseconds timeout) noexcept {
-  if (!held_sends_.empty()) {
-    release_held_sends();  // nothing else may be sent for long
-  }
-  const bool waiting = !held_receives_[holding_].empty() || taken_ < held_receives_[1 - holding_].size();
-  if (!waiting) {
-    inner_->wait(timeout);
-  }
+  if (!held_sends_.empty()) release_held_sends();  // nothing else may be sent for long
+  if (held_receives_.empty()) inner_->wait(timeout);
 }
 
 }  // namespace thc::io

@@ -44,52 +44,18 @@ BlockLayout::BlockLayout(std::size_t coordinates, std::size_t rotation_block, st
     : coordinates_(coordinates), rotation_block_(rotation_block) {
   check_rotation_block(rotation_block);
   check_ends(ends, coordinates);
-  padded_ = (coordinates + kMinRotationBlock - 1) / kMinRotationBlock * kMinRotationBlock;
-  // Behind the full blocks, the binary digits of the rest are the sizes of the smaller ones.
-  blocks_ = padded_ / rotation_block + static_cast<std::size_t>(std::popcount(padded_ % rotation_block));
-  if (!ends.empty()) {
-    std::size_t begin = 0;
-    for (const std::size_t end : ends) {
-      add_starts(begin, end, rotation_block, starts_);
-      begin = end;
-    }
-    add_starts(begin, padded_, rotation_block, starts_);
-    blocks_ = starts_.size();
+  const std::size_t padded = (coordinates + kMinRotationBlock - 1) / kMinRotationBlock * kMinRotationBlock;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    add_starts(begin, end, rotation_block, starts_);
+    begin = end;
   }
-}
-
-std::size_t BlockLayout::offset(std::size_t i) const noexcept {
-  if (!starts_.empty()) {
-    return i < blocks_ ? starts_[i] : padded_;
-  }
-  const std::size_t full = padded_ / rotation_block_;
-  if (i <= full) {
-    return i * rotation_block_;
-  }
-  std::size_t rest = padded_ % rotation_block_;
-  for (std::size_t k = full; k < i; ++k) {
-    rest -= std::bit_floor(rest);
-  }
-  return padded_ - rest;
-}
-
-std::size_t BlockLayout::size(std::size_t i) const noexcept {
-  if (!starts_.empty()) {
-    return offset(i + 1) - starts_[i];
-  }
-  return std::min(rotation_block_, std::bit_floor(padded_ - offset(i)));
+  add_starts(begin, padded, rotation_block, starts_);
+  starts_.push_back(padded);
 }
 
 std::size_t BlockLayout::block_from(std::size_t coordinate) const noexcept {
-  if (starts_.empty()) {
-    const std::size_t full = padded_ / rotation_block_;
-    std::size_t block = std::min((coordinate + rotation_block_ - 1) / rotation_block_, full);
-    while (block < blocks_ && offset(block) < coordinate) {
-      ++block;
-    }
-    return block;
-  }
-  return static_cast<std::size_t>(std::lower_bound(starts_.begin(), starts_.end(), coordinate) - starts_.begin());
+  return static_cast<std::size_t>(std::lower_bound(starts_.begin(), starts_.end() - 1, coordinate) - starts_.begin());
 }
 
 std::size_t BlockLayout::block_within(std::size_t begin, std::size_t coordinates) const noexcept {
@@ -99,15 +65,12 @@ std::size_t BlockLayout::block_within(std::size_t begin, std::size_t coordinates
 }
 
 BlockLayout BlockLayout::part(std::size_t begin, std::size_t end) const {
-  const std::size_t first = offset(begin);
-  BlockLayout cut(std::min(offset(end), coordinates_) - first, rotation_block_);
-  if (!starts_.empty()) {
-    cut.blocks_ = end - begin;
-    cut.starts_.reserve(cut.blocks_);
-    for (std::size_t i = begin; i < end; ++i) {
-      cut.starts_.push_back(starts_[i] - first);
-    }
-  }
+  BlockLayout cut(0, rotation_block_);
+  const std::size_t first = starts_[begin];
+  cut.coordinates_ = std::min(starts_[end], coordinates_) - first;
+  cut.starts_.clear();
+  cut.starts_.reserve(end - begin + 1);
+  for (std::size_t i = begin; i <= end; ++i) cut.starts_.push_back(starts_[i] - first);
   return cut;
 }
 

@@ -28,12 +28,12 @@ class BlockLayout {
 
   std::size_t coordinates() const noexcept { return coordinates_; }
   /// Coordinates with padding; a multiple of kMinRotationBlock.
-  std::size_t padded() const noexcept { return padded_; }
-  std::size_t blocks() const noexcept { return blocks_; }
+  std::size_t padded() const noexcept { return starts_.back(); }
+  std::size_t blocks() const noexcept { return starts_.size() - 1; }
   std::size_t rotation_block() const noexcept { return rotation_block_; }
-  /// First coordinate and size of block i < blocks().
-  std::size_t offset(std::size_t i) const noexcept;
-  std::size_t size(std::size_t i) const noexcept;
+  /// First coordinate and size of block i < blocks(); offset(blocks()) is padded().
+  std::size_t offset(std::size_t i) const noexcept { return starts_[i]; }
+  std::size_t size(std::size_t i) const noexcept { return starts_[i + 1] - starts_[i]; }
   /// The first block that begins at `coordinate` or behind it; blocks() where there is none.
   std::size_t block_from(std::size_t coordinate) const noexcept;
   /// The block behind those from `begin` on that have `coordinates` together, a multiple of rotation_block(), or less.
@@ -44,9 +44,7 @@ class BlockLayout {
  private:
   std::size_t coordinates_;
   std::size_t rotation_block_;
-  std::size_t padded_;
-  std::size_t blocks_;
-  std::vector<std::size_t> starts_;  // of the blocks, where there are ends
+  std::vector<std::size_t> starts_;  // of the blocks, and the end of the last one
 };
 
 }  // namespace thc

@@ -12,7 +12,7 @@
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
 #include "thc/integer_hadamard-inl.h"
-#include "thc/signs-inl.h"
+#include "thc/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {

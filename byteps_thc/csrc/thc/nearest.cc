@@ -15,10 +15,9 @@
 #include "hwy/highway.h"
 #include "thc/code_store-inl.h"
 #include "thc/hadamard-inl.h"
+#include "thc/lane_sums-inl.h"
 #include "thc/nearest_search-inl.h"
-#include "thc/norm_sum-inl.h"
-#include "thc/signs-inl.h"
-#include "thc/tree_sum-inl.h"
+#include "thc/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -82,8 +81,8 @@ HWY_INLINE float norm_of_block(const float* x, std::size_t size, float squares) 
     return std::sqrt(squares);
   }
   NormAccumulator exact;
-  for (std::size_t i = 0; i < size; i += kNormLanes) {
-    for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
+  for (std::size_t i = 0; i < size; i += kSumLanes) {
+    for (std::size_t lane = 0; lane < kSumLanes; lane += kLanes) {
       exact.add(hn::LoadU(DF(), x + i + lane), lane);
     }
   }
@@ -109,9 +108,9 @@ HWY_INLINE void touch_pages(const float* floats, std::size_t size) {
 /// Coordinates 16 w .. of a group, as hadamard() leaves them in scratch memory.
 HWY_INLINE const float* vector_of_group(const float* scratch, std::size_t group, std::size_t w) {
   if constexpr (kTile % kGroup == 0) {  // a group is not spread over tiles
-    return scratch + scratch_index(group) + w * kDotLanes;
+    return scratch + scratch_index(group) + w * kSumLanes;
   } else {
-    return scratch + scratch_index(group + w * kDotLanes);
+    return scratch + scratch_index(group + w * kSumLanes);
   }
 }
 

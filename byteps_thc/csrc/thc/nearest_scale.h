@@ -1,33 +1,16 @@
 // The scale of a block of codes, and what of it each rank's points are multiplied with.
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 
 namespace thc {
 
-/// Of two blocks, products of coordinates j are added in lane j % 16. Lanes of neighbours are added as a balanced
-/// binary tree, ((0 + 1) + (2 + 3)) + ..., which a GPU can do as well. Each product and each sum is rounded to float.
-inline constexpr std::size_t kDotLanes = 16;
-using DotLanes = std::array<float, kDotLanes>;
-
-/// Adds lanes pairwise (l and l + 8, then 4, 2, 1).
-inline float dot_of(DotLanes lanes) noexcept {
-  for (std::size_t half = kDotLanes / 2; half > 0; half /= 2) {
-    for (std::size_t l = 0; l < half; ++l) {
-      lanes[l] += lanes[l + half];
-    }
-  }
-  return lanes[0];
-}
-
 /// Norms of blocks within 2^+-100 are encoded, so that nothing on the way over- or underflows.
 inline constexpr float kLeastNorm = 0x1p-100F;
 inline constexpr float kMostNorm = 0x1p+100F;
 
-/// The norm of a block is the root of <x, x>, unless squares may over- or underflow: then that of norm_sum.h.
+/// The norm of a block is the root of <x, x>, unless squares may over- or underflow: then that of lane_sums.h.
 constexpr bool squares_fit(float squares) noexcept { return squares >= 0x1p-100F && squares <= 0x1p+100F; }
 
 enum class BlockKind { kZero, kFinite, kNotFinite };

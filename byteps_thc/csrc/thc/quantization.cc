@@ -13,7 +13,6 @@
 #include "thc/code_store-inl.h"
 #include "thc/interval_lookup-inl.h"
 #include "thc/philox-inl.h"
-#include "thc/rounding-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -36,6 +35,30 @@ using interval_lookup::VF;
 using interval_lookup::VI;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
+
+/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of a half of each 64-bit lane, odd ones the
+/// next.
+template <bool kUpperHalf>
+HWY_INLINE VF uniform_from(hn::Vec<D64> pair) {
+  const DF d;
+  const DU du;
+  constexpr std::uint8_t kZero = 0x80;
+  constexpr std::uint8_t kFirst = kUpperHalf ? 4 : 0;
+  alignas(16) static constexpr std::uint8_t kBytes[16] = {
+      kFirst,     kFirst + 1, kZero, kZero, kFirst + 2,  kFirst + 3,  kZero, kZero,
+      kFirst + 8, kFirst + 9, kZero, kZero, kFirst + 10, kFirst + 11, kZero, kZero};
+  const hn::ScalableTag<std::uint8_t> d8;
+  const auto bytes = hn::LoadDup128(d8, kBytes);
+  // As the low mantissa bits of 2^23 + r, from which subtracting leaves no rounding error.
+  const auto exponent = hn::Set(du, 0x4b000000);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  const auto bits =
+      hn::Vec<decltype(du)>{_mm512_mask_shuffle_epi8(exponent.raw, 0x3333333333333333, pair.raw, bytes.raw)};
+#else
+  const auto bits = hn::Or(hn::BitCast(du, hn::TableLookupBytesOr0(hn::BitCast(d8, pair), bytes)), exponent);
+#endif
+  return hn::Sub(hn::BitCast(d, bits), hn::Set(d, 0x1p23F - 0.5F));
+}
 
 /// Quantizes coordinates of one block.
 template <class Lookup, bool kKeepError>

@@ -11,8 +11,8 @@
 #include "hwy/highway.h"
 #include "thc/bfloat16-inl.h"
 #include "thc/hadamard-inl.h"
-#include "thc/norm_sum-inl.h"
-#include "thc/signs-inl.h"
+#include "thc/lane_sums-inl.h"
+#include "thc/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -117,8 +117,8 @@ HWY_INLINE void block_norms_of(ConstFloats gradient, const Carried* residual, co
     const std::size_t size = layout.size(b);
     const auto input = block_input(gradient, residual, layout, layout.offset(b), size, staging);
     NormAccumulator squares;
-    for (std::size_t i = 0; i < size; i += kNormLanes) {
-      for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
+    for (std::size_t i = 0; i < size; i += kSumLanes) {
+      for (std::size_t lane = 0; lane < kSumLanes; lane += kLanes) {
         squares.add(load_sum(input, i + lane), lane);
       }
     }

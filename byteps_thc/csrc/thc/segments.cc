@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "thc/norm_sum.h"
+#include "thc/lane_sums.h"
 
 namespace thc {
 namespace {
@@ -36,18 +36,18 @@ class Tile {
 };
 
 /// Adds the squares of coordinates position .. position + count - 1 of a segment.
-void add_squares(const float* x, std::size_t count, std::size_t position, NormLanes& lanes) noexcept {
+void add_squares(const float* x, std::size_t count, std::size_t position, Lanes<double>& lanes) noexcept {
   std::size_t i = 0;
-  for (; i < count && (position + i) % kNormLanes != 0; ++i) {
-    lanes[(position + i) % kNormLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (; i < count && (position + i) % kSumLanes != 0; ++i) {
+    lanes[(position + i) % kSumLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   }
-  for (; i + kNormLanes <= count; i += kNormLanes) {
-    for (std::size_t lane = 0; lane < kNormLanes; ++lane) {
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (std::size_t lane = 0; lane < kSumLanes; ++lane) {
       lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
     }
   }
   for (; i < count; ++i) {
-    lanes[(position + i) % kNormLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    lanes[(position + i) % kSumLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   }
 }
 
@@ -71,7 +71,7 @@ void norms_of(ConstFloats gradient, ConstFloats residual, const Segments& segmen
   std::size_t begin = 0;  // of the coordinates in the tile
   std::size_t end = 0;
   for (std::size_t i = first; i < last; ++i) {
-    NormLanes lanes{};
+    Lanes<double> lanes{};
     for (std::size_t done = 0; done < segments.sizes[i];) {
       const std::size_t at = segments.starts[i] + done;
       if (at < begin || at >= end) {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "io/faulty_io.h"
 #include "io/udp_io.h"
 #include "test_network.h"
 
@@ -129,12 +128,6 @@ TEST(NoAllocationTest, UdpFromTheAddressThatWasAsked) {
   watching = false;
   EXPECT_EQ(allocations, 0U);
   EXPECT_GT(answers, 200U * 40U);
-}
-
-TEST(NoAllocationTest, FaultyUdp) {
-  FaultyIo a(loopback(), {.drop = 0.05, .duplicate = 0.05, .reorder = 0.05});
-  FaultyIo b(loopback(), {.drop = 0.05, .duplicate = 0.05, .reorder = 0.05, .seed = 2});
-  EXPECT_EQ(count_allocations(a, b, 200), 0U);
 }
 
 TEST(NoAllocationTest, Dpdk) {

@@ -1,41 +1,39 @@
-#include "upstream.h"
-
+// The part of Leaf that keeps a link to the root for each job: places, and what is sent there.
 #include <algorithm>
 #include <new>
 
-#include "replies.h"
+#include "leaf.h"
 
 namespace thc::ps {
 
 using wire::MessageType;
 
-Upstream::Upstream(const JobLimits& limits, io::PacketIo& packet_io)
-    : leaf_(*limits.leaf),
-      root_(shard_endpoint(leaf_.root, limits.share.shard)),
-      share_(limits.share),
-      max_jobs_per_address_(limits.max_jobs_per_address),
-      io_(packet_io),
+Leaf::Leaf(const JobLimits& limits, JobTable& jobs, Outbox& outbox)
+    : config_(*limits.leaf),
+      root_(shard_endpoint(config_.root, limits.share.shard)),
+      jobs_(jobs),
+      outbox_(outbox),
       links_(limits.max_jobs) {}
 
-std::optional<Refusal> Upstream::refuse(const Hello& hello) const noexcept {
-  if (const auto refusal = leaf_.refuse(hello)) return refusal;
+std::optional<Refusal> Leaf::refuse(const Hello& hello) const noexcept {
+  if (const auto refusal = config_.refuse(hello)) return refusal;
   // Of sums and of norms, of which a packet has as many bytes as of results.
   const unsigned wider_bits = std::max(LeafConfig::kSumBits, unsigned{hello.config.value_bits});
   const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{hello.config.codes_per_packet} * wider_bits / 8;
-  if (largest_bytes > io_.max_datagram_bytes(root_)) {
+  if (largest_bytes > outbox_.io.max_datagram_bytes(root_)) {
     return Refusal{.reason = wire::ErrorReason::kBadConfig, .field = wire::ConfigField::kCodesPerPacket};
   }
   return std::nullopt;
 }
 
-RootLink* Upstream::create(const Hello& hello, io::Endpoint from) noexcept {
+RootLink* Leaf::create(const Hello& hello, io::Endpoint from) noexcept {
   const auto place = std::ranges::find_if(links_, [](const auto& link) { return link == nullptr; });
   if (place == links_.end()) return nullptr;
   const auto held =
       std::ranges::count_if(links_, [from](const auto& link) { return link && link->holder_ip() == from.ip; });
-  if (held >= static_cast<std::ptrdiff_t>(max_jobs_per_address_)) return nullptr;
+  if (held >= static_cast<std::ptrdiff_t>(jobs_.limits().max_jobs_per_address)) return nullptr;
   try {
-    *place = std::make_unique<RootLink>(hello, from.ip, leaf_, share_);
+    *place = std::make_unique<RootLink>(hello, from.ip, config_, jobs_.limits().share);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -43,49 +41,49 @@ RootLink* Upstream::create(const Hello& hello, io::Endpoint from) noexcept {
   return place->get();
 }
 
-void Upstream::send(const wire::Header& header, std::span<const std::uint8_t> payload) noexcept {
-  io_.send(root_, bytes_of(header), payload);
+void Leaf::send(const wire::Header& header, std::span<const std::uint8_t> payload) noexcept {
+  outbox_.io.send(root_, bytes_of(header), payload);
 }
 
-void Upstream::ask(RootLink& link, TimePoint now) noexcept {
+void Leaf::ask(RootLink& link, TimePoint now) noexcept {
   if (!link.is_hello_due(now)) return;
   const Join::Message hello = link.say_hello(now);
   send(hello.header, hello.payload);
 }
 
-void Upstream::answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept {
-  io_.flush();  // a HELLO without the cookie may be queued
+void Leaf::answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept {
+  outbox_.io.flush();  // a HELLO without the cookie may be queued
   if (const auto hello = link.take_challenge(payload)) send(hello->header, hello->payload);
 }
 
-void Upstream::renew(RootLink& link, std::uint64_t run) noexcept {
+void Leaf::renew(RootLink& link, std::uint64_t run) noexcept {
   // Without GOODBYE: a place that is free is held for racks that ask for what will never be, and a contest is shorter.
-  io_.flush();  // as above
+  outbox_.io.flush();  // as above
   link.start_over(run);
 }
 
-void Upstream::end(RootLink& link) noexcept {
+void Leaf::end(RootLink& link) noexcept {
   if (link.joined()) send(link.notice_header(MessageType::kGoodbye));
   forget(link);
 }
 
-void Upstream::forget(RootLink& link) noexcept {
-  io_.flush();
+void Leaf::forget(RootLink& link) noexcept {
+  outbox_.io.flush();
   std::uint16_t& place = place_plus_one_[link.job_id()];
   links_[place - 1U].reset();
   place = 0;
 }
 
-void Upstream::run_timers(JobTable& jobs, TimePoint now) noexcept {
+void Leaf::run_timers(TimePoint now) noexcept {
   for (const auto& place : links_) {
     if (!place) continue;
     RootLink& link = *place;
     ask(link, now);
     if (link.has_fallen_silent(now)) {
-      jobs.events().push(
+      jobs_.events().push(
           {.job = link.job_id(), .change = JobChange::kRootSilent, .workers = link.config().num_workers});
     }
-    const Job* job = jobs.find(link.job_id());
+    const Job* job = jobs_.find(link.job_id());
     if (job == nullptr) {
       if (!link.is_wanted(now)) end(link);
     } else if (link.is_alive_due(job->last_heard(), now)) {

@@ -1,9 +1,9 @@
-// Sums of floats in the order of nearest_scale.h. No include guard: compiled once per target.
-#if defined(THC_TREE_SUM_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef THC_TREE_SUM_INL_H
-#undef THC_TREE_SUM_INL_H
+// Sums of vectors in the order of lane_sums.h. No include guard: compiled once per target.
+#if defined(THC_LANE_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef THC_LANE_SUMS_INL_H
+#undef THC_LANE_SUMS_INL_H
 #else
-#define THC_TREE_SUM_INL_H
+#define THC_LANE_SUMS_INL_H
 #endif
 
 #include <bit>
@@ -11,15 +11,44 @@
 
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
-#include "thc/nearest_scale.h"
+#include "thc/lane_sums.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Sum of squares in the 16 lanes of Lanes<double>.
+class NormAccumulator {
+ public:
+  /// `lane`: lane of v's first coordinate; a constant after inlining.
+  HWY_INLINE void add(VF v, std::size_t lane) {
+    const hn::ScalableTag<double> d;
+    const hn::Half<DF> dh;
+    const auto low = hn::PromoteTo(d, hn::LowerHalf(dh, v));
+    const auto high = hn::PromoteTo(d, hn::UpperHalf(dh, v));
+    auto& sum_low = sums_[lane / (kLanes / 2)];
+    auto& sum_high = sums_[lane / (kLanes / 2) + 1];
+    sum_low = hn::MulAdd(low, low, sum_low);  // the product is exact, so fused or not is the same
+    sum_high = hn::MulAdd(high, high, sum_high);
+  }
+
+  HWY_INLINE float norm() const {
+    Lanes<double> lanes;
+    for (std::size_t i = 0; i < kSums; ++i) {
+      hn::StoreU(sums_[i], hn::ScalableTag<double>(), lanes.data() + i * (kLanes / 2));
+    }
+    return norm_of(lanes);
+  }
+
+ private:
+  static constexpr std::size_t kSums = 2 * kSumLanes / kLanes;
+  using VD = hn::Vec<hn::ScalableTag<double>>;
+  VD sums_[kSums] = {};
+};
+
 /// Vectors that hold the 16 lanes.
-inline constexpr std::size_t kDotParts = kDotLanes / kLanes;
+inline constexpr std::size_t kDotParts = kSumLanes / kLanes;
 
 /// leaf(first) + .. + leaf(first + kCount - 1) as a balanced binary tree.
 template <std::size_t kCount, class Leaf>
@@ -54,15 +83,15 @@ class TreeSum {
 
   /// The sum, once a power of two of sums have been added.
   HWY_INLINE float total() const {
-    DotLanes lanes;
+    Lanes<float> lanes;
     for (std::size_t part = 0; part < kDotParts; ++part) {
       hn::StoreU(pending_[last_][part], DF(), lanes.data() + part * kLanes);
     }
-    return dot_of(lanes);
+    return sum_of(lanes);
   }
 
  private:
-  static constexpr std::size_t kLevels = std::countr_zero(kMaxRotationBlock / kDotLanes) + 1;
+  static constexpr std::size_t kLevels = std::countr_zero(kMaxRotationBlock / kSumLanes) + 1;
 
   std::size_t added_ = 0;
   std::size_t last_ = 0;            // the entry that has been written last
