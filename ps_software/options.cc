@@ -44,7 +44,6 @@ void check_key(const CLI::App& app, const std::string& name, const toml::node& n
   if (node.is_table() || node.is_array_of_tables()) {
     fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
   }
-  if (name == "log-format") fail(node.source(), "'log-format' is gone: omit it; journalctl -o json writes objects");
   if (app.get_option_no_throw("--" + name) == nullptr) {
     fail(node.source(), "unknown key '" + name + "'; keys are the long names of options in thc-ps --help");
   }
