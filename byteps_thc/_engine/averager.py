@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.piece import Extent, Piece, PlacedPiece

@@ -17,9 +17,8 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.buffers import GradientBuffer, ShardMatrix
 from byteps_thc._engine.drivers import StageThreads, StreamDriver, stage_threads
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ShardMatrix
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured

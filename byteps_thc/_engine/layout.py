@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._engine.agreement import Contents, contents_of
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.parameters import DTYPES
 from byteps_thc._engine.piece import Extent, PlacedPiece, Round
 from byteps_thc._engine.policy import CompressionPolicy
