@@ -34,8 +34,8 @@ _FORMAT = 1
 class CompressionState(Protocol):
     """What can be saved: the states and handles of the plug-ins, and engines.
 
-    state_dict() has "worker" and "workers", plain values (the same on all ranks), and perhaps "residuals", a mapping of
-    tensors or arrays by parameter name. Optional: "scope", a name for the ranks of this state when they are not all
+    state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors or arrays by parameter
+    name in mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all
     ranks, and an attribute parameter_sizes, elements by parameter name.
     """
 
@@ -69,16 +69,15 @@ class SavedTensor:
 class Header:
     """All of one rank's state but the tensors.
 
-    values: the plain values of its state_dict(). residuals: by parameter name.
+    values: the plain values of its state_dict(). tensors: by mapping ("residuals") and parameter name.
     """
 
     values: dict[str, Any]
-    residuals: dict[str, SavedTensor]
+    tensors: dict[str, dict[str, SavedTensor]]
 
     def to_json(self) -> str:
         """Return the entry's value."""
-        residuals = {name: saved.fields() for name, saved in self.residuals.items()}
-        tensors = {"residuals": residuals} if residuals else {}
+        tensors = {kind: {name: saved.fields() for name, saved in by.items()} for kind, by in self.tensors.items()}
         return json.dumps({"format": _FORMAT, "values": self.values, "tensors": tensors})
 
     @classmethod
@@ -86,8 +85,11 @@ class Header:
         """Read the entry's value; CheckpointError when it is not one."""
         try:
             fields = json.loads(str(text))
-            saved_format, residuals = fields["format"], fields["tensors"].get("residuals", {})
-            header = cls(dict(fields["values"]), {name: SavedTensor(**saved) for name, saved in residuals.items()})
+            saved_format, values, tensors = fields["format"], dict(fields["values"]), fields["tensors"]
+            header = cls(
+                values,
+                {kind: {n: SavedTensor(**t) for n, t in by_name.items()} for kind, by_name in tensors.items()},
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"entry {entry!r} is damaged: {error!r}") from error
         if saved_format != _FORMAT:
@@ -138,13 +140,26 @@ def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:
     return f"{scope}." * bool(scope) + f"rank{state['worker'] if worker is None else worker}."
 
 
+def tensor_kinds(state: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor]]:
+    """Return the mappings of `state` that hold tensors by parameter name."""
+    return {
+        kind: value
+        for kind, value in state.items()
+        if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values())
+    }
+
+
 def to_entries(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of one rank's state_dict()."""
-    residuals: Mapping[str, Tensor] = state.get("residuals", {})
-    values = {key: value for key, value in state.items() if key != "residuals" or not residuals}
-    header = Header(values, {name: SavedTensor.of(tensor) for name, tensor in residuals.items()})
+    kinds = tensor_kinds(state)
+    header = Header(
+        values={key: value for key, value in state.items() if key not in kinds},
+        tensors={
+            kind: {name: SavedTensor.of(tensor) for name, tensor in by_name.items()} for kind, by_name in kinds.items()
+        },
+    )
     prefix = rank_prefix(state)
-    tensors = {f"{prefix}residuals.{name}": tensor for name, tensor in residuals.items()}
+    tensors = {f"{prefix}{kind}.{name}": tensor for kind, by_name in kinds.items() for name, tensor in by_name.items()}
     return {f"{prefix}header": header.to_json()} | tensors
 
 
@@ -174,15 +189,15 @@ class Checkpointable:
         mine = scoped_state(self._state, self._scope)
         prefix = rank_prefix(mine)
         header = Header.from_json(entries.get(f"{prefix}header"), f"{prefix}header")
-        names = {name: f"{prefix}residuals.{name}" for name in header.residuals}
+        names = {(kind, name): f"{prefix}{kind}.{name}" for kind, saved in header.tensors.items() for name in saved}
         if header.values.get("workers") != mine["workers"] or not set(names.values()) <= entries.keys():
             raise CheckpointError(
                 "dcp.load cannot load the state of compression into another number of ranks, or into a state that has "
                 "not seen its parameters or keeps no residuals: use byteps_thc.checkpoint.load(state, checkpoint)"
             )
-        residuals = {}
-        for name, entry in names.items():
-            saved, loaded = header.residuals[name], entries[entry]
+        kinds: dict[str, dict[str, Any]] = {kind: {} for kind in header.tensors}
+        for (kind, name), entry in names.items():
+            saved, loaded = header.tensors[kind][name], entries[entry]
             if loaded.dtype != residual_torch_dtype(saved.dtype):  # DCP has converted it, and no checksum fits
                 raise CheckpointError(
                     f"{entry} was saved as {saved.dtype}, and this state has another residual_dtype: dcp.load cannot "
@@ -190,9 +205,8 @@ class Checkpointable:
                 )
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
                 raise CheckpointError(f"{entry} is damaged: another size or checksum than when it was saved")
-            residuals[name] = loaded
-        state = header.values | ({"residuals": residuals} if residuals else {})
-        self._state.load_state_dict(sealed(own_state(state, self._scope)))
+            kinds[kind][name] = loaded
+        self._state.load_state_dict(sealed(own_state(header.values | kinds, self._scope)))
 
 
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:

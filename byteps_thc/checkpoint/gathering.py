@@ -143,8 +143,9 @@ def _gather(
 def _tensors(name: str, value: str) -> Iterator[tuple[str, SavedTensor]]:
     """Give the entries of a rank's tensors, in the order of to_entries()."""
     prefix = name.removesuffix(_HEADER)
-    for parameter, saved in Header.from_json(value, name).residuals.items():
-        yield f"{prefix}residuals.{parameter}", saved
+    for kind, by_name in Header.from_json(value, name).tensors.items():
+        for parameter, saved in by_name.items():
+            yield f"{prefix}{kind}.{parameter}", saved
 
 
 def _bytes(saved: SavedTensor) -> int:

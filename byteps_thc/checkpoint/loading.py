@@ -98,8 +98,7 @@ def _redistributed(
     if not isinstance(old_workers, int):
         raise CheckpointError(f"the state of compression does not say of how many workers it is: {old_workers!r}")
     state = first.values
-    sums: dict[str, Tensor] = {}
-    keeps = _keeps_residuals(first, mine)
+    sums, kinds = _nothing(mine), _kept(first, mine, strict)
     for share in shares(mine["worker"], mine["workers"], old_workers):
         header = reader.header(mine, share.worker)
         for counter in ("round", "step"):
@@ -107,10 +106,9 @@ def _redistributed(
                 raise CheckpointError(f"ranks 0 and {share.worker} were saved at different times: another {counter}")
         if old_workers == mine["workers"]:
             state = header.values
-        if keeps:
-            names = _wanted(header, sizes, strict)
-            _add(sums, reader.residuals(mine, share.worker, header), names, share)
-    return state | _identity(mine, sums)
+        for kind, names in _wanted(header, kinds, sizes, strict).items():
+            _add(sums[kind], reader.tensors(mine, share.worker, header, kind), names, share)
+    return state | {name: mine[name] for name in _IDENTITY if name in mine} | sums
 
 
 def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> dict[str, Any]:
@@ -118,22 +116,20 @@ def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> d
 
     ConfigurationError when there are some that would be taken over.
     """
-    if _keeps_residuals(header, mine):
+    if kinds := _kept(header, mine, strict):
         saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
         _refuse_or_drop(
-            f'residuals in the checkpoint are of {saved}, and here of {here}: use levels="flat" to read '
+            f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use levels="flat" to read '
             "what one level saved, a mesh or as many ranks on a node (HSDP: as many shards) to read what two saved",
             strict,
         )
     counters = {name: value for name, value in header.values.items() if name not in _IDENTITY}
-    return counters | _identity(mine, {})
+    return counters | {name: mine[name] for name in _IDENTITY if name in mine} | _nothing(mine)
 
 
-def _identity(mine: Mapping[str, Any], residuals: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return what this rank's state keeps of its own, with these residuals if it has any."""
-    return {name: mine[name] for name in _IDENTITY if name in mine} | (
-        {"residuals": residuals} if "residuals" in mine else {}
-    )
+def _nothing(mine: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
+    """Return the kinds of tensors of a state, without any."""
+    return {kind: {} for kind, value in mine.items() if isinstance(value, Mapping) and kind not in _IDENTITY}
 
 
 def _levels(shards: int | None) -> str:
@@ -147,30 +143,37 @@ def _add(sums: dict[str, Tensor], saved: Mapping[str, Tensor], names: set[str], 
         sums[name] = sums[name].add_(weighted) if name in sums else weighted
 
 
-def _keeps_residuals(header: Header, mine: Mapping[str, Any]) -> bool:
-    """Return whether residuals are taken over.
+def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
+    """Return the kinds of tensors that this state keeps, too; ConfigurationError when others would be lost.
 
-    Without error feedback, which ranks that decode each other's codes do not have, they are no loss.
+    Residuals without error feedback, which ranks that decode each other's codes do not have, are no loss.
     """
-    keeps: bool = "residuals" in mine and mine["config"].get("error_feedback", True)
-    if header.residuals and not keeps:
-        _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
-    return keeps and bool(header.residuals)
+    kept = []
+    for kind in header.tensors:
+        if kind == "residuals" and not (kind in mine and mine["config"].get("error_feedback", True)):
+            _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
+        elif kind not in mine:
+            _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
+        else:
+            kept.append(kind)
+    return kept
 
 
-def _wanted(header: Header, sizes: Mapping[str, int] | None, strict: bool) -> set[str]:
-    """Return the parameters whose residuals are taken over; ConfigurationError when they do not fit."""
-    saved = header.residuals
-    if sizes is None:
-        return {*saved}
-    if unknown := sorted(saved.keys() - sizes.keys()):
-        _refuse_or_drop(f"residuals in the checkpoint of parameters the model does not have: {unknown}", strict)
-    wanted = saved.keys() & sizes.keys()
-    for name in sorted(wanted):
-        if sizes[name] != saved[name].elements:
-            raise ConfigurationError(
-                f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint"
-            )
+def _wanted(header: Header, kinds: Iterable[str], sizes: Mapping[str, int] | None, strict: bool) -> dict[str, set[str]]:
+    """Return, by kind, the parameters whose tensors are taken over; ConfigurationError when they do not fit."""
+    wanted = {}
+    for kind in kinds:
+        saved = header.tensors.get(kind, {})
+        unknown = sorted(saved.keys() - sizes.keys()) if sizes is not None else []
+        if unknown:
+            _refuse_or_drop(f"{kind} in the checkpoint of parameters the model does not have: {unknown}", strict)
+        wanted[kind] = saved.keys() - set(unknown)
+        for name in sorted(wanted[kind] if sizes is not None else ()):
+            assert sizes is not None
+            if sizes[name] != saved[name].elements:
+                raise ConfigurationError(
+                    f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint"
+                )
     return wanted
 
 

@@ -61,10 +61,10 @@ class SavedStates:
             )
         return Header.from_json(self._read({entry: ""})[entry], entry)
 
-    def residuals(self, state: Mapping[str, Any], worker: int, header: Header) -> dict[str, Tensor]:
-        """Return that worker's residuals by parameter name as float32, checksums verified."""
-        saved = header.residuals
-        prefix = f"{self._prefix}{rank_prefix(state, worker)}residuals."
+    def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
+        """Return that worker's tensors of one kind ("residuals") by parameter name as float32, checksums verified."""
+        saved = header.tensors.get(kind, {})
+        prefix = f"{self._prefix}{rank_prefix(state, worker)}{kind}."
         templates = {}
         for name, tensor in saved.items():
             stored = self._sizes.get(prefix + name)
