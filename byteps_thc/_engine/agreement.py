@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known
 from byteps_thc._net.communicator import Asking, Communicator, ExactSum, Waitable
 from byteps_thc._net.handshake import (

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.piece import Extent, Piece, PlacedPiece
+from byteps_thc._engine.layout import Extent, Piece, PlacedPiece
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.saved_state import State, StateDict, require_sound
 from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, server_pieces

@@ -174,9 +174,6 @@ def _agree(
     return device, introductions
 
 
-_CPU = torch.device("cpu")
-
-
 @dataclass(frozen=True)
 class Kernels:
     """What partitions are compressed with. device: where the kernels work, and residuals are; on `stream`."""

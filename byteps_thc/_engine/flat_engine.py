@@ -1,6 +1,6 @@
 """The engine among workers that all do the same. node_engine.py has the one around it for several GPUs in a node.
 
-Gradients are encoded and decoded piece by piece (piece.py), in stages (stages.py), which a driver calls (drivers.py).
+Gradients are encoded and decoded piece by piece (layout.py), in stages (stages.py), which a driver calls (drivers.py).
 Here is who comes and goes, and what is kept from step to step. factory.py makes engines.
 """
 
@@ -17,14 +17,12 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.buffers import GradientBuffer, ShardMatrix
 from byteps_thc._engine.drivers import StageThreads, StreamDriver, stage_threads
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ShardMatrix
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
-from byteps_thc._engine.layout import Layout, check_rows
-from byteps_thc._engine.piece import Round
+from byteps_thc._engine.layout import Layout, Round, check_rows
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.stages import Reduction, Stages

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc._engine.buffers import GradientBuffer
+from byteps_thc._engine.engine import GradientBuffer
 from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
 
 

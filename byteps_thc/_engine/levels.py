@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.hierarchy.exchange import hierarchical_engine
 from byteps_thc._engine.policy import CompressionPolicy

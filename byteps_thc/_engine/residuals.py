@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.saved_state import State, require_size, residual_array
 from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 

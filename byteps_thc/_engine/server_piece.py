@@ -18,7 +18,7 @@ from torch import Tensor
 
 from byteps_thc._engine.device.staged_compressor import StagedCompressor, StagedPartition
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
-from byteps_thc._engine.piece import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
+from byteps_thc._engine.layout import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
 from byteps_thc._engine.residuals import Rollback, energy_of
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport

@@ -2,7 +2,7 @@
 
     measure -> encode -> sum -> decode
 
-piece by piece (piece.py). What is not compressed travels beside the pieces: it leaves once all workers are known to
+piece by piece (layout.py). What is not compressed travels beside the pieces: it leaves once all workers are known to
 have the same gradient, and is put back in the last stage. drivers.py says who calls.
 """
 
@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.layout import Layout
-from byteps_thc._engine.piece import PlacedPiece, Round
+from byteps_thc._engine.layout import Layout, PlacedPiece, Round
 from byteps_thc._engine.residuals import Rollback
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.communicator import ExactSum, Waitable

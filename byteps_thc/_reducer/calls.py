@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc._engine.agreement import Questions
-from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.drivers import StageThreads
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.in_flight import set_error
 from byteps_thc._engine.steps import Steps
 from byteps_thc._reducer.tensor_packing import Packing, Signature

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc._engine.agreement import Contents
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.parameters import Packed, is_averaged
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import require_disjoint

@@ -3,7 +3,6 @@
 import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc.ddp.compress import compress
-from byteps_thc.ddp.state import ThcState, thc_hook
+from byteps_thc.ddp.state import ThcState, compress, thc_hook
 
 __all__ = ["CompressionPolicy", "NetworkConfig", "ThcState", "compress", "thc_hook"]

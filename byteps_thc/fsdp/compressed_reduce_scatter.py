@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from byteps_thc._engine.buffers import ShardMatrix
 from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
+from byteps_thc._engine.engine import ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import CompressionStats

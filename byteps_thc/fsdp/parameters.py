@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.parameters import is_embedding_weight, require_dtypes, saturated
 from byteps_thc._engine.policy import CompressionPolicy, without_wrappers
 from byteps_thc._scheme.errors import ConfigurationError

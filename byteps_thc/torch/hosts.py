@@ -17,8 +17,7 @@ from torch.distributed import ProcessGroupGloo
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc._engine.buffers import GradientBuffer
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict

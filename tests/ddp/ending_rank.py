@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc.ddp import ThcState, thc_hook
 
 

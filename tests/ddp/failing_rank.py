@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine

@@ -8,7 +8,7 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy

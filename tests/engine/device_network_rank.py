@@ -21,9 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from twin_compressors import add_twins
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.door import Worker, open_engine
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig

@@ -21,8 +21,7 @@ from host_device_compressor import take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import sealed

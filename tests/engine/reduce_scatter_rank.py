@@ -11,7 +11,7 @@ from known_gradients import gradients
 from ranks import joined_rank
 
 from byteps_thc import NetworkConfig, ThcConfig
-from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError

@@ -14,7 +14,7 @@ from torch import Tensor
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import flat_engine
 from byteps_thc._engine.agreement import Questions
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import host_engine, open_kernels
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import engine as node_engine

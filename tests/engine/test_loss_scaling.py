@@ -8,8 +8,7 @@ from unittest.mock import Mock, call
 import pytest
 import torch
 
-from byteps_thc._engine.buffers import ParameterSlice
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, ParameterSlice
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._engine.steps import LossScaling

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy

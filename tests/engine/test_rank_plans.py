@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks.plan import PiecePlan, block_ends, blocks_of, piece_plans, share_out

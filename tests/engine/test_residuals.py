@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from byteps_thc._engine.buffers import ParameterSlice
+from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.residuals import Residuals, Rollback
 from byteps_thc._scheme.errors import ConfigurationError
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy

@@ -8,8 +8,7 @@ from typing import Any, NoReturn, cast
 import pytest
 import torch
 
-from byteps_thc._engine.buffers import GradientBuffer
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.levels import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
 from byteps_thc._scheme.errors import ConfigurationError
 

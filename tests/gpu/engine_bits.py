@@ -27,8 +27,7 @@ from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcError
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy

@@ -31,8 +31,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._engine import door
-from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
 from byteps_thc._engine.device import choice
+from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy

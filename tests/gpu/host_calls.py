@@ -17,7 +17,7 @@ from recorded_calls import count_as_one, counted_calls
 from torch import Tensor
 
 from byteps_thc import CompressionPolicy, ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._net.communicator import Communicator, Waitable

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc._engine.agreement import RankAgreement
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy.engine import NodeEngine

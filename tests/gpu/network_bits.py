@@ -29,11 +29,10 @@ from twin_compressors import add_twins
 from byteps_thc import ThcConfig
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._engine import factory
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.piece import Round
+from byteps_thc._engine.layout import Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import FaultConfig, Timeouts

@@ -9,7 +9,7 @@ import itertools
 import torch
 from recorded_calls import counted_calls
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.hierarchy.exchange import BucketShards
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._scheme.gpu.frontend import INTERPRETED

@@ -13,7 +13,7 @@ from server_oracle import ServerOracle
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import BlockPlan, block_ends
 

@@ -18,7 +18,7 @@ from reference import F32, Key
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import RowSpan

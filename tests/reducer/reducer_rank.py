@@ -21,8 +21,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
 from byteps_thc._engine.door import Worker, open_engine
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._net.store import StoreCommunicator
 from byteps_thc._reducer import CompressionPolicy, NetworkConfig

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc._engine.buffers import GradientBuffer
 from byteps_thc._engine.drivers import StageThreads
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer

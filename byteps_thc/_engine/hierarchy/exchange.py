@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import Questions, contents_of
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.parameters import saturated

@@ -14,8 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc._engine.agreement import DeviceAgreement
-from byteps_thc._engine.layout import Layout
-from byteps_thc._engine.piece import Piece, PlacedPiece, Round
+from byteps_thc._engine.layout import Layout, Piece, PlacedPiece, Round
 from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.communicator import Waitable

@@ -20,8 +20,7 @@ from typing_extensions import override
 
 from byteps_thc._engine.agreement import Questions, how_it_travels
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.layout import Layout, index_of
-from byteps_thc._engine.piece import Piece, PlacedPiece, Round
+from byteps_thc._engine.layout import Layout, Piece, PlacedPiece, Round, index_of
 from byteps_thc._engine.ranks.codec import Messages, RankCodec
 from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc._engine.layout import Layout
-from byteps_thc._engine.piece import Extent, identity_of
+from byteps_thc._engine.layout import Extent, Layout, identity_of
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import U64
 from byteps_thc._scheme.block_plan import MessageLayout, RowSpan, Shard

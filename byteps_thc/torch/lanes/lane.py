@@ -15,10 +15,9 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc._engine.buffers import GradientBuffer, ParameterSlice
-from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
+from byteps_thc._engine.layout import even_spans
 from byteps_thc._engine.parameters import Packed
-from byteps_thc._engine.piece import even_spans
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 from byteps_thc._net.communicator import Waitable

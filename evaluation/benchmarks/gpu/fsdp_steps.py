@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step_of
 
 from byteps_thc import ThcConfig
-from byteps_thc._engine.buffers import ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
