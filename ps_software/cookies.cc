@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "thc/byte_order.h"
-#include "thc/kernel_random.h"
 
 namespace thc::ps {
 namespace {
@@ -27,7 +26,7 @@ std::int64_t period_of(TimePoint now) noexcept { return now.time_since_epoch() /
 
 static_assert(crypto_shorthash_siphash24_KEYBYTES == 16 && crypto_shorthash_siphash24_BYTES == sizeof(std::uint64_t));
 
-Cookies::Cookies() noexcept { fill_random(secret_); }
+Cookies::Cookies() noexcept { randombytes_buf(secret_.data(), secret_.size()); }
 
 std::uint64_t Cookies::hash(const wire::Header& hello, std::uint64_t nonce, io::Endpoint from,
                             std::int64_t period) const noexcept {

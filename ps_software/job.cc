@@ -1,11 +1,14 @@
 #include "job.h"
 
-#include <algorithm>
+#include <sodium.h>
 
-#include "thc/kernel_random.h"
+#include <algorithm>
 
 namespace thc::ps {
 namespace {
+
+/// Not 0, which in packets means none.
+std::uint32_t random_epoch() noexcept { return 1 + randombytes_uniform(UINT32_MAX); }
 
 SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardShare share,
                            const LeafConfig* leaf) noexcept {

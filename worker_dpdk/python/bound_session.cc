@@ -42,15 +42,6 @@ bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
   }
 }
 
-template <typename CountOf>
-py::dict named_counts(CountOf count_of) {
-  py::dict counts;
-  for (std::size_t i = 0; i < kCounts; ++i) {
-    counts[py::str(kCountNames[i].data(), kCountNames[i].size())] = count_of(static_cast<Count>(i));
-  }
-  return counts;
-}
-
 }  // namespace
 
 BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
@@ -107,7 +98,11 @@ void BoundSession::close() {
 }
 
 py::dict BoundSession::counters() const {
-  return named_counts([this](Count which) { return session_->count(which); });
+  py::dict counts;
+  for (std::size_t i = 0; i < kCounts; ++i) {
+    counts[py::str(kCountNames[i].data(), kCountNames[i].size())] = session_->count(static_cast<Count>(i));
+  }
+  return counts;
 }
 
 py::list BoundSession::unanswered() const {

@@ -1,9 +1,243 @@
 // byteps_thc._native._comm: a worker's session for Python. Signatures and semantics: byteps_thc/_native/_comm.pyi.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
-#include "python/register_comm.h"
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "io/address.h"
+#include "io/authenticated_io.h"
+#include "io/dpdk_io.h"
+#include "io/faulty_io.h"
+#include "io/job_keys.h"
+#include "io/name_lookup.h"
+#include "io/udp_io.h"
+#include "python/bound_session.h"
 #include "python/translate_errors.h"
+#include "session/inquiry.h"
+#include "thc/errors.h"
 #include "thc/wire_layout.h"
+
+namespace thc::python {
+namespace {
+
+/// Throws ConfigurationError unless `seconds` is finite. 30 years are as good as for ever, and fit every clock.
+Duration from_seconds(double seconds, const char* name) {
+  if (!std::isfinite(seconds)) {
+    throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
+}
+
+/// Other Python threads go on meanwhile.
+std::vector<io::Endpoint> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
+  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(from_seconds(lookup_s, "lookup_s"));
+  const py::gil_scoped_release release;
+  return io::resolve_servers(servers, wire::kUdpPort, patience);
+}
+
+/// Which packet back ends a session uses, and their settings.
+struct IoConfig {
+  std::variant<io::UdpConfig, io::DpdkConfig> back_end;
+  std::optional<io::FaultConfig> faults;
+  std::optional<io::JobKeys> keys;
+};
+
+/// Other Python threads go on meanwhile.
+io::Endpoint resolve_local(const std::string& local) {
+  const py::gil_scoped_release release;
+  return io::resolve_endpoint(local, 0);
+}
+
+void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
+  config.back_end = io::UdpConfig{.local = resolve_local(local), .gso = gso, .gro = gro};
+}
+
+/// neighbours: (ip, mac) each.
+void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::string> eal_args,
+              std::vector<std::string> devices, unsigned prefix_length, const std::string& gateway,
+              const std::vector<std::pair<std::string, std::string>>& neighbours, std::uint16_t mtu_bytes,
+              bool verify_udp_checksum) {
+  io::DpdkConfig dpdk;
+  dpdk.eal_args = std::move(eal_args);
+  dpdk.devices = std::move(devices);
+  dpdk.local = resolve_local(local);
+  dpdk.prefix_length = static_cast<std::uint8_t>(prefix_length);
+  dpdk.gateway_ip = gateway.empty() ? 0 : io::parse_ipv4(gateway);
+  for (const auto& [ip, mac] : neighbours) {
+    dpdk.neighbours.push_back({.ip = io::parse_ipv4(ip), .mac = io::parse_mac(mac)});
+  }
+  dpdk.mtu_bytes = mtu_bytes;
+  dpdk.verify_udp_checksum = verify_udp_checksum;
+  config.back_end = std::move(dpdk);
+}
+
+void add_faults(IoConfig& config, double drop, double duplicate, double reorder, std::uint64_t seed) {
+  config.faults = io::FaultConfig{.drop = drop, .duplicate = duplicate, .reorder = reorder, .seed = seed};
+}
+
+std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
+  if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
+    return io::make_dpdk_io(*dpdk);
+  }
+  return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
+}
+
+/// A socket of kernel UDP, or the queue of a DPDK device. EAL and devices may take seconds, in which other Python
+/// threads go on. Throws ConfigurationError, TransportError or DpdkUnavailableError.
+std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
+  const py::gil_scoped_release release;
+  std::unique_ptr<io::PacketIo> packet_io = make_back_end(config);
+  if (config.faults) packet_io = std::make_unique<io::FaultyIo>(std::move(packet_io), *config.faults);
+  if (config.keys) {
+    packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
+  }
+  return packet_io;
+}
+
+/// A file with keys of single jobs may have none for this one, which no server would answer.
+void check_key(const SessionConfig& config, const IoConfig& io_config) {
+  if (!io_config.keys || io_config.keys->derive(config.job_id, io::Direction::kUp)) return;
+  const std::string job = std::to_string(config.job_id);
+  throw ConfigurationError("the key file has keys for single jobs, and none for job " + job + ": add a line \"" + job +
+                           " KEY\" here and on the servers, or use a job that has a key");
+}
+
+/// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
+/// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU. All
+/// workers hear of it from the server that says so, and leave the others.
+std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
+  check_key(config, io_config);
+  const bool is_auto = config.codes_per_packet == 0;
+  for (;;) {
+    try {
+      return std::make_unique<BoundSession>(config, open_packet_io(io_config));
+    } catch (const ServerRefusedError& error) {
+      if (!is_auto || error.codes_per_packet() == 0) {
+        throw;
+      }
+      config.codes_per_packet = error.codes_per_packet();  // fewer each time
+      config.others_follow = true;
+    }
+  }
+}
+
+constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving", "other"};
+
+/// With a socket of its own, beside a session's.
+std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s) {
+  const auto packet_io = open_packet_io(io_config);
+  const py::gil_scoped_release release;
+  const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  std::vector<std::string> names;
+  for (const Presence presence : ask_servers(config, *packet_io, timeout)) {
+    names.emplace_back(kPresenceNames[static_cast<std::size_t>(presence)]);
+  }
+  return names;
+}
+
+void register_session_config(py::module_& module) {
+  module.def(
+      "resolve_server",
+      [](const std::string& server, double lookup_s) { return io::to_string(resolve_servers({server}, lookup_s)[0]); },
+      py::arg("server"), py::kw_only(), py::arg("lookup_s"));
+  py::class_<SessionConfig>(module, "SessionConfig")
+      .def(py::init([](unsigned bits, const std::vector<std::uint16_t>& table) {
+             return SessionConfig{.table = LookupTable(bits, table)};
+           }),
+           py::kw_only(), py::arg("bits"), py::arg("table"))
+      .def(
+          "set_servers",
+          [](SessionConfig& config, const std::vector<std::string>& servers, double lookup_s) {
+            config.servers = resolve_servers(servers, lookup_s);
+          },
+          py::arg("servers"), py::kw_only(), py::arg("lookup_s"))
+      .def_property_readonly("servers",
+                             [](const SessionConfig& config) {
+                               std::vector<std::string> texts;
+                               for (const io::Endpoint server : config.servers) texts.push_back(io::to_string(server));
+                               return texts;
+                             })
+      .def(
+          "set_job",
+          [](SessionConfig& config, std::uint16_t job, std::uint8_t worker, std::uint8_t workers, std::uint8_t quorum) {
+            config.job_id = job;
+            config.worker_id = worker;
+            config.num_workers = workers;
+            config.quorum = quorum;
+          },
+          py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
+      .def(
+          "set_timeouts",
+          [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
+            config.connect_timeout = from_seconds(connect_s, "connect_s");
+            config.operation_timeout = from_seconds(operation_s, "operation_s");
+            config.loss_timeout = from_seconds(loss_s, "loss_s");
+          },
+          py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
+      .def_property(
+          "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
+          [](SessionConfig& config, bool tolerant) {
+            config.delivery = tolerant ? Delivery::kLossTolerant : Delivery::kReliable;
+          })
+      .def_readwrite("value_bits", &SessionConfig::value_bits)
+      .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
+      .def_readwrite("run", &SessionConfig::run)
+      .def_readwrite("settings_hash", &SessionConfig::settings_hash)
+      .def_readwrite("arithmetic", &SessionConfig::arithmetic)
+      .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
+}
+
+void register_session(py::module_& module) {
+  module.def("has_dpdk", &io::dpdk_available);
+  py::class_<IoConfig>(module, "IoConfig")
+      .def(py::init<>())
+      .def("use_udp", &use_udp, py::kw_only(), py::arg("local"), py::arg("gso"), py::arg("gro"))
+      .def("use_dpdk", &use_dpdk, py::kw_only(), py::arg("local"), py::arg("eal_args"), py::arg("devices"),
+           py::arg("prefix_length"), py::arg("gateway"), py::arg("neighbours"), py::arg("mtu_bytes"),
+           py::arg("verify_udp_checksum"))
+      .def("use_key_file", [](IoConfig& config, const std::string& path) { config.keys = io::JobKeys::read(path); })
+      .def("use_key",
+           [](IoConfig& config, const py::bytes& key) {
+             const std::string_view bytes = key;
+             io::JobKey copy;
+             if (bytes.size() != copy.size()) {
+               throw ConfigurationError("a key has " + std::to_string(copy.size()) + " bytes, not " +
+                                        std::to_string(bytes.size()));
+             }
+             std::copy(bytes.begin(), bytes.end(), copy.begin());
+             config.keys = io::JobKeys(copy);
+           })
+      .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
+           py::arg("seed"));
+  module.def("ask_servers", &ask, py::arg("config"), py::arg("io"), py::kw_only(), py::arg("timeout_s"));
+  py::class_<BoundOperation>(module, "Operation").def_property_readonly("done", &BoundOperation::done);
+  py::class_<BoundSession>(module, "Session")
+      .def(py::init(&connect), py::arg("config"), py::arg("io"))
+      .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"),
+           py::kw_only(), py::arg("compared") = 0)
+      .def("push_codes", &BoundSession::push_codes, py::arg("partition"), py::arg("codes"), py::arg("aggregate"),
+           py::arg("contributions"))
+      .def("wait", &BoundSession::wait, py::arg("operation"), py::arg("timeout_s"))
+      .def("close", &BoundSession::close)
+      .def("counters", &BoundSession::counters)
+      .def("unanswered", &BoundSession::unanswered)
+      .def("heard", &BoundSession::heard)
+      .def_property_readonly("config", &BoundSession::config);
+}
+
+}  // namespace
+}  // namespace thc::python
 
 PYBIND11_MODULE(_comm, module) {
   module.doc() = "A worker's session with thc-ps or a switch (see _comm.pyi)";

@@ -6,6 +6,7 @@
 
 #include "session/messages.h"
 #include "thc/join.h"
+#include "thc/kernel_random.h"
 
 namespace thc {
 namespace {
@@ -61,12 +62,11 @@ TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePo
 
 }  // namespace
 
-std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, std::uint64_t nonce,
-                                  Duration timeout) {
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout) {
   const TimePoint start = Clock::now();
   const Hello hello{.job_id = config.job_id,
                     .worker_id = config.worker_id,
-                    .nonce = nonce,
+                    .nonce = random_uint64(),
                     .cookie = 0,
                     .run = config.run,
                     .config = job_config(config)};

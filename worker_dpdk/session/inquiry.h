@@ -18,8 +18,7 @@ enum class Presence : std::uint8_t {  // _comm has names of them
 };
 
 /// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order.
-/// `config` must be resolved. `packet_io` is nobody else's. `nonce`: random for each call.
-std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, std::uint64_t nonce,
-                                  Duration timeout);
+/// `config` must be resolved. `packet_io` is nobody else's.
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout);
 
 }  // namespace thc

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "session/failure.h"
@@ -27,14 +28,20 @@ class SessionState {
   explicit SessionState(std::size_t servers) : servers_(servers) {}
 
   /// A packet of codes had a result from that server, so packets of that size get through.
-  void tell_codes_answered(std::size_t server, TimePoint now) noexcept;
+  void tell_codes_answered(std::size_t server, TimePoint now) noexcept {
+    set_rarely(servers_[server].codes_answered_at, now);
+  }
   /// When that was, within a millisecond; TimePoint::min(): never.
-  TimePoint codes_answered_at(std::size_t server) const noexcept;
+  TimePoint codes_answered_at(std::size_t server) const noexcept {
+    return servers_[server].codes_answered_at.load(std::memory_order_relaxed);
+  }
 
   /// Something arrived from that server, whatever it is.
-  void tell_heard(std::size_t server, TimePoint now) noexcept;
+  void tell_heard(std::size_t server, TimePoint now) noexcept { set_rarely(servers_[server].heard_at, now); }
   /// When that was, within a millisecond; TimePoint::min(): never.
-  TimePoint heard_at(std::size_t server) const noexcept;
+  TimePoint heard_at(std::size_t server) const noexcept {
+    return servers_[server].heard_at.load(std::memory_order_relaxed);
+  }
 
   /// What the server has not answered for longest.
   void tell_unanswered(std::size_t server, Unanswered packet) noexcept {
@@ -53,7 +60,13 @@ class SessionState {
   }
 
   /// Polling thread. The first cause stays; returns it.
-  const Failure& fail(Failure failure);
+  const Failure& fail(Failure failure) {
+    if (!failure_) {
+      failure_ = std::move(failure);
+      failed_.store(true, std::memory_order_release);
+    }
+    return *failure_;
+  }
   /// Null until then.
   const Failure* failure() const noexcept { return failed_.load(std::memory_order_acquire) ? &*failure_ : nullptr; }
 
@@ -64,6 +77,12 @@ class SessionState {
     std::atomic<Unanswered> unanswered{};
   };
 
+  /// Told with every packet: written rarely, so that all caches keep it.
+  static void set_rarely(std::atomic<TimePoint>& at, TimePoint now) noexcept {
+    if (now - Duration(1'000) >= at.load(std::memory_order_relaxed)) {
+      at.store(now, std::memory_order_relaxed);
+    }
+  }
   std::atomic<std::uint64_t>& norms_of(std::uint16_t partition) noexcept { return left_behind_[partition / 64]; }
   static std::uint64_t bit_of(std::uint16_t partition) noexcept { return std::uint64_t{1} << partition % 64; }
 

@@ -1,17 +1,17 @@
-// Numbers that nobody can guess: the kernel's random source.
+// Numbers that nobody can guess. For who links with libsodium, which ends the program when the kernel has none.
 #pragma once
 
+#include <sodium.h>
+
 #include <cstdint>
-#include <span>
 
 namespace thc {
 
-/// Fills `bytes` by getrandom(2), at most 256 of them. Ends the program when the kernel has no random source.
-void fill_random(std::span<std::uint8_t> bytes) noexcept;
-
-std::uint64_t random_uint64() noexcept;
-
-/// Not 0, which in packets means none.
-std::uint32_t random_epoch() noexcept;
+inline std::uint64_t random_uint64() noexcept {
+  [[maybe_unused]] static const int ready = sodium_init();
+  std::uint64_t number = 0;
+  randombytes_buf(&number, sizeof(number));
+  return number;
+}
 
 }  // namespace thc
