@@ -18,7 +18,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
 from byteps_thc._engine import steps as engine_steps
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.saved_state import sealed
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
@@ -191,39 +190,6 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     return {name: _refusal(make) for name, make in makers.items()}
 
 
-def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
-    """Errors about what differs between the replicas."""
-    replica = rank.rank // 2
-
-    def average(steps_ahead: int, policy: CompressionPolicy, scaler: torch.amp.GradScaler | None = None) -> str:
-        model = sharded_model(mesh["shard"])
-        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=policy, grad_scaler=scaler)
-        state = handle.state_dict()
-        handle.load_state_dict(sealed(state | {"round": state["round"] + steps_ahead}))
-        try:
-            model(gradients(rank.rank, 0, all_shapes())).backward()
-        except Exception as error:  # of whatever kind: it comes through torch
-            return str(error)
-        finally:
-            handle.close()
-        return "accepted"
-
-    def synchronize() -> None:
-        model = sharded_model(mesh["shard"])
-        optimizer = (torch.optim.Adam if rank.rank == 3 else torch.optim.SGD)(model.parameters(), lr=0.1)
-        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
-        ParameterSynchronizer(model, optimizer, compression=handle, synchronize_every=1).step()
-
-    settings = CONFIG.model_copy(update={"seed": replica})
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**replica)
-    return {
-        "settings": _refusal(lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["replicate"], settings)),
-        "optimizers": _refusal(synchronize),
-        "rounds": average(replica, SMALL),
-        "uncompressed": average(0, CompressionPolicy(warmup_steps=5), scaler),
-    }
-
-
 def _refusal(make: Callable[[], object]) -> str:
     try:
         make()
@@ -245,5 +211,4 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     warning,
     synchronized,
     refusals,
-    different,
 ]

@@ -138,19 +138,3 @@ def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
         assert "hook already" in refusals["twice"]
         assert "what compress_replicas() has returned" in refusals["no handle"]
         assert "the shards of compress_reduce_scatter() are on one rank each" in refusals["no replicas"]
-
-
-def test_errors_name_ranks_by_their_numbers_in_the_world(reports: Reports) -> None:
-    """Not by those in the group of the replicas of a shard, which users do not know."""
-    for rank, report in enumerate(reports):
-        first, second = rank % 2, rank % 2 + 2  # of the same shard
-        said = report["different"]
-        assert said["settings"] == f"ranks have different settings: seed is 0 on rank {first}, 1 on rank {second}"
-        scales = f"gradients scaled by 1.0 on rank {first}, gradients scaled by 2.0 on rank {second}"
-        assert scales in said["uncompressed"]
-        name = "worker 0" if rank == 0 else f"worker {rank // 2}, rank {rank}"
-        assert f"different gradients: this one ({name}) " in said["rounds"]
-        if rank % 2:
-            assert "sgd.SGD on rank 1, the optimizer is torch.optim.adam.Adam on rank 3" in said["optimizers"]
-        else:
-            assert said["optimizers"] == "accepted"

@@ -83,17 +83,6 @@ TEST_F(Table, Queues) {
   }
 }
 
-TEST_F(Table, NoBackPressure) {
-  for (const Scenario& scenario : both({.name = "1 Gb/s, 100 kB, no back pressure",
-                                        .queue_bytes = 100'000,
-                                        .parameters = 4'000'000,
-                                        .back_pressure = false})) {
-    const Outcome outcome = print_row(scenario);
-    expect_sound(scenario, outcome, 1.25);
-    EXPECT_LE(outcome.repeated(), .03) << scenario.name;
-  }
-}
-
 /// 20 Mb/s, 100 ms of round trip, a queue as long, .5 % of loss.
 Scenario long_way(std::string name, std::uint64_t seed) {
   return {.name = std::move(name),

@@ -90,28 +90,6 @@ TEST_P(Divided, ExactSums) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, Divided, ::testing::Values(1, 2, 3, 4, 7));
 
-TEST(Aggregation, SurvivesTheLossOfEachPacketOfTheFirstWindow) {
-  for (std::size_t lost = 0; lost < 2 * 8; ++lost) {
-    const SessionConfig config = resolve(test_config(4, 2), 65507);
-    MemoryServer server(pool_config(config), config.table);
-    Workers workers(config, server);
-    ASSERT_TRUE(workers.connect());
-    std::vector<std::unique_ptr<Push>> pushes;
-    for (std::size_t worker = 0; worker < 2; ++worker) {
-      pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * 20, config, worker));
-      workers.submit(worker, pushes[worker]->operation);
-      workers.engines[worker]->step(workers.now);
-    }
-    auto& sent = workers.network.ios[lost / 8]->sent;
-    ASSERT_EQ(sent.size(), 8U);
-    sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(lost % 8));
-    ASSERT_TRUE(workers.run_until([&] { return pushes[0]->operation->done() && pushes[1]->operation->done(); }));
-    const auto expected = expected_aggregate({pushes[0].get(), pushes[1].get()}, 64 * 20, config);
-    EXPECT_EQ(pushes[0]->aggregate, expected);
-    EXPECT_EQ(pushes[1]->aggregate, expected);
-  }
-}
-
 TEST(Aggregation, MaximumOfNorms) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const SessionConfig config = resolve(test_config(4, 2), 65507);
