@@ -19,10 +19,10 @@ from byteps_thc._scheme.gpu.layouts import WARP_COORDINATES
 from byteps_thc._scheme.gpu.nearest_blocks import DOWN, UP
 from byteps_thc._scheme.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
 from byteps_thc._scheme.gpu.nearest_encode import HEAD, encode_nearest_kernel
-from byteps_thc._scheme.gpu.nearest_points import PointTable, points_of
 from byteps_thc._scheme.gpu.nearest_tiles import BlockTiles
 from byteps_thc._scheme.keys import signed_word
 from byteps_thc._scheme.rounding import DOWN_SIGN_DOMAIN
+from byteps_thc._scheme.tables.device import PointTable, points_of
 from byteps_thc._scheme.tables.points import Points
 from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 

@@ -1,7 +1,8 @@
-"""A lookup table in device memory, as the kernels take it."""
+"""Lookup tables, and points that coordinates are rounded to, in device memory, as the kernels take them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._scheme.tables import LookupTable
+from byteps_thc._scheme.tables.points import Points
 
 #: Largest granularity whose values fit a byte of an entry.
 _NARROW = 255
@@ -54,3 +56,41 @@ class DeviceTable:
     def wide(self) -> bool:
         """Whether entries are without table values."""
         return self.granularity > _NARROW
+
+
+@dataclass(frozen=True)
+class PointTable:
+    """entries: int64[4 * 2^bits], of the intervals of a grid: how many edges lie below it, in the upper half, and the
+    one edge in it as float32, infinity if there is none.
+
+    points: float32[2^bits]. Coordinate z is in interval trunc(z * slope + 2 * 2^bits), or the first or last one.
+    """
+
+    bits: int
+    entries: Tensor
+    points: Tensor
+    slope: float
+
+    @classmethod
+    def of(cls, points: Points, device: torch.device) -> PointTable:
+        """Return the table on a device."""
+        middle, edges = 2 << points.bits, points.edges
+        slope = np.float32((middle - 1) / max(1.0, float(np.abs(edges).max())))
+        # As the kernel does it, so that no rounding puts a coordinate on another side of an edge than its interval.
+        intervals = (edges * slope + np.float32(middle)).astype(np.int64)
+        assert (np.diff(intervals) > 0).all()
+        held = np.full(2 * middle, np.inf, np.float32)
+        held[intervals] = edges
+        below = np.searchsorted(intervals, np.arange(2 * middle)).astype(np.uint64)
+        entries = held.view(np.uint32).astype(np.uint64) | below << np.uint64(32)
+        return cls(
+            points.bits,
+            torch.from_numpy(entries.view(np.int64)).to(device),
+            torch.from_numpy(points.points).to(device),
+            float(slope),
+        )
+
+
+def points_of(ranks: Sequence[Points], device: torch.device) -> Tensor:
+    """Return the points of all ranks, float32[ranks, 2^bits], on a device."""
+    return torch.from_numpy(np.stack([own.points for own in ranks])).to(device)
