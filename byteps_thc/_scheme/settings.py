@@ -71,7 +71,7 @@ def similar_to(name: str, names: Collection[str]) -> str:
     if gone := instead_of(name):
         return gone
     if owners := [other.__name__ for other in Settings.__subclasses__() if names and name in other.model_fields]:
-        return f": it is a setting of {owners[0]}"
+        return f": it is a setting of {owners[0]}, {owners[0]}({name}=...)"
     if similar := difflib.get_close_matches(name, names, n=3):
         return f", did you mean {' or '.join(similar)}?"
     return f", only {', '.join(names)}" if names else ""

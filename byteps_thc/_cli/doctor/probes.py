@@ -52,8 +52,7 @@ def probe_bfloat16() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
-    layer = torch.nn.Linear(64, 64, device="cpu", dtype=torch.bfloat16)
-    layer(torch.ones(8, 64, device="cpu", dtype=torch.bfloat16))
+    torch.nn.Linear(64, 64, device="cpu").bfloat16()(torch.ones(8, 64, device="cpu").bfloat16())
     return {"installed": True}
 
 

@@ -40,13 +40,13 @@ CRASHING_TORCH = """
 import os, signal
 class nn:
     class Linear:
-        def __init__(self, *sizes): pass
+        def __init__(self, *sizes, device): pass
         def bfloat16(self): return self
         def __call__(self, batch):
             if os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX512_CORE_BF16":
                 os.kill(os.getpid(), signal.SIGILL)
 class ones:
-    def __init__(self, *sizes): pass
+    def __init__(self, *sizes, device): pass
     def bfloat16(self): return self
 """
 
