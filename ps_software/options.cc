@@ -300,12 +300,12 @@ constexpr GoneOption kGone[] = {
 
 /// So that flags and keys of the file say what to write instead.
 void refuse_gone(CLI::App& app) {
-  for (const auto& [name, instead] : kGone) {
-    const std::string option = std::string("--") + name;
-    const auto refuse = [option, instead](const std::vector<std::string>&) {
-      throw CLI::ValidationError(option, std::string("there is no such option any more: ") + instead);
+  for (const GoneOption& gone : kGone) {
+    const auto refuse = [&gone](const std::vector<std::string>&) {
+      throw CLI::ValidationError(std::string("--") + gone.name,
+                                 std::string("there is no such option any more: ") + gone.instead);
     };
-    app.add_option_function<std::vector<std::string>>(option, refuse)->expected(0, 1)->group("");
+    app.add_option_function<std::vector<std::string>>(std::string("--") + gone.name, refuse)->expected(0, 1)->group("");
   }
 }
 

@@ -97,7 +97,7 @@ namespace thc {
 namespace naive {
 
 void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
-  if (count == 0) {
+  if (count == 0 || in.data == nullptr) {
     return;  // there may be no memory at all
   }
   if (in.format == FloatFormat::kFp32) {
@@ -114,7 +114,7 @@ void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
 }
 
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept {
-  if (count == 0) {
+  if (count == 0 || out.data == nullptr) {
     return;  // there may be no memory at all
   }
   if (out.format == FloatFormat::kFp32) {
