@@ -37,10 +37,14 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
 
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
+    for name in settings:
+        if name in CompressionPolicy.model_fields:
+            raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig.from_environment(**settings)
     _require("config", config, ThcConfig, "ThcConfig(...)")
     if settings:
+        ThcConfig(**settings)  # whose own mistakes go first
         raise ConfigurationError(f"{', '.join(settings)}: write settings into the ThcConfig(...) that is given")
     config = cast(ThcConfig, config)
     ThcConfig.check_environment(config)
