@@ -32,7 +32,7 @@ WHAT_TO_WRITE = {
     "compress: setting of servers": "granularity, error_feedback: settings of servers and switches, and ranks without",
     "fsdp: setting of servers": "rounding: settings of servers and switches",
     "reducer: setting of servers": "granularity, p, error_feedback, rounding: settings of servers and switches",
-    "compress: policy's setting": "it is a setting of CompressionPolicy, CompressionPolicy(warmup_steps=...)",
+    "compress: policy's setting": "a setting of the policy: policy=CompressionPolicy(warmup_steps=...)",
     "compress: policy": "policy is a dict: give CompressionPolicy(warmup_steps=100)",
     "compress: network": 'network is a str: give NetworkConfig(["10.0.0.1"])',
     "compress: grad_scaler": "grad_scaler is a bool: give the GradScaler of the training",
