@@ -46,13 +46,20 @@ sde_install() {
 }
 
 # A process that this script started holds a lock on the file with its id. $1: its name, as in all that follows.
-is_running() { [[ -s $state/$1.pid ]] && ! flock --nonblock "$state/$1.pid" true; }
+readonly locked=75
+is_running() {
+  local status=0
+  [[ -s $state/$1.pid ]] || return 1
+  flock --nonblock --conflict-exit-code $locked "$state/$1.pid" true || status=$?
+  ((status == 0 || status == locked)) || die "flock $state/$1.pid fails (code $status)"
+  ((status == locked))
+}
 say_running() { if is_running "$1"; then echo "$1 runs (process $(<"$state/$1.pid"))"; else echo "$1 does not run"; fi; }
 
 stop_process() {
   local deadline=$((SECONDS + stop_s))
   if is_running "$1"; then
-    run kill "$(<"$state/$1.pid")"
+    run kill "$(<"$state/$1.pid")" || true # it may have ended since
     until $dry_run || ! is_running "$1"; do
       ((SECONDS < deadline)) || die "$1 has not stopped after $stop_s s; see $state/$1.log"
       sleep 0.2
@@ -73,8 +80,11 @@ start_process() {
     return
   fi
   mkdir -p "$state"
-  setsid flock --nonblock --no-fork "$state/$name.pid" "$@" </dev/null >"$state/$name.log" 2>&1 &
-  echo $! >"$state/$name.pid"
+  : >"$state/$name.log" # that $is_ready reads no line of an earlier start
+  # The id is written under the lock, which somebody else's is_running may have for a moment.
+  # shellcheck disable=SC2016 # the inner shell expands them
+  setsid flock --timeout 5 --no-fork "$state/$name.pid" \
+    bash -c 'echo $$ >"$1"; shift; exec "$@"' _ "$state/$name.pid" "$@" </dev/null >>"$state/$name.log" 2>&1 &
   until $is_ready; do
     if ! kill -0 $! 2>/dev/null; then
       tail -n 20 "$state/$name.log" >&2
@@ -155,6 +165,11 @@ step_start() {
   fi
   run mkdir -p "$state"
   run cp "$jobs" "$state/agent.toml"
+  # The SDE's client library of the gRPC server, for thc.
+  local packages
+  for packages in "${SDE_INSTALL:-${SDE:-}/install}"/lib/python3*/site-packages{,/tofino}; do
+    [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
+  done
   start_process agent "$start_s" is_agent_ready "$thc" switch serve "$jobs" --target grpc
 }
 
@@ -198,8 +213,4 @@ if [[ -z $thc ]]; then
   if [[ -x $root/.venv/bin/thc ]]; then thc=$root/.venv/bin/thc; else thc=$(command -v thc || true); fi
 fi
 [[ -n $thc ]] || die "thc is not installed: run 'make setup', or set THC to the command"
-# The SDE's client library of the gRPC server, for thc.
-for packages in "${SDE_INSTALL:-${SDE:-}/install}"/lib/python3*/site-packages{,/tofino}; do
-  [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
-done
 "step_$step"
