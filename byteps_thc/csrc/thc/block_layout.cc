@@ -65,10 +65,9 @@ std::size_t BlockLayout::block_within(std::size_t begin, std::size_t coordinates
 }
 
 BlockLayout BlockLayout::part(std::size_t begin, std::size_t end) const {
-  BlockLayout cut(0, rotation_block_);
+  BlockLayout cut(rotation_block_);
   const std::size_t first = starts_[begin];
   cut.coordinates_ = std::min(starts_[end], coordinates_) - first;
-  cut.starts_.clear();
   cut.starts_.reserve(end - begin + 1);
   for (std::size_t i = begin; i <= end; ++i) cut.starts_.push_back(starts_[i] - first);
   return cut;

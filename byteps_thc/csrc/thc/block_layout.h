@@ -42,6 +42,8 @@ class BlockLayout {
   BlockLayout part(std::size_t begin, std::size_t end) const;
 
  private:
+  explicit BlockLayout(std::size_t rotation_block) noexcept : coordinates_(0), rotation_block_(rotation_block) {}
+
   std::size_t coordinates_;
   std::size_t rotation_block_;
   std::vector<std::size_t> starts_;  // of the blocks, and the end of the last one
