@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch.distributed as dist
 
 from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
 from byteps_thc._net.transport import FINGERPRINT_WORDS
@@ -59,3 +61,14 @@ def test_a_nan_is_above_all_norms_whatever_its_sign() -> None:
     zero, finite, infinite, nan, negative_nan, negative_zero = written.view(np.int32).tolist()
     assert 0 == zero == negative_zero < finite < infinite < nan == negative_nan
     assert np.isnan(written[3:5]).all()
+
+
+def test_a_worker_with_another_number_than_its_rank_is_named_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the workers are the replicas of a shard."""
+    first, second = of_workers(1.0, 1.0)
+    (p, _), (_, q) = gradients(first), gradients(second)
+    told = maxima(first.words(p, 3), second.words(q, 3))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    for rank, name in ((1, "(worker 1)"), (2, "(worker 1, rank 2)")):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        assert f"different gradients: this one {name} q, 5000" in str(second.mismatch(q, 3, told))

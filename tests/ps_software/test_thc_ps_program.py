@@ -14,11 +14,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from free_ports import free_tcp_port
+from joined_sessions import LOOPBACK
+from pushed_codes import push_codes
+from rack_servers import RackServers
 
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
-from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, MessageType
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker
@@ -126,6 +132,12 @@ def test_the_log_says_what_the_memory_is_enough_for(
     with ParameterServer(arguments):
         pass
     assert f"[{level}] {line}\n" in capfd.readouterr().err
+
+
+def test_enough_memory_for_a_job_is_what_the_warning_says(capfd: pytest.CaptureFixture[str]) -> None:
+    with ParameterServer(["--max-memory", "34KiB", "--max-jobs", "1"]):
+        pass
+    assert "[warning]" not in capfd.readouterr().err
 
 
 def test_jobs_that_find_no_room_are_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
@@ -266,6 +278,64 @@ def test_metrics(make_worker: MakeWorker) -> None:
     assert names == set(re.findall(r"^# TYPE (thc_ps_\w+) (?:counter|gauge)$", text, re.MULTILINE))
     assert names == set(re.findall(r"^# HELP (thc_ps_\w+) \S", text, re.MULTILINE))
     assert_documented(names)
+
+
+def test_metrics_of_a_quorum(make_worker: MakeWorker) -> None:
+    port = free_tcp_port()
+    with ParameterServer(["--metrics-port", str(port)]) as server:
+        slow, *fast = (make_worker(server.address, i, workers=3, quorum=2, job=6) for i in range(3))
+        for worker in (slow, *fast):
+            worker.join()
+        before = counters_of(scrape(port), job=6)
+        for round in (1, 2, 3):
+            for worker in fast:
+                worker.send_codes([round] * 64, round=round)
+            for worker in (slow, *fast):
+                worker.receive()
+        slow.send_codes([1] * 64, round=1)
+        assert slow.receive().header.message_type == MessageType.STRAGGLER
+        slow.send_codes([1] * 64, round=4)
+        slow.send_codes([1] * 64, round=4)
+        slow.retransmit([1] * 64, round=4)
+        assert slow.receive().reason == ErrorReason.INCOMPLETE
+        after = counters_of(scrape(port), job=6)
+    grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert grown == {
+        "completed": 3,
+        "partial": 3,
+        "stale": 1,
+        "duplicates": 2,
+        "packets": 10,
+        "bytes": 10 * (Header.SIZE_BYTES + 32),
+    }
+
+
+def test_metrics_of_a_rack() -> None:
+    port = free_tcp_port()
+    with RackServers([]) as racks, ExitStack() as stack:
+        racks.sizes = [1, 1]
+        leaves = [racks.start_leaf(0, arguments=["--metrics-port", str(port)]), racks.start_leaf(1)]
+        first, second = (
+            stack.enter_context(
+                Session([leaf.address], job=6, worker=i, workers=2, config=ThcConfig(), backend=LOOPBACK)
+            )
+            for i, leaf in enumerate(leaves)
+        )
+        pushed = push_codes(first, 0, np.zeros(512, np.uint8))
+        deadline = time.monotonic() + SOON_S
+        while not (counters := counters_of(scrape(port), job=6))["partial_sums_sent"]:
+            assert time.monotonic() < deadline
+        assert (counters["root_results"], counters["withheld"]) == (0, 0)
+        for result in (pushed, push_codes(second, 0, np.zeros(512, np.uint8))):
+            result.wait(SOON_S)
+        counters = counters_of(scrape(port), job=6)
+        assert (counters["root_results"], counters["withheld"]) == (1, 0)
+
+
+def counters_of(text: str, *, job: int) -> dict[str, int]:
+    """Counters of a job that have no other label, by what is between thc_ps_ and _total."""
+    found = re.findall(rf'^thc_ps_(\w+)_total{{job="{job}"}} (\S+)$', text, re.MULTILINE)
+    return {name: int(float(value)) for name, value in found}
 
 
 def scrape(port: int) -> str:

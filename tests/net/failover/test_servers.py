@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Event
 
 import pytest
 from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
@@ -15,12 +16,13 @@ from restarted_servers import RestartedServers
 from torch.distributed import HashStore
 from worker_relay import WorkerRelay
 
+from byteps_thc._net.failover.agreement import Agreement
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
 
 def start(servers: list[str], workers: int = 2, **options: object) -> Workers:
@@ -157,6 +159,16 @@ def test_who_goes_on() -> None:
     for refused in ({"quorum": 3}, {"loss_tolerant": True}, {"backend": DpdkConfig("10.0.0.1")}):
         with pytest.raises(ConfigurationError, match="failover=True does not work with"):
             NetworkConfig(two, failover=True, **refused).goes_on(4)
+
+
+def test_the_rank_that_does_not_answer_is_named() -> None:
+    store = HashStore()
+    first, second, third = (Agreement(store, rank, 3, Event()) for rank in range(3))
+    third.tell("servers", "c")
+    with pytest.raises(DeadlineError, match=r"^rank 1 of the group does not answer: has it ended\?"):
+        first.exchange("servers", "a", time.monotonic() + 0.1)
+    second.tell("servers", "b")
+    assert first.exchange("servers", "a", time.monotonic() + 20) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("failover", [None, True])

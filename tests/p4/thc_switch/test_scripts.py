@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,8 @@ def test_teardown_stops_what_runs_and_may_be_repeated(sde: dict[str, str], tmp_p
     assert f"kill {process.name}" in script("teardown", EXAMPLE, "--dry-run", env=sde).stdout
     assert process.exists()
     assert script("teardown", EXAMPLE, env=sde).returncode == 0
-    assert not process.exists() or not (process / "cmdline").read_bytes(), "gone, or a zombie of init"
+    with suppress(FileNotFoundError, ProcessLookupError):  # gone
+        assert not (process / "cmdline").read_bytes(), "at most a zombie of init"
     assert not pid_file.exists()
     assert "agent does not run" in script("teardown", EXAMPLE, env=sde).stdout
 

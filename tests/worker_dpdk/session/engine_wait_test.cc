@@ -45,6 +45,21 @@ TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
   }
 }
 
+TEST_F(EngineTest, DeadlineNamesTheMissingRackOrTheRoot) {
+  for (const auto& [seen, text] : {std::pair(0b01U, ": rack 1 of 2 (from 0) has not sent its part"),
+                                   std::pair(0U, ": this worker's rack is complete, but the root, the server above")}) {
+    join_and_push(two_workers(), 64);
+    pass(Duration(20'000));
+    const auto again = packet_io.take_sent();
+    ASSERT_EQ(again.size(), 1U);
+    arrive(error(header_of(again[0]), ErrorReason::kRacksIncomplete, seen, 2));
+    pass(config->operation_timeout);
+    ASSERT_TRUE(engine->failure());
+    EXPECT_EQ(engine->failure()->missing_workers, 0U);
+    EXPECT_NE(engine->failure()->message.find(text), std::string::npos) << engine->failure()->message;
+  }
+}
+
 TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
   join_and_push(two_workers(), 64);
   pass(config->operation_timeout);

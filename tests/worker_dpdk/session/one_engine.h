@@ -49,11 +49,13 @@ class EngineTest : public ::testing::Test {
     payload.codes_multiple = codes_multiple;
     return make_datagram(header, payload);
   }
-  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0) {
+  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0,
+                        std::uint32_t job_value = 0) {
     header.message_type = static_cast<std::uint8_t>(MessageType::kError);
     wire::ErrorPayload payload{};
     payload.reason = static_cast<std::uint16_t>(reason);
     payload.worker_bitmap = bitmap;
+    payload.job_value = job_value;
     return make_datagram(header, payload);
   }
   /// Worker 0 is seen, and the other one was not let in.

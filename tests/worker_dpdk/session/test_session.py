@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,31 @@ def test_auto_packets_are_not_larger_than_the_path_takes(server: ParameterServer
     ):
         join_with(server, job, 1, "auto")
     assert "ThcConfig(codes_per_packet=16384) on all of them" in str(said.value)
+
+
+def test_smaller_packets_wait_for_the_job_of_larger_ones_to_end(server: ParameterServer) -> None:
+    """Of two servers one takes small packets. Worker 2 hears so before worker 0, who is in the other one's job."""
+    job = next(next_job)
+
+    def join_some(servers: list[str], worker: int, codes_per_packet: int | Literal["auto"]) -> Session:
+        config = ThcConfig(codes_per_packet=codes_per_packet)
+        return Session(servers, job=job, worker=worker, workers=3, config=config, backend=LOOPBACK)
+
+    def come() -> tuple[int, bool]:
+        with join_some([server.address, narrow.address], 2, "auto") as session:
+            return session.codes_per_packet, has_left.is_set()
+
+    has_left = threading.Event()
+    with ExitStack() as stack:
+        narrow, pool = stack.enter_context(ParameterServer()), stack.enter_context(ThreadPoolExecutor(1))
+        first = stack.enter_context(join_some([server.address], 0, "auto"))
+        stack.enter_context(join_some([narrow.address], 1, 1024))
+        coming = pool.submit(come)
+        with pytest.raises(TimeoutError):
+            coming.result(1.0)
+        has_left.set()
+        first.close()
+        assert coming.result(20.0) == (1024, True)
 
 
 @pytest.mark.parametrize("codes_per_packet", [1024, 16384])
