@@ -5,6 +5,7 @@ other modules are private and may change.
 """
 
 import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +62,12 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         globals()[name] = importlib.import_module("importlib.metadata").version(__name__)
         return globals()[name]
-    if instead := GONE.get(name):  # of an AttributeError, `from byteps_thc import` would drop the text
-        raise ImportError(f"byteps_thc has no {name} any more: {instead} (docs/migration.md)", name=__name__)
+    if instead := GONE.get(name):
+        text = f"byteps_thc has no {name} any more: {instead} (docs/migration.md)"
+        # hasattr() needs an AttributeError, whose text `from byteps_thc import`, which asks by importlib, would drop.
+        if sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
+            raise ImportError(text, name=__name__)
+        raise AttributeError(text)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for home in _HOMES:

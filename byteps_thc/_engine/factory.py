@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc._engine.agreement import Questions, RankAgreement
+from byteps_thc._engine.agreement import SAME_MODEL, SAME_ROWS, DeviceAgreement, Questions, RankAgreement
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.engine_state import EngineState
@@ -19,15 +19,20 @@ from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.flat_engine import FlatEngine, Place
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.ranks.codec import RankCodec
+from byteps_thc._engine.ranks.device_piece import DeviceTools, prepare_device_pieces
+from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
 from byteps_thc._engine.residuals import Residuals, Rollback
 from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, of_round, server_pieces
 from byteps_thc._engine.staging import SideStream, StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
-from byteps_thc._net.communicator import ExactSum
+from byteps_thc._native import _core
+from byteps_thc._net.communicator import Asking, Communicator, ExactSum
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.groups import Communicators
 from byteps_thc._net.handshake import Introductions, introduce
+from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.run import told_run
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._net.session import Session
@@ -42,16 +47,6 @@ from byteps_thc._scheme.rank_settings import RankSettings
 if TYPE_CHECKING:  # it needs Triton
     from byteps_thc._scheme.gpu import GpuCompressor
 
-
-from collections.abc import Sequence
-
-from byteps_thc._engine.agreement import SAME_MODEL, SAME_ROWS, DeviceAgreement
-from byteps_thc._engine.ranks.codec import RankCodec
-from byteps_thc._engine.ranks.device_piece import DeviceTools, prepare_device_pieces
-from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
-from byteps_thc._native import _core
-from byteps_thc._net.communicator import Asking, Communicator
-from byteps_thc._net.rank_messages import RankMessages
 
 #: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
 #: which their last parameter may make larger, are three pieces, so that stages of one bucket overlap.

@@ -1,4 +1,4 @@
-"""The engine among workers that all do the same. node_engine.py has the one around it for several GPUs in a node.
+"""The engine among workers that all do the same. hierarchy/engine.py has the one around it for several GPUs in a node.
 
 Gradients are encoded and decoded piece by piece (layout.py), in stages (stages.py), which a driver calls (drivers.py).
 Here is who comes and goes, and what is kept from step to step. factory.py makes engines.

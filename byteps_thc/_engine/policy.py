@@ -70,14 +70,17 @@ class CompressionPolicy(Settings):
         settings = variable_settings("POLICY", cls.model_fields)
         if given is not None:
             say_unused("POLICY", settings, given.model_dump(), "a CompressionPolicy")
+            if variable("DEADLINE_S"):
+                seconds = {"deadline_s": default_deadline_s()}
+                say_unused("DEADLINE_S", seconds, given.model_dump(), "a CompressionPolicy")
             return given
         if variable("DEADLINE_S"):
             settings = {"deadline_s": default_deadline_s()} | settings
         try:
             return cls(**settings)
         except ConfigurationError as error:
-            text = ", ".join(settings)
-            raise ConfigurationError(f"{error} (THC_POLICY and THC_DEADLINE_S say {text})") from None
+            names = " and ".join(f"THC_{name}" for name in ("POLICY", "DEADLINE_S") if variable(name))
+            raise ConfigurationError(f"{error} (from {names})") from None
 
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:

@@ -53,16 +53,9 @@ class ServerPiece(Piece):
         self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
         self._residual = None if residual is None else residual[span]
         self._norms: F32 = np.zeros(norms, np.float32)
-        self._compressor, self._partition = (
-            compressor,
-            compressor.partition(
-                name,
-                coordinates,
-                plan=plan,
-                residual=self._residual,
-                norms=self._norms,
-                codes=self._transfer.codes,
-            ),
+        self._compressor = compressor
+        self._partition = compressor.partition(
+            name, coordinates, plan=plan, residual=self._residual, norms=self._norms, codes=self._transfer.codes
         )
         known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
         self._message = NormMessage(tools.fingerprints, known, norms)

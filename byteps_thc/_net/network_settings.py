@@ -233,7 +233,10 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
         raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
     if socket > 0:
         raise ConfigurationError("THC_BACKEND=dpdk: a device of DPDK serves one process, so start one on each host")
-    return DpdkConfig(local=local, eal_args=shlex.split(variable("EAL_ARGS")))
+    try:
+        return DpdkConfig(local=local, eal_args=shlex.split(variable("EAL_ARGS")))
+    except ValueError as error:
+        raise ConfigurationError(f"THC_EAL_ARGS={variable('EAL_ARGS')!r}: {error}") from None
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:

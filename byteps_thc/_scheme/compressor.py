@@ -121,7 +121,7 @@ class Compressor:
     """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
 
     config: the same on all workers; a table that is chosen already (ThcConfig.resolve) is kept. workers, worker: number
-    of workers and this one's id. threads: that work on a kernel together, 1 .. 8; None: threads.default_threads().
+    of workers and this one's id. threads: that work on a kernel together, 1 .. 8; None: limits.default_threads().
     Results do not depend on it. Raises ConfigurationError when the settings cannot work for that many workers.
     """
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.gone import VARIABLES as GONE
+from byteps_thc._scheme.gone import instead_of
 from byteps_thc._scheme.settings import similar_to, warn_once
 
 #: All of them, without THC_.
@@ -34,7 +35,7 @@ NAMES = (
 _DEADLINE_S = "600"
 #: Of those with settings.
 _EXAMPLES = {
-    "CONFIG": "bits=4,granularity=30,p=1/32",
+    "CONFIG": "bits=4,down_bits=6",
     "POLICY": "warmup_steps=100,exclude=lm_head",
     "SERVERS": "10.0.0.1,10.0.0.2:4000,quorum=0.9",
 }
@@ -43,7 +44,6 @@ _EXAMPLES = {
 def variable(name: str) -> str:
     """Return the text of THC_<name>, empty if it is not set. ConfigurationError if one of an earlier version is set."""
     assert name in NAMES
-    _warn_of_unknown()
     for gone, instead in GONE.items():
         if os.environ.get(gone):
             raise ConfigurationError(f"{gone}: there is no such variable any more: {instead}")
@@ -60,8 +60,13 @@ def _warn_of_unknown() -> None:
         if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")) or text in GONE:
             continue
         similar = difflib.get_close_matches(name, NAMES, n=1)
-        mend = f"did you mean THC_{similar[0]}?" if similar else f"settings go into THC_CONFIG={_EXAMPLES['CONFIG']}"
-        warn_once(f"{text}: there is no such variable, and nothing reads it: {mend}")
+        mend = (
+            f": did you mean THC_{similar[0]}?"
+            if similar
+            else ": settings go into "
+            + " and ".join(f"THC_{place}={_EXAMPLES[place]}" for place in ("CONFIG", "POLICY"))
+        )
+        warn_once(f"{text}: there is no such variable, and nothing reads it{instead_of(name.lower()) or mend}")
 
 
 def default_deadline_s() -> float:
@@ -82,6 +87,7 @@ def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
     The text is like those of _EXAMPLES, or the path of a TOML file with the settings, which ends in .toml. Values are
     checked by the caller. Raises ConfigurationError for anything else, and for a setting that is none of `names`.
     """
+    _warn_of_unknown()
     text, label = variable(name), f"THC_{name}"
     try:
         settings = _toml(text) if text.endswith(".toml") else _parse(name, text)

@@ -49,7 +49,7 @@ class ParameterSynchronizer:
     """Keeps replicas from drifting apart where losses or a quorum give them different averages (paper, section 6).
 
     model: whose parameters and buffers are copied from rank 0 to the others; with HSDP from the first replica of each
-    shard, and each shard's replicas decide for themselves. optimizer: whose state and hyperparameters are copied, too;
+    shard. optimizer: whose state and hyperparameters are copied, too;
     None: there is none. compression: what compress(), compress_replicas() or ThcReducer() has returned: its ranks
     and deadline. BytePS's optimizer is its own. Without it the ranks are those of the DDP model, or all.
     grad_scaler: the GradScaler, if there is one: ranks that drift may skip different steps.

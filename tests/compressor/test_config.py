@@ -171,7 +171,7 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("bits", "'bits' is not setting=value; write THC_CONFIG=bits=4,granularity=30,p=1/32"),
+        ("bits", "'bits' is not setting=value; write THC_CONFIG=bits=4,down_bits=6"),
         ("bits=4,bits=3", "bits is there twice"),
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),

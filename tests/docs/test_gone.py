@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import byteps_thc
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
 from byteps_thc._engine.door import choose_config
 from byteps_thc._net.session import DpdkConfig
@@ -49,6 +50,7 @@ def test_a_name_that_is_gone_says_what_is_in_its_place(name: str) -> None:
     with pytest.raises(ImportError) as raised:
         exec(f"from byteps_thc import {name}")
     assert str(raised.value) == f"byteps_thc has no {name} any more: {GONE[name]} (docs/migration.md)"
+    assert not hasattr(byteps_thc, name)
 
 
 @pytest.mark.parametrize("variable_name", ["CONFIG", "POLICY", "SERVERS"])
@@ -82,15 +84,17 @@ def test_a_variable_that_never_was_is_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_once.cache_clear()
-    for name in ("THC_POLICYY", "THC_BITS", "THC_TESTBED_RESULTS", "THC_PS", "THCX"):
+    for name in ("THC_POLICYY", "THC_BITS", "THC_SLOTS", "THC_TESTBED_RESULTS", "THC_PS", "THCX"):
         monkeypatch.setenv(name, "3")
     for _ in range(2):
-        variable("RUN")
+        ThcConfig.from_environment()
     monkeypatch.setenv("THC_OF_RANK_1", "3")
     monkeypatch.setenv("RANK", "1")
-    variable("RUN")
+    ThcConfig.from_environment()
     nothing = "there is no such variable, and nothing reads it"
+    written = "THC_CONFIG=bits=4,down_bits=6 and THC_POLICY=warmup_steps=100,exclude=lm_head"
     assert sorted(caplog.messages) == [
-        f"THC_BITS: {nothing}: settings go into THC_CONFIG=bits=4,granularity=30,p=1/32",
+        f"THC_BITS: {nothing}: settings go into {written}",
         f"THC_POLICYY: {nothing}: did you mean THC_POLICY?",
+        f"THC_SLOTS: {nothing}{instead_of('slots')}",
     ]

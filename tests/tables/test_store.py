@@ -38,3 +38,9 @@ def test_a_damaged_line_is_named(damage, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "directory", lambda: tmp_path)
     with pytest.raises(ConfigurationError, match=r"jsonl:2 is not a lookup table \(.*\): install again"):
         store.committed.__wrapped__(2)
+    (tmp_path / store.file_name(2)).write_text("")
+    with pytest.raises(ConfigurationError, match=r"jsonl:1 is not a lookup table"):
+        store.committed.__wrapped__(2)
+    (tmp_path / store.file_name(2)).unlink()
+    with pytest.raises(ConfigurationError, match=r"jsonl is not a lookup table \(.*No such file.*\): install again"):
+        store.committed.__wrapped__(2)

@@ -58,16 +58,16 @@ def scrape(url: str, timeout_s: float) -> Scrape:
         with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=timeout_s)) as connection:
             connection.request("GET", parts.path)
             with connection.getresponse() as answer:
-                text = answer.read(_MAX_BYTES + 1).decode(errors="replace")
+                data = answer.read(_MAX_BYTES + 1)
         if answer.status != http.HTTPStatus.OK:
             raise http.client.HTTPException(f"{answer.status} {answer.reason}")
-        if len(text) > _MAX_BYTES:
+        if len(data) > _MAX_BYTES:
             raise http.client.HTTPException(f"it sends more than {_MAX_BYTES >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
         raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
     values: dict[tuple[str, str], float] = {}
-    for metric, labels, value in _samples(text):
+    for metric, labels, value in _samples(data.decode(errors="replace")):
         job = _printable(labels.get("job", ""))
         names = [metric, INCOMPLETE] if labels.get("reason") == INCOMPLETE else [metric]
         for name in names:

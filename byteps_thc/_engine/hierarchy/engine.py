@@ -86,9 +86,10 @@ class _Job(Generic[LayoutT]):
 
 
 class NodeEngine(Engine, Generic[LayoutT]):
-    """inner: averages between the nodes. recorder: the
-    inner engine's, which counts copies of gradients, too. leave: ends what the exchange works with, after the inner
-    engine.
+    """Averages within a node around an engine that averages between the nodes.
+
+    inner: that engine. recorder: the inner engine's, which counts copies of gradients, too. leave: ends what the
+    exchange works with, after the inner engine.
 
     On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
     the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that

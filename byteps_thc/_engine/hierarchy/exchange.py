@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.agreement import Questions, contents_of
+from byteps_thc._engine.agreement import Questions, RankAgreement, contents_of
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
-from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
+from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.hierarchy.engine import NodeEngine, NodeExchange, NodeLayout
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.parameters import saturated
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.staging import make_staging
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._net.communicator import Communicator
+from byteps_thc._net.communicator import Asking, Communicator
+from byteps_thc._net.groups import Communicators
+from byteps_thc._net.handshake import gather_in_levels, introduce
 from byteps_thc._net.mesh import MeshGroups
+from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.transport import TrafficRecorder
+from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.errors import ThcError
 
 if TYPE_CHECKING:  # it needs Triton
     from byteps_thc._scheme.gpu.part_copies import PartCopies
-
-
-from dataclasses import replace
-
-import torch.distributed as dist
-
-from byteps_thc._engine.agreement import RankAgreement
-from byteps_thc._engine.factory import flat_engine
-from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._net.communicator import Asking
-from byteps_thc._net.groups import Communicators
-from byteps_thc._net.handshake import gather_in_levels, introduce
-from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
-from byteps_thc._scheme.errors import ThcError
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:

@@ -279,7 +279,7 @@ class FailoverSession:
                     "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
                 )
             self._closing.wait(_PAUSE_S)
-        # Of servers that have just been used: earlier ones count once. One rank finds out, and all count it.
+        # Of servers that have just been used: earlier ones count once. Any rank may find out, and all count it.
         self._presences.blame([number for number in plan.undelivered if number in self._used])
         lost = [number for number in {*self._used, *refusals} if number not in plan.servers]
         self._presences.moved(plan.servers, lost, refusals, time.monotonic())

@@ -30,7 +30,7 @@ The solver minimises one worker's cost for each (granularity, p). Tables solved 
 is the square of a sum over intervals, so that a multiplier is searched around the same dynamic program) were tried for
 4, 8 and 17 workers: the same tables at the granularities that are chosen here (14 to 17, 38), 0 to 3 % less elsewhere.
 
-Of many workers (up to worker_limits.MAX_RANKS) nothing is special: stratified rounding leaves about half of a worker's
+Of many workers (up to limits.MAX_RANKS) nothing is special: stratified rounding leaves about half of a worker's
 noise, and all committed granularities fit 16 bits. What is solved for 6 bits is coarser where the sums need it.
 """
 

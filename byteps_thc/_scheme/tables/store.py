@@ -48,11 +48,12 @@ def committed(bits: int) -> tuple[LookupTable, ...]:
     """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
     if bits not in GRID_BITS:
         return ()
-    path, tables = directory() / file_name(bits), []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        try:
+    path, place, tables = directory() / file_name(bits), "", []
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() or [""], 1):
+            place = f":{number}"
             fields = json.loads(line)
             tables.append(LookupTable(**fields | {"values": tuple(fields["values"])}))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ConfigurationError(f"{path}:{number} is not a lookup table ({error}): install again") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigurationError(f"{path}{place} is not a lookup table ({error}): install again") from error
     return tuple(tables)

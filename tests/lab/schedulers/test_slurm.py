@@ -109,7 +109,7 @@ def test_two_tasks_train_through_thc_ps(cluster: Path, tmp_path: Path) -> None:
         "VENV": sys.prefix,
         "ADDRESS": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
-        "THC_PORT": str(free_port(socket.SOCK_DGRAM)),
+        "PORT": str(free_port(socket.SOCK_DGRAM)),
         "STEPS": "20",
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
