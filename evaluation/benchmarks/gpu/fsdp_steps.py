@@ -9,7 +9,6 @@ measured is the host's time and the kernels', not a network's.
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -19,10 +18,13 @@ from torch.distributed.fsdp import fully_shard
 from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step_of
 
 from byteps_thc import ThcConfig
+from byteps_thc._engine.agreement import Questions
+from byteps_thc._engine.door import Opened
 from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.steps import Steps
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter
@@ -108,7 +110,8 @@ def ms_of_step(place: Place, *, compressed: bool) -> float:
     compression = None
     if compressed:
         engine = rows_engine(place, PRETENDED_RANKS, ThcConfig())
-        with mock.patch.object(compressed_reduce_scatter, "open_engine", return_value=SimpleNamespace(engine=engine)):
+        opened = Opened(engine, None, None, Steps([engine], None, log_every=0, rank=0), Questions())
+        with mock.patch.object(compressed_reduce_scatter, "open_engine", return_value=opened):
             compression = compress_reduce_scatter(model)
     inputs = inputs_of(place, size)
     with autocast(place):
