@@ -16,10 +16,9 @@ _SUFFIXES = {".py", ".cc", ".h", ".p4", ".sh", ".pyi", ".cmake"}
 _APART = ("tests", "lab", "evaluation", "p4/thc_p4_model")
 
 
-def tracked(folder: str = ".") -> list[Path]:
-    """Return the files that git knows below a folder, relative to ROOT."""
-    command = ["git", "ls-files", "-z", folder]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+def tracked() -> list[Path]:
+    """Return the files that git knows, relative to ROOT."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [Path(name) for name in listed.split("\0") if name]
 
 
@@ -27,7 +26,10 @@ def sizes() -> dict[str, int]:
     """Return all numbers by name."""
     count = Counter[str]()
     protocols = 0
+    entries = set[str]()
     for file in tracked():
+        if file.parts[0] == "byteps_thc":
+            entries.add(file.parts[1])
         if file.suffix not in _SUFFIXES and file.name != "CMakeLists.txt":
             continue
         text = (ROOT / file).read_text(encoding="utf-8")
@@ -37,7 +39,6 @@ def sizes() -> dict[str, int]:
             count["byteps_thc"] += text.count("\n")
         if file.suffix == ".py" and (file.parts[0] == "byteps_thc" or file.is_relative_to("p4/thc_switch")):
             protocols += len(re.findall(r"^class \w+\(.*\bProtocol\b", text, re.MULTILINE))
-    entries = {file.parts[1] for file in tracked("byteps_thc")}
     return {**count, "Protocols": protocols, "entries of byteps_thc": len(entries)}
 
 

@@ -1,6 +1,5 @@
 #include "server.h"
 
-#include <sodium.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "io/job_keys.h"
 #include "io/udp_io.h"
 #include "thc/errors.h"
+#include "thc/kernel_random.h"
 
 namespace thc::ps {
 namespace {
@@ -69,9 +69,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
 
 /// One for each packet thread. Throws thc::Error.
 std::vector<std::unique_ptr<io::PacketIo>> open_ios(const Options& options) {
-  if (sodium_init() < 0) {  // before packet threads have random numbers of it
-    throw TransportError("libsodium does not start: the kernel has no random numbers for it");
-  }
+  start_libsodium();  // before packet threads have random numbers of it
   std::optional<io::JobKeys> keys;
   if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
   std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);

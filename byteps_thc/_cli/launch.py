@@ -26,10 +26,12 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_":
 
 def find_thc_ps() -> Path:
     """Path of thc-ps: $THC_PS, beside the running Python, or on PATH; ConfigurationError when there is none."""
-    if (given := os.environ.get("THC_PS")) and not os.access(given, os.X_OK):
-        raise ConfigurationError(f"THC_PS={given!r} is no program: give the path of thc-ps")
+    if given := os.environ.get("THC_PS"):
+        if not os.access(given, os.X_OK):
+            raise ConfigurationError(f"THC_PS={given!r} is no program: give the path of thc-ps")
+        return Path(given)
     beside = Path(sys.executable).parent / "thc-ps"
-    for candidate in (given, str(beside), shutil.which("thc-ps")):
+    for candidate in (str(beside), shutil.which("thc-ps")):
         if candidate and os.access(candidate, os.X_OK):
             return Path(candidate)
     raise ConfigurationError(

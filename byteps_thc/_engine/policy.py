@@ -68,16 +68,13 @@ class CompressionPolicy(Settings):
         A warning says which settings of $THC_POLICY are not used. ConfigurationError for settings that are not valid.
         """
         settings = variable_settings("POLICY", cls.model_fields)
+        deadline = {"deadline_s": default_deadline_s()} if variable("DEADLINE_S") else {}
         if given is not None:
-            say_unused("POLICY", settings, given.model_dump(), "a CompressionPolicy")
-            if variable("DEADLINE_S"):
-                seconds = {"deadline_s": default_deadline_s()}
-                say_unused("DEADLINE_S", seconds, given.model_dump(), "a CompressionPolicy")
+            for name, unused in (("POLICY", settings), ("DEADLINE_S", deadline)):
+                say_unused(name, unused, given.model_dump(), "a CompressionPolicy")
             return given
-        if variable("DEADLINE_S"):
-            settings = {"deadline_s": default_deadline_s()} | settings
         try:
-            return cls(**settings)
+            return cls(**deadline | settings)
         except ConfigurationError as error:
             names = " and ".join(f"THC_{name}" for name in ("POLICY", "DEADLINE_S") if variable(name))
             raise ConfigurationError(f"{error} (from {names})") from None

@@ -59,14 +59,13 @@ def _warn_of_unknown() -> None:
         name = text.removeprefix("THC_")
         if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")) or text in GONE:
             continue
-        similar = difflib.get_close_matches(name, NAMES, n=1)
-        mend = (
-            f": did you mean THC_{similar[0]}?"
-            if similar
-            else ": settings go into "
-            + " and ".join(f"THC_{place}={_EXAMPLES[place]}" for place in ("CONFIG", "POLICY"))
-        )
-        warn_once(f"{text}: there is no such variable, and nothing reads it{instead_of(name.lower()) or mend}")
+        mend = instead_of(name.lower())
+        if not mend and (similar := difflib.get_close_matches(name, NAMES, n=1)):
+            mend = f": did you mean THC_{similar[0]}?"
+        if not mend:
+            places = " and ".join(f"THC_{place}={_EXAMPLES[place]}" for place in ("CONFIG", "POLICY"))
+            mend = f": settings go into {places}"
+        warn_once(f"{text}: there is no such variable, and nothing reads it{mend}")
 
 
 def default_deadline_s() -> float:

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "thc/errors.h"
+#include "thc/kernel_random.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {
@@ -57,9 +57,7 @@ AuthenticatedIo::AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys&
       sends_(sends),
       receives_(sends == Direction::kUp ? Direction::kDown : Direction::kUp),
       above_(above) {
-  if (sodium_init() < 0) {
-    throw TransportError("libsodium does not start: the kernel has no random numbers for it");
-  }
+  start_libsodium();
 }
 
 const std::optional<MessageKeys>& AuthenticatedIo::keys_of(std::uint16_t job, Direction direction) noexcept {

@@ -25,7 +25,7 @@ from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ServerRefusedError
-from thc_lab.soak.scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory
+from thc_lab.soak.scarcity import PAGE_BYTES, is_log_full, log_to_full_disk, may_mount, no_more_memory
 from thc_lab.udp_relay import RelayFaults, UdpRelay
 
 WORKERS = 3
@@ -226,8 +226,7 @@ class Soak:
     def memory(self) -> dict[int, int]:
         """Resident bytes by process."""
         processes = [self.server.process.pid, *(worker.process.pid for worker in self.workers)]
-        page_bytes = os.sysconf("SC_PAGE_SIZE")
-        return {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page_bytes for pid in processes}
+        return {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES for pid in processes}
 
     def run(self, name: str, fault: Callable[[], None], seconds: float) -> None:
         """Repeat a fault for a while, recover, and say what happened."""
