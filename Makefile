@@ -73,15 +73,15 @@ format: ## rewrite sources in the project's style
 	@scripts/setup.sh all
 	@scripts/lint.sh format
 
-bench: ## benchmarks; writes docs/benchmarks.md
+bench: ## benchmarks; writes evaluation/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/bench.py $(ARGS)
 
-bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes docs/benchmarks.md
+bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes evaluation/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/bench.py gpu
 
-evaluate: ## the paper's claims, about two hours; writes docs/evaluation.md (ARGS="scale" for one again)
+evaluate: ## the paper's claims, about two hours; writes evaluation/claims.md (ARGS="scale" for one again)
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/evaluate.py $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Run the benchmarks and write their tables into docs/benchmarks.md (make bench; make bench ARGS="ddp fsdp").
+"""Run the benchmarks and write their tables into evaluation/benchmarks.md (make bench; make bench ARGS="ddp fsdp").
 
 Every figure is a ratio to a named peer measured in the same run. The text around the tables is kept.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs/benchmarks.md"
+DOCUMENT = ROOT / "evaluation/benchmarks.md"
 OUTPUT = ROOT / "build/bench"
 GPU_OUTPUT = OUTPUT / "gpu"
 BENCHMARKS = ROOT / "evaluation/benchmarks"

@@ -1,4 +1,4 @@
-"""Measure the claims of docs/evaluation.md that were not measured yet, and write the page (make evaluate).
+"""Measure the claims of evaluation/claims.md that were not measured yet, and write the page (make evaluate).
 
     make evaluate                          # about two hours; what has a result in evaluation/results is skipped
     make evaluate ARGS="scale ablation"    # those claims, again

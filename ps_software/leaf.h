@@ -1,4 +1,4 @@
-// What makes a shard a leaf: the server of a rack, whose sums the root adds (docs/protocol.md, "Racks").
+// What makes a shard a leaf: the server of a rack, whose sums the root adds (docs/contributors/protocol.md, "Racks").
 #pragma once
 
 #include <array>

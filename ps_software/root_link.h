@@ -1,4 +1,4 @@
-// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers.
+// What a leaf's job is to the root (docs/contributors/protocol.md, "Racks"): one of its workers.
 #pragma once
 
 #include <chrono>

@@ -81,7 +81,7 @@ class ThcConfig(Settings):
     error_feedback: bool | Literal["auto"] = "auto"
     """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
     clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold); auto: as trainings say
-    (docs/benchmarks.md), which is off, with all bits and on all routes"""
+    (evaluation/benchmarks.md), which is off, with all bits and on all routes"""
     residual_dtype: ResidualDtype = "float32"
     """what was lost is kept in, where there is error feedback: 4 bytes a parameter, or 2, rounded to nearest even.
     One of LOCAL_SETTINGS: checkpoints with residuals of either type are loaded"""

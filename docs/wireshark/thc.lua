@@ -158,7 +158,7 @@ add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", 
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
     "config_mismatch, bad_config, overflow, incomplete: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
-    "config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"))
+    "config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/contributors/protocol.md"))
 -- End of what is generated.
 
 local function read(buffer, name)

@@ -8,7 +8,7 @@ alternate; the medians and their ratio are reported. CPU 0 has the generator, CP
 prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two
 CPUs the figures say what a queue costs, not what it brings.
 
---key compares thc-ps with a key (docs/security.md) to thc-ps without one instead. The generator makes and
+--key compares thc-ps with a key (docs/contributors/security.md) to thc-ps without one instead. The generator makes and
 checks tags, too.
 """
 

@@ -1,4 +1,4 @@
-"""A benchmark's section of docs/benchmarks.md: Markdown, which is printed, and which --json FILE has as "page"."""
+"""A benchmark's section of evaluation/benchmarks.md: Markdown, which is printed, and which --json FILE has as "page"."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The claims of docs/evaluation.md: a module each, which ends in CLAIM = Claim(...), and its ranks."""
+"""The claims of evaluation/claims.md: a module each, which ends in CLAIM = Claim(...), and its ranks."""

@@ -4,7 +4,7 @@ evaluation/claims has a file for each, which ends in
 
     CLAIM = Claim(name="granularity", ..., measure=measure)
 
-Everything that measure() returns goes into evaluation/results/<name>.json, and from there to docs/evaluation.md.
+Everything that measure() returns goes into evaluation/results/<name>.json, and from there to evaluation/claims.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/evaluation.md and README's part of it, from what was measured. Text around the marked parts is kept."""
+"""evaluation/claims.md and README's part of it, from what was measured. Text around the marked parts is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pages.claim import Check, Claim
 from pages.plots import draw
 from pages.record import Record
 
-PAGE, README = Path("docs/evaluation.md"), Path("README.md")
+PAGE, README = Path("evaluation/claims.md"), Path("README.md")
 #: What of all tables README shows, by the table's title.
 README_TABLE = "Time of a step"
 SUMMARY = ["claim", "paper's figure", "command", "minutes", "paper", "expected", "got", "", "why different"]
@@ -21,7 +21,7 @@ def write(root: Path, measured: Measured) -> None:
     """Rewrite both documents, and the plots beside the page."""
     for _, record in measured:
         for plot in record.result.plots:
-            draw(plot, root / PAGE.parent / "evaluation")
+            draw(plot, root / PAGE.parent / "figures")
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
@@ -58,7 +58,7 @@ def sections(measured: Measured) -> list[str]:
     for claim, record in measured:
         lines += [f"## {claim.title}", "", f"`{claim.command}`. {record.machine}", ""]
         for plot in record.result.plots:
-            lines += [f"![{plot.title}: {plot.y} by {plot.x}](evaluation/{plot.name}.svg)", ""]
+            lines += [f"![{plot.title}: {plot.y} by {plot.x}](figures/{plot.name}.svg)", ""]
         for table in record.result.tables:
             lines += [f"{table.title}:", "", *markdown(table.cells), ""]
     return lines[:-1]

@@ -1,4 +1,4 @@
-// The slot state machine, then schedules against an independent model of the table in docs/protocol.md.
+// The slot state machine, then schedules against an independent model of the table in docs/contributors/protocol.md.
 #include "thc/slot_pool.h"
 
 #include <gtest/gtest.h>
@@ -297,7 +297,7 @@ TEST(SlotPool, RefusesBadConfigurations) {
   EXPECT_EQ(SlotPool::memory_bytes(good), 4 * (64 + 2 * 64U));
 }
 
-/// The table of docs/protocol.md over a list of all rounds ever begun, with sums of plain integers.
+/// The table of docs/contributors/protocol.md over a list of all rounds ever begun, with sums of plain integers.
 class Model {
  public:
   Model(unsigned workers, unsigned quorum) : workers_(workers), quorum_(quorum) {}

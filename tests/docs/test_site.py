@@ -51,7 +51,7 @@ def test_search_knows_words_of_guide_and_reference(site: Path) -> None:
         return {index["docnames"][number] for number in (found if isinstance(found, list) else [found])}
 
     assert "docs/plugins" in pages("lightn")  # words without their endings
-    assert "docs/protocol" in pages("philox4x32")
+    assert "docs/contributors/protocol" in pages("philox4x32")
     assert "docs/api/byteps_thc.ddp" in pages("thc_hook") | pages("ddp")
     assert {"compress", "ThcState"} <= {entry[4] for entry in index["objects"]["byteps_thc.ddp"]}
 

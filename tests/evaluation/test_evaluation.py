@@ -46,8 +46,8 @@ def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
     page.write(tmp_path, [(claim, Record.read(RESULTS / f"{claim.name}.json")) for claim in claims])
     for document in (page.PAGE, page.README):
         assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
-    plots = {path.name for path in (tmp_path / "docs/evaluation").iterdir()}
-    assert plots == {path.name for path in (ROOT / "docs/evaluation").iterdir()}
+    plots = {path.name for path in (tmp_path / "evaluation/figures").iterdir()}
+    assert plots == {path.name for path in (ROOT / "evaluation/figures").iterdir()}
     shown = re.findall(r"\(evaluation/([\w.-]+)\)", (ROOT / page.PAGE).read_text())
     assert plots == set(shown)
 

@@ -1,4 +1,4 @@
-/* Epochs that end before rounds come again (docs/protocol.md, "Epochs end") as a model. protocol.pml has the rest of the protocol,
+/* Epochs that end before rounds come again (docs/contributors/protocol.md, "Epochs end") as a model. protocol.pml has the rest of the protocol,
  * and says what the network here is: a set of messages, each of which arrives at any time, any number of times, or never. Here that
  * is also whoever has recorded the packets of a job with a key, and sends them again.
  *

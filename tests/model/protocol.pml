@@ -1,4 +1,4 @@
-/* The slots, rounds and epochs of docs/protocol.md as a model that spin explores completely. README.md says how to run it, and
+/* The slots, rounds and epochs of docs/contributors/protocol.md as a model that spin explores completely. README.md says how to run it, and
  * what was found; check.py has the configurations and the mutations, which are macros:
  *
  *   QUORUM, ROUNDS, LOSSES, LOSS_TOLERANT, TWO_STREAM_SLOTS, ONE_SLOT, CRASHES, DEATHS, SERVER_RESTARTS, RETURNS,

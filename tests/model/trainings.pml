@@ -1,4 +1,4 @@
-/* Two trainings with one job number (docs/protocol.md, "Which training") as a model. protocol.pml has the rest of the protocol,
+/* Two trainings with one job number (docs/contributors/protocol.md, "Which training") as a model. protocol.pml has the rest of the protocol,
  * and says what the network here is: a set of messages, each of which arrives at any time, any number of times, or never.
  *
  *   CRASHES       a configuration: processes that end without GOODBYE

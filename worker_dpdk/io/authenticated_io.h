@@ -1,5 +1,5 @@
 // Tags on every datagram of the jobs that have a key, around any PacketIo: what comes without a right one is dropped
-// before anything looks at it (docs/security.md).
+// before anything looks at it (docs/contributors/security.md).
 #pragma once
 
 #include <array>

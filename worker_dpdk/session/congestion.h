@@ -1,4 +1,4 @@
-// How much a link may have under way (docs/protocol.md, "Congestion"): a window that follows what the way delivers,
+// How much a link may have under way (docs/contributors/protocol.md, "Congestion"): a window that follows what the way delivers,
 // loses and marks. It knows neither packets nor results: a link tells it what it sends and what is answered.
 #pragma once
 

@@ -1,1 +1,1 @@
-"""A session that goes on when a server is gone, and takes it back: docs/protocol.md, "Failing over"."""
+"""A session that goes on when a server is gone, and takes it back: docs/contributors/protocol.md, "Failing over"."""

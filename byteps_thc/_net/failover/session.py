@@ -1,4 +1,4 @@
-"""A session with other servers after each move, for what pushes to one without knowing; docs/protocol.md says how."""
+"""A session with other servers after each move, for what pushes to one without knowing; docs/contributors/protocol.md says how."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from byteps_thc._scheme.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRI
 
 #: With error feedback, p of codes of up to 4 bits is at least this. Where workers' gradients are not alike, the largest
 #: norm says more than a worker's coordinates have: 1/128 errs 1.5 % less on normal vectors, but 3 to 7 % more on
-#: gradients of a GPT and a CNN (docs/benchmarks.md, "Where the error comes from").
+#: gradients of a GPT and a CNN (evaluation/benchmarks.md, "Where the error comes from").
 FEEDBACK_P, FEEDBACK_P_BITS = 1 / 64, 4
 #: Granularities and p of widths without committed tables, which are solved when they are wanted. 1 bit needs a low
 #: clamp to contract. 6-bit sums of more than 4 workers have 16 bits anyway, and a grid three times as fine errs a third

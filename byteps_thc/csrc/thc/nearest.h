@@ -1,6 +1,6 @@
 // Among ranks: codes that are decoded, not added. Rotated blocks are rounded to the nearest points, with a scale for
 // each block (DRIVE and EDEN, Vargaftik et al., NeurIPS 2021 and ICML 2022); one rotation for all ranks, staggered
-// points, and signs of their own on the way down are not theirs. docs/algorithm.md has the round.
+// points, and signs of their own on the way down are not theirs. docs/contributors/algorithm.md has the round.
 #pragma once
 
 #include <cstddef>

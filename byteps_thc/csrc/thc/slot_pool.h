@@ -1,4 +1,4 @@
-// The aggregator's slot state machine (docs/protocol.md, "Slots"): no sockets, no clock. The software server runs it,
+// The aggregator's slot state machine (docs/contributors/protocol.md, "Slots"): no sockets, no clock. The software server runs it,
 // and tests compare switches with it.
 #pragma once
 

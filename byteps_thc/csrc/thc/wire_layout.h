@@ -189,7 +189,7 @@ struct ErrorPayload {
   be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
   be16_t reason;  ///< see error_reasons
   be16_t field;  ///< config_mismatch, bad_config, overflow, incomplete: see config_fields; else none
-  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md
+  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/contributors/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);

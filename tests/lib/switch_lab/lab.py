@@ -16,7 +16,7 @@ from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Bytes, Endpoint, Job, Worke
 from switch_lab.reference import Answer, Reference
 from switch_lab.targets.target import PortFrame, Target
 
-#: A worker that was silent for longer may be replaced by another process with its id (docs/protocol.md).
+#: A worker that was silent for longer may be replaced by another process with its id (docs/contributors/protocol.md).
 LIVENESS_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""What an aggregator must answer: the rules of docs/protocol.md around thc_core's slot state machine.
+"""What an aggregator must answer: the rules of docs/contributors/protocol.md around thc_core's slot state machine.
 
 The packet tests of tests/p4/switch hold a running thc-ps, and every switch, against it, byte for byte.
 """

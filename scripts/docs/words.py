@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Count phrases that make our English hard to read, a file at a time, and hold the counts: they may only fall.
+
+    scripts/docs/words.py                 # the phrases, each with its place
+    scripts/docs/words.py FILE ...        # those of some files
+    scripts/docs/words.py --rates         # per 1,000 words, of files and of the docstrings of public names
+    scripts/docs/words.py --check         # compare with words.tsv (make lint)
+    scripts/docs/words.py --write         # write words.tsv
+
+Markdown files and the docstrings of Python packages are read; code is not. The kinds are:
+
+start          a sentence that begins with Who, What, Where, That, Of or So
+relative       a free relative: "what is sent" for "the payload"
+demonstrative  a pronoun for a noun: "that of", "of it", "the other one", "there is"
+verb           a phrase for a verb of the trade: "goes on" for "resumes"
+argument       an argument of a public function without a line of its own in the docstring
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+COUNTS = Path(__file__).with_name("words.tsv")
+#: Generated pages, and lists of names.
+SKIPPED = ("evaluation/benchmarks.md", "evaluation/claims.md", "docs/api/", "docs/examples/")
+PACKAGES = ("byteps_thc/", "p4/thc_switch/", "lab/thc_lab/")
+PATTERNS = {
+    "start": r"(?:^|(?<=[.!?:] ))(?:Who|What|Where|That|Of|So)\b(?![^.!?]*\?)",
+    "relative": r"(?<!, )\b(?:what(?:ever)?|whoever|those who|(?:for|by|to|from|with|and|or|of) who)\b(?![^.!?]*\?)",
+    "demonstrative": r"\b(?:(?:that|those) of|of (?:it|them|these|those)(?= ?[.,;:)]| \w)|the other one|an own|there (?:is|are|was|were)|(?:this|that) one|those (?:that|which))\b",
+    "verb": r"\b(?:(?:go|goes|going|went) on|(?:leave|leaves|left|leaving) out|(?:takes?|took) back|(?:gives?|gave|given) (?:up|back)|(?:is|are|be) there\b(?! an?\b)|comes? to)\b",
+}
+FLAGS = {"start": 0}
+
+
+class Found(NamedTuple):
+    """A phrase, and its place."""
+
+    file: str
+    line: int
+    kind: str
+    phrase: str
+
+
+def prose(text: str) -> str:
+    """Return text with its code, links and marks blanked out, and as many lines as before."""
+    text = re.sub(r"^( *)(```|~~~).*?^\1\2 *$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
+    text = re.sub(r"`[^`]*`", lambda m: "Code" + "\n" * m[0].count("\n"), text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return re.sub(r"[*_\[\]>#]", "", text)
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of paragraphs, items of lists and cells of tables."""
+    first, lines = 1, list[str]()
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        item = re.match(r"\s*([-+]|\d+\.) ", line)
+        if lines and (not line.strip() or item or line.lstrip().startswith("|")):
+            yield first, " ".join(lines)
+            lines = []
+        if line.lstrip().startswith("|"):
+            yield from ((number, cell.strip()) for cell in line.strip().strip("|").split("|") if cell.strip(" -:"))
+        elif line.strip():
+            first = first if lines else number
+            lines.append(line.strip()[len(item[0].strip()) :].strip() if item else line.strip())
+
+
+def found_in(file: str, text: str, first: int = 1) -> Iterator[Found]:
+    """Yield the phrases of a text."""
+    for line, paragraph in paragraphs(prose(text)):
+        for kind, pattern in PATTERNS.items():
+            for match in re.finditer(pattern, paragraph, FLAGS.get(kind, re.I)):
+                yield Found(file, first + line - 1, kind, paragraph[max(match.start() - 25, 0) : match.end() + 25])
+
+
+def public_functions(tree: ast.Module, module_is_public: bool) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield functions and methods of the names in __all__ of an importable module, or defined where users import them."""
+    for node in tree.body if module_is_public else []:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef) and (each.name == "__init__" or not each.name.startswith("_")):
+                    yield each
+
+
+def missing_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Yield arguments that the docstring gives no line, of functions with two or more."""
+    text = ast.get_docstring(function) or ""
+    spec = function.args
+    names = [a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if a.arg not in {"self", "cls"}]
+    if text and len(names) > 1:
+        yield from (name for name in names if not re.search(rf"^\s*`?{name}`?: ", text, re.M))
+
+
+def public_definitions() -> dict[str, set[str]]:
+    """Return file -> names that users import: __all__ of byteps_thc and its public modules, where they are defined."""
+    import importlib
+    import inspect
+
+    places: dict[str, set[str]] = {}
+    for name in ("", ".checkpoint", ".ddp", ".fsdp", ".torch"):
+        module = importlib.import_module(f"byteps_thc{name}")
+        for public in module.__all__:
+            value = getattr(module, public)
+            defined = getattr(value, "__module__", "") or ""
+            if defined.startswith("byteps_thc") and (inspect.isclass(value) or inspect.isfunction(value)):
+                path = defined.replace(".", "/")
+                file = f"{path}.py" if (ROOT / f"{path}.py").exists() else f"{path}/__init__.py"
+                places.setdefault(file, set()).add(value.__qualname__)
+    return places
+
+
+def docstrings(file: str, tree: ast.Module, only: set[str] | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of docstrings; `only` those of some top-level names, and their public members."""
+    for node in ast.walk(tree) if only is None else _members(tree, only):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[0] if node.body else None
+            if isinstance(body, ast.Expr) and isinstance(body.value, ast.Constant) and isinstance(body.value.value, str):
+                yield body.lineno, body.value.value
+        fields = node.body if isinstance(node, ast.ClassDef) else []
+        for before, after in zip(fields, fields[1:], strict=False):
+            if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr):
+                if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+                    yield after.lineno, after.value.value
+
+
+def _members(tree: ast.Module, names: set[str]) -> Iterator[ast.AST]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
+            yield node
+            for each in node.body if isinstance(node, ast.ClassDef) else []:
+                if isinstance(each, ast.FunctionDef) and (each.name == "__init__" or not each.name.startswith("_")):
+                    yield each
+
+
+def files() -> list[str]:
+    """Return the files that git knows, and those that it does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*.py"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    read = [file for file in listed if file.endswith(".md") or file.startswith(PACKAGES)]
+    return [file for file in sorted({*read}) if not file.startswith(SKIPPED) and (ROOT / file).exists()]
+
+
+def phrases(file: str) -> list[Found]:
+    """Return the phrases of a file."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith(".md"):
+        return [*found_in(file, text)]
+    tree = ast.parse(text)
+    found = [each for line, part in docstrings(file, tree) for each in found_in(file, part, line)]
+    for function in public_functions(tree, not any(part.startswith("_") for part in file.split("/")[:-1])):
+        found += [Found(file, function.lineno, "argument", name) for name in missing_arguments(function)]
+    return found
+
+
+def rate(name: str, texts: list[str]) -> str:
+    """Return a line with the counts of a file per 1,000 words, and starts in per cent of sentences."""
+    parts = [part for text in texts for _, part in paragraphs(prose(text))]
+    words = sum(len(part.split()) for part in parts) or 1
+    sentences = sum(len(re.findall(r"[.!?:](?: |$)", part)) or 1 for part in parts) or 1
+    blocks = sum(len(re.findall(r"^\s*```\S*$", text, re.M)) // 2 for text in texts)
+    kinds = Counter(each.kind for text in texts for each in found_in(name, text))
+    thousands = words / 1000
+    numbers = [f"{kinds[kind] / thousands:5.1f}" for kind in ("relative", "demonstrative", "verb")]
+    share = f"{100 * kinds['start'] / sentences:5.1f}%"
+    return f"{name:40} {words:6} words  {' '.join(numbers)}  {share}  {blocks / thousands:5.1f} blocks"
+
+
+def rates() -> Iterator[str]:
+    """Yield lines of Markdown files, and one of the docstrings of public names."""
+    yield f"{'file':40}               rel.  dem.  verb  start"
+    for file in files():
+        if file.endswith(".md"):
+            yield rate(file, [(ROOT / file).read_text(encoding="utf-8")])
+    texts = list[str]()
+    for file, names in sorted(public_definitions().items()):
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        texts += [text for _, text in docstrings(file, tree, names)]
+    yield rate("docstrings of public names", texts)
+
+
+def counted() -> dict[tuple[str, str], int]:
+    """Return (file, kind) -> count, of those that are not 0."""
+    return dict(Counter((each.file, each.kind) for file in files() for each in phrases(file)))
+
+
+def check(now: dict[tuple[str, str], int]) -> int:
+    """Compare with words.tsv, say what to do, and return the exit status."""
+    rows = [line.split("\t") for line in COUNTS.read_text(encoding="utf-8").splitlines()]
+    before = {(file, kind): int(count) for file, kind, count in rows}
+    more = {key for key in now if now[key] > before.get(key, 0)}
+    for file in sorted({file for file, _ in more}):
+        for each in phrases(file):
+            if (file, each.kind) in more:
+                print(f"{file}:{each.line}: {each.kind}: {each.phrase}", file=sys.stderr)
+    if more:
+        print("words: more of these phrases than before; write another sentence (scripts/docs/words.py)", file=sys.stderr)
+    elif now != before:
+        print("words: fewer phrases than words.tsv allows; run scripts/docs/words.py --write", file=sys.stderr)
+    return int(now != before)
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the arguments say, and return the exit status."""
+    match arguments:
+        case ["--rates"]:
+            print("\n".join(rates()))
+        case ["--check"]:
+            return check(counted())
+        case ["--write"]:
+            rows = [f"{file}\t{kind}\t{count}\n" for (file, kind), count in sorted(counted().items())]
+            COUNTS.write_text("".join(rows), encoding="utf-8")
+        case names:
+            for file in names or files():
+                for each in phrases(file):
+                    print(f"{each.file}:{each.line}: {each.kind}: {each.phrase}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
