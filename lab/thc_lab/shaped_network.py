@@ -113,7 +113,7 @@ class ShapedNetwork:
     """
 
     def __init__(self, hosts: int, name: str = "") -> None:
-        self._namespaces = Namespaces()
+        self._namespaces = Namespaces().__enter__()
         switch = self._namespaces.add(f"{name}bridge")
         try:
             run_inside(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")

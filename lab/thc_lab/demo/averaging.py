@@ -12,8 +12,11 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from byteps_thc._engine.averager import GradientAverager
+from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._reducer.thc_reducer import ThcReducer
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.limits import default_threads
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS as RANKS_BITS
 from byteps_thc._scheme.wire.layout import Header
 from thc_lab.demo.network import Network
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic
@@ -37,19 +40,23 @@ class Averaging(Protocol):
 
 
 class GlooAveraging(Averaging):
-    """fp32 sum by torch.distributed's gloo all-reduce, the usual way without a parameter server."""
+    """torch.distributed's all-reduce on gloo, in fp32 or bf16: DDP's own average, and torch's bf16 hook."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self._communicate_ms = 0.0
+        self._steps = 0
 
     @override
     def average(self, gradients: Gradients) -> None:
         start = time.perf_counter()
         for gradient in gradients.values():
             tensor = torch.from_numpy(gradient)
-            dist.all_reduce(tensor)
-            tensor.div_(dist.get_world_size())
+            sent = tensor.to(self._dtype).div_(dist.get_world_size())  # fp32: the tensor itself
+            dist.all_reduce(sent)
+            tensor.copy_(sent)
         self._communicate_ms = (time.perf_counter() - start) * 1e3
+        self._steps += 1
 
     @override
     def record(self, result: RunResult) -> None:
@@ -59,9 +66,40 @@ class GlooAveraging(Averaging):
 
     @override
     def finish(self, result: RunResult) -> None:
-        """Write what fp32 through a parameter server takes: 4 bytes a coordinate, up and down."""
-        fp32_bytes = 4.0 * result.coordinates
-        result.traffic = Traffic(fp32_bytes, fp32_bytes, fp32_bytes, fp32_bytes)
+        """Write the traffic through a parameter server, a number up and down per coordinate, and of this ring."""
+        size_bytes = float(self._dtype.itemsize * result.coordinates)
+        result.traffic = Traffic(size_bytes, size_bytes, size_bytes, size_bytes)
+        result.sent_bytes = ring_share(dist.get_world_size()) * size_bytes * self._steps
+
+
+class RanksAveraging(Averaging):
+    """THC without a server: the ranks decode, sum and encode for each other."""
+
+    def __init__(self, settings: DemoSettings) -> None:
+        config = settings.thc_config(Scheme.THC_RANKS)
+        policy = CompressionPolicy(threads=default_threads(settings.workers))  # all workers are on this machine
+        self._reducer = ThcReducer(config=config, policy=policy)
+        self._bits = RANKS_BITS if config.bits == "auto" else config.bits
+
+    @override
+    def average(self, gradients: Gradients) -> None:
+        self._reducer.all_reduce({name: torch.from_numpy(gradient) for name, gradient in gradients.items()})
+
+    @override
+    def record(self, result: RunResult) -> None:
+        stats = self._reducer.compression_stats()
+        result.encode_ms.append(stats.encode_ms)
+        result.communicate_ms.append(stats.communicate_ms)
+        result.decode_ms.append(stats.decode_ms)
+
+    @override
+    def finish(self, result: RunResult) -> None:
+        """Write the payload that the engine counted."""
+        stats = self._reducer.compression_stats()
+        self._reducer.close()
+        result.traffic = Traffic(stats.sent_bytes / stats.steps, stats.received_bytes / stats.steps, 0.0, 0.0)
+        result.configuration = {"bits": self._bits}
+        result.sent_bytes = float(stats.sent_bytes)
 
 
 class ThcAveraging(Averaging):
@@ -73,7 +111,7 @@ class ThcAveraging(Averaging):
         compressor = Compressor(config, workers=settings.workers, worker=worker, threads=threads)
         self._session = network.open_session(worker, scheme, settings)
         self._averager = GradientAverager(self._session, compressor)
-        self._steps = 0
+        self._steps, self._workers = 0, settings.workers
         table = config.resolve(settings.workers)
         self._configuration: dict[str, float | int | str] = {
             "bits": config.code_bits,
@@ -114,10 +152,22 @@ class ThcAveraging(Averaging):
             wire_up=per_step(counters["bytes_sent"], packets_up, IP_UDP_HEADER_BYTES),
             wire_down=per_step(counters["bytes_received"], packets_down, IP_UDP_HEADER_BYTES),
         )
+        # Servers on the workers' hosts: one of n packets stays on its host.
+        both_ways = (result.traffic.wire_up + result.traffic.wire_down) * self._steps
+        result.sent_bytes = both_ways * ring_share(self._workers) / 2
+
+
+def ring_share(workers: int) -> float:
+    """Return the part of a tensor's bytes that a rank sends in a ring all-reduce."""
+    return 2 * (workers - 1) / workers
 
 
 def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, worker: int) -> Averaging:
     """Return the averaging that `scheme` names; one with an aggregator joins its job there."""
-    if scheme is Scheme.UNCOMPRESSED:
-        return GlooAveraging()
+    if scheme is Scheme.FP32:
+        return GlooAveraging(torch.float32)
+    if scheme is Scheme.BF16:
+        return GlooAveraging(torch.bfloat16)
+    if scheme is Scheme.THC_RANKS:
+        return RanksAveraging(settings)
     return ThcAveraging(scheme, settings, network, worker)

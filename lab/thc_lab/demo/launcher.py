@@ -30,14 +30,6 @@ class DemoError(ThcError):
 StartNetwork = Callable[[DemoSettings, Path, contextlib.ExitStack], Network]
 
 
-def run_demo(
-    settings: DemoSettings, on_progress: Callable[[Progress], None], start_network: StartNetwork
-) -> list[RunResult]:
-    """Start the aggregators and train once per scheme; on_progress is called after every step."""
-    with started_network(settings, start_network) as network:
-        return train(settings, network, on_progress)
-
-
 @contextlib.contextmanager
 def started_network(settings: DemoSettings, start_network: StartNetwork) -> Iterator[Network]:
     """Run the aggregators while the context lasts."""

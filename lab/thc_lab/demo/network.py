@@ -1,19 +1,23 @@
-"""How the demo's workers and servers reach each other: kernel UDP on loopback, or DPDK over shared memory (memif)."""
+"""How the demo's workers and servers reach each other: kernel UDP over links, or DPDK over shared memory (memif)."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from typing_extensions import override
 
-from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._cli.launch import ENDS_WITH_PARENT, ParameterServer
 from byteps_thc._net.session import DpdkConfig, Session, UdpConfig, has_dpdk
 from byteps_thc._scheme.errors import DpdkUnavailableError
 from byteps_thc._scheme.wire.layout import UDP_PORT
+from thc_lab.demo.links import NO_LINKS, Links, choose_links
 from thc_lab.demo.settings import DemoSettings, Scheme
+from thc_lab.namespaces import inside
+from thc_lab.shaped_network import INTERFACE
 
 #: Ethernet's, enough for the sums of 1024 codes.
 MEMIF_MTU_BYTES = 1500
@@ -24,7 +28,23 @@ EAL_MEMORY_MIB = 128
 
 
 class Network(Protocol):
-    """What worker processes need to reach the aggregators; travels to them by pickling."""
+    """Lets worker processes reach each other and the aggregators; travels to them by pickling."""
+
+    def links(self) -> Links:
+        """Return the links between the workers."""
+        return NO_LINKS
+
+    def interface(self) -> str:
+        """Name the workers' interface to each other."""
+        return "lo"
+
+    def on_host(self, worker: int) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
+        """Move the calling thread, and the threads it starts, to the worker's host."""
+        return contextlib.nullcontext()
+
+    def sent_bytes(self, worker: int) -> int | None:  # noqa: ARG002
+        """Count the bytes that the worker's host has put on its link; None: the host has no link of its own."""
+        return None
 
     def open_session(self, worker: int, scheme: Scheme, settings: DemoSettings) -> Session:
         """Join the job of a scheme."""
@@ -32,11 +52,28 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class ServerNetwork(Network):
-    """Addresses of thc-ps processes, and what a worker needs to reach them."""
+    """Addresses of thc-ps processes, and how a worker reaches them."""
 
     servers: tuple[str, ...]
+    laid: Links
     #: sockets of the memif devices, one per server; empty for kernel UDP
     memif_sockets: tuple[Path, ...] = ()
+
+    @override
+    def links(self) -> Links:
+        return self.laid
+
+    @override
+    def interface(self) -> str:
+        return INTERFACE if self.laid.hosts else "lo"
+
+    @override
+    def on_host(self, worker: int) -> contextlib.AbstractContextManager[None]:
+        return inside(self.laid.hosts[worker].namespace) if self.laid.hosts else contextlib.nullcontext()
+
+    @override
+    def sent_bytes(self, worker: int) -> int | None:
+        return self.laid.hosts[worker].sent().bytes if self.laid.hosts else None
 
     @override
     def open_session(self, worker: int, scheme: Scheme, settings: DemoSettings) -> Session:
@@ -54,7 +91,7 @@ class ServerNetwork(Network):
     def worker_backend(self, worker: int) -> UdpConfig | DpdkConfig:
         """Packet I/O of a worker."""
         if not self.memif_sockets:
-            return UdpConfig(local="127.0.0.1")
+            return UdpConfig(local=self.laid.hosts[worker].ip if self.laid.hosts else "127.0.0.1")
         devices = [
             f"--vdev=net_memif{number},role=client,id={worker},socket={socket},socket-abstract=no"
             for number, socket in enumerate(self.memif_sockets)
@@ -73,8 +110,8 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
     """
     options = ["--log-level", "warning", "--faults", f"drop={settings.drop}"]
     if settings.backend == "udp":
-        started = [stack.enter_context(ParameterServer(options)) for _ in range(settings.servers)]
-        return ServerNetwork(tuple(server.address for server in started))
+        links = choose_links(settings.workers, settings.link_mbit, stack)
+        return ServerNetwork(_start_beside_workers(settings.servers, links, options, stack), links)
     if not has_dpdk():
         raise DpdkUnavailableError("this build has no DPDK: install libdpdk-dev and build again, or use --backend udp")
     sockets = tuple(folder / f"memif{number}.sock" for number in range(settings.servers))
@@ -82,13 +119,28 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
         stack.enter_context(
             ParameterServer(
                 [*options, "--dpdk", "--eal-args", " ".join(server_eal_arguments(socket, settings.workers))],
+                prefix=ENDS_WITH_PARENT,
                 ip=memif_address(1 + number),
                 port=UDP_PORT,
             )
         )
         for number, socket in enumerate(sockets)
     ]
-    return ServerNetwork(tuple(server.address for server in started), sockets)
+    sentence = "Links: shared memory to thc-ps, loopback between workers, no limit: times show no gain."
+    return ServerNetwork(tuple(server.address for server in started), Links((), sentence), sockets)
+
+
+def _start_beside_workers(
+    servers: int, links: Links, options: Sequence[str], stack: contextlib.ExitStack
+) -> tuple[str, ...]:
+    """Start thc-ps on the first worker's host, the second one's and so on, again from the first after the last."""
+    addresses = []
+    for number in range(servers):
+        host = links.hosts[number % len(links.hosts)] if links.hosts else None
+        with inside(host.namespace) if host else contextlib.nullcontext():
+            server = ParameterServer(options, prefix=ENDS_WITH_PARENT, ip=host.ip if host else "127.0.0.1")
+        addresses.append(stack.enter_context(server).address)
+    return tuple(addresses)
 
 
 def server_eal_arguments(socket: Path, workers: int) -> list[str]:

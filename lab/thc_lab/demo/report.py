@@ -1,4 +1,4 @@
-"""What the demo shows: a progress bar while it runs, then a table, two charts and the raw numbers."""
+"""What the demos show: a progress bar while they run, then a table, two charts and the raw numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,10 @@ from rich.table import Table
 from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.demo import settings as demo
 from thc_lab.demo.checked_session import COMPARED
+from thc_lab.demo.gain import excess_loss, reference_of
+from thc_lab.demo.links import Links
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme
+from thc_lab.demo.view import View
 
 #: The compressed run may end with a validation loss this much above the uncompressed one.
 LOSS_TOLERANCE = 0.01
@@ -43,7 +46,8 @@ class LiveProgress:
             disable=not console.is_terminal,
         )
         self._tasks = {
-            scheme: self._bars.add_task(scheme.label, total=settings.steps, start=False, note="") for scheme in Scheme
+            scheme: self._bars.add_task(scheme.label, total=settings.steps, start=False, note="")
+            for scheme in settings.schemes
         }
         self._validation = ""
 
@@ -121,32 +125,38 @@ def compared_cell(result: RunResult) -> str:
     return f"all {result.counters[COMPARED]}" if COMPARED in result.counters else ""
 
 
-def excess_loss(result: RunResult, reference: RunResult) -> float:
-    """Final validation loss relative to the reference, 0.01 for 1% worse."""
-    return result.final_validation_loss / reference.final_validation_loss - 1
-
-
 def shortcomings(results: list[RunResult], settings: DemoSettings) -> list[str]:
-    """What THC should have reached in this demo and did not, in plain words; empty when all is well."""
-    by_scheme = {result.scheme: result for result in results}
-    reference, thc = by_scheme[Scheme.UNCOMPRESSED], by_scheme[Scheme.THC]
+    """Targets that THC missed in this demo, in plain words; empty when all is well."""
+    reference = reference_of(results)
     found: list[str] = []
-    if settings.judge_loss and not (excess := excess_loss(thc, reference)) <= LOSS_TOLERANCE:
-        found.append(f"THC's final validation loss is {100 * excess:.2f} % above uncompressed (limit 1 %)")
-    value_bits = int(thc.configuration["value_bits"])
-    for direction, bits, sent, fp32 in (
-        ("up", settings.bits, thc.traffic.payload_up, reference.traffic.payload_up),
-        ("down", value_bits, thc.traffic.payload_down, reference.traffic.payload_down),
-    ):
-        nominal = 32 / bits
-        if fp32 < (1 - settings.saving_tolerance) * nominal * sent:
-            found.append(f"THC sends only {fp32 / sent:.2f}x fewer bytes {direction} than fp32 (expected {nominal:g}x)")
-    if not settings.loss_tolerant and not thc.workers_agree:
-        found.append("the workers did not end with bit-identical parameters")
+    for thc in results:
+        if thc.scheme not in (Scheme.THC, Scheme.THC_RANKS):
+            continue
+        excess = excess_loss(thc, reference)
+        if settings.judge_loss and not excess <= LOSS_TOLERANCE:
+            found.append(
+                f"the last validation loss of {thc.scheme.label} is {100 * excess:.2f} % above "
+                f"{reference.scheme.label} (limit {100 * LOSS_TOLERANCE:g} %)"
+            )
+        found += [
+            f"{thc.scheme.label} sends only {fp32 / sent:.2f}x fewer bytes {direction} than fp32 "
+            f"(expected {nominal:g}x)"
+            for direction, nominal, sent, fp32 in _savings(thc, settings.workers)
+            if sent and fp32 < (1 - settings.saving_tolerance) * nominal * sent
+        ]
+        if not settings.loss_tolerant and not thc.workers_agree:
+            found.append(f"{thc.scheme.label}: the workers did not end with bit-identical parameters")
     return found
 
 
-def as_json(settings: DemoSettings, aggregators: str, results: list[RunResult]) -> dict[str, Any]:
+def _savings(thc: RunResult, workers: int) -> list[tuple[str, float, float, float]]:
+    """Return direction, nominal factor, payload, and fp32's through a server or, among ranks, in a ring."""
+    up, down = int(thc.configuration["bits"]), int(thc.configuration.get("value_bits", thc.configuration["bits"]))
+    fp32 = 4.0 * thc.coordinates * (1.0 if thc.scheme.through_aggregators else 2 * (workers - 1) / workers)
+    return [("up", 32 / up, thc.traffic.payload_up, fp32), ("down", 32 / down, thc.traffic.payload_down, fp32)]
+
+
+def as_json(settings: DemoSettings, aggregators: str, links: str, results: list[RunResult]) -> dict[str, Any]:
     """All raw numbers, and what is needed to repeat the run. aggregators: what summed, in words."""
     return {
         "command": sys.argv,
@@ -154,17 +164,18 @@ def as_json(settings: DemoSettings, aggregators: str, results: list[RunResult]) 
         "machine": platform.platform(),
         "settings": dataclasses.asdict(settings),
         "aggregators": aggregators,
+        "links": links,
         "runs": [dataclasses.asdict(result) for result in results],
         "shortcomings": shortcomings(results, settings),
     }
 
 
-def write_files(folder: Path, raw_numbers: dict[str, Any], results: list[RunResult]) -> list[Path]:
-    """Write results.json, loss.png, bytes.png into `folder`; returns their paths. ConfigurationError if it cannot."""
+def write_files(folder: Path, raw_numbers: dict[str, Any], plots: Callable[[Path], list[Path]]) -> list[Path]:
+    """Write results.json and the plots into `folder`; returns their paths. ConfigurationError if it cannot."""
     raw = folder / "results.json"
     try:
         raw.write_text(json.dumps(raw_numbers, indent=1) + "\n", encoding="utf-8")
-        return [raw, plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
+        return [raw, *plots(folder)]
     except OSError as error:
         raise ConfigurationError(f"cannot write to --out {folder}: {error.strerror}; the results are above") from error
 
@@ -219,3 +230,12 @@ def plot_bytes(path: Path, results: list[RunResult]) -> Path:
     axes.legend()
     figure.savefig(path, dpi=120)
     return path
+
+
+def plot_costs(folder: Path, results: list[RunResult], _: Links) -> list[Path]:
+    """Write loss.png and bytes.png into `folder`; return their paths."""
+    return [plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
+
+
+#: What averaging costs, scheme by scheme.
+COSTS = View(results_table, plot_costs, lambda *_: "")

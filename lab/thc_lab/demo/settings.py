@@ -14,24 +14,60 @@ from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET
 
 #: Processes on one host; more only compete for its cores.
 MAX_SERVERS = 16
+#: Slower links take minutes for a step; no processor fills faster ones.
+MIN_LINK_MBIT, MAX_LINK_MBIT = 5, 100_000
 
 
 class Scheme(enum.StrEnum):
     """How the workers average their gradients."""
 
-    UNCOMPRESSED = "uncompressed"
+    FP32 = "fp32"
     UNIFORM_THC = "uniform-thc"
     THC = "thc"
+    BF16 = "bf16"
+    THC_RANKS = "thc-ranks"
 
     @property
     def job(self) -> int:
-        """Job id on the aggregators."""
+        """Job ID at the aggregators."""
         return list(Scheme).index(self)
 
     @property
     def label(self) -> str:
         """Name in tables and plots."""
-        return {"uncompressed": "uncompressed", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
+        return _LABELS[self]
+
+    @property
+    def through_aggregators(self) -> bool:
+        """Whether servers or switches make the sums."""
+        return self in (Scheme.THC, Scheme.UNIFORM_THC)
+
+
+_LABELS = {
+    Scheme.FP32: "fp32",
+    Scheme.BF16: "bf16",
+    Scheme.THC: "THC",
+    Scheme.THC_RANKS: "THC among ranks",
+    Scheme.UNIFORM_THC: "Uniform THC",
+}
+#: Runs of `thc demo`, by packet I/O: nobody deploys ranks without servers because of DPDK.
+DEFAULT_SCHEMES: dict[str, tuple[Scheme, ...]] = {
+    "udp": (Scheme.FP32, Scheme.BF16, Scheme.THC, Scheme.THC_RANKS),
+    "dpdk": (Scheme.FP32, Scheme.THC),
+}
+
+
+def schemes_of(text: str | None, backend: str) -> tuple[Scheme, ...]:
+    """Read --schemes, names with commas; None: the defaults of the backend. Raises ConfigurationError."""
+    if text is None:
+        return DEFAULT_SCHEMES[backend]
+    try:
+        schemes = tuple(Scheme(name.strip()) for name in text.split(","))
+    except ValueError:
+        raise ConfigurationError(f"--schemes: names out of {', '.join(Scheme)}, with commas, not {text!r}") from None
+    if len(set(schemes)) < len(schemes):
+        raise ConfigurationError(f"--schemes {text} names a scheme twice")
+    return schemes
 
 
 @dataclass(frozen=True)
@@ -50,7 +86,8 @@ class DemoSettings:
     width: int = 144
     learning_rate: float = 5e-3
     seed: int = 1
-    bits: int = 4
+    #: bits of a code; "auto": 4 with aggregators, 5 among ranks
+    bits: int | Literal["auto"] = "auto"
     granularity: int | Literal["auto"] = "auto"
     #: probability mass outside the clamp; None: chosen with the granularity
     p: float | None = None
@@ -60,11 +97,14 @@ class DemoSettings:
     codes_per_packet: int | Literal["auto"] = "auto"
     backend: Literal["udp", "dpdk"] = "udp"
     servers: int = 1
+    #: Mb/s of each worker's link, in each direction; 0: loopback
+    link_mbit: float = 0.0
     #: runs to make, in this order
-    schemes: tuple[Scheme, ...] = tuple(Scheme)
-    #: whether THC's final loss is to be near the uncompressed one: after too few steps it says nothing
+    schemes: tuple[Scheme, ...] = (Scheme.FP32, Scheme.UNIFORM_THC, Scheme.THC)
+    #: whether THC's final loss must be near the uncompressed one: after too few steps it says nothing
     judge_loss: bool = True
     validate_every: int = 25
+    #: steps from one measurement of the average's error to the next; 0: none
     nmse_every: int = 10
     #: part of the nominal saving of bytes (32 / bits) that norms and padding may cost
     saving_tolerance: float = 0.05
@@ -83,13 +123,19 @@ class DemoSettings:
             raise ConfigurationError(f"--batch-size must be at least 1, not {self.batch_size}")
         if not 1 <= self.servers <= MAX_SERVERS:
             raise ConfigurationError(f"--servers must be in 1 .. {MAX_SERVERS}, not {self.servers}")
+        if self.link_mbit and not MIN_LINK_MBIT <= self.link_mbit <= MAX_LINK_MBIT:
+            limits = f"0 (loopback) or in {MIN_LINK_MBIT} .. {MAX_LINK_MBIT}"
+            raise ConfigurationError(f"--link-mbit must be {limits}, not {self.link_mbit:g}")
         if not 0 <= self.drop < 0.5:
             raise ConfigurationError(f"--drop is a probability below 0.5, not {self.drop}")
-        for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
-            self.thc_config(scheme).resolve(self.workers)
+        for scheme in self.schemes:
+            if scheme.through_aggregators:
+                self.thc_config(scheme).resolve(self.workers)
 
     def thc_config(self, scheme: Scheme) -> ThcConfig:
         """Return the configuration of THC or Uniform THC that the options ask for."""
+        if scheme is Scheme.THC_RANKS:  # they decode, so they have no lookup table
+            return ThcConfig(bits=cast(Bits, self.bits), seed=self.seed)
         make = ThcConfig.uniform if scheme is Scheme.UNIFORM_THC else partial(ThcConfig, granularity=self.granularity)
         return make(
             bits=cast(Bits, self.bits),  # ThcConfig checks it
@@ -155,13 +201,23 @@ class RunResult:
     average_ms: list[float] = field(default_factory=list)
     #: (step, normalised mean square error of the average gradient)
     nmse: list[tuple[int, float]] = field(default_factory=list)
+    #: time of a step, without validation
+    step_s: list[float] = field(default_factory=list)
+    #: of all steps
     wall_s: float = 0.0
+    #: what a worker's host sent, mean over the hosts: counted on the links, or computed where there are none
+    sent_bytes: float = 0.0
     #: every worker ended with the same parameters, bit for bit
     workers_agree: bool = False
     #: the lookup table's granularity and clamp, the codes per packet
     configuration: dict[str, float | int | str] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
 
+
+#: Mb/s of each worker's link in `thc demo`: an office's, or a share of a line between sites.
+LINK_MBIT = 100.0
+#: Of `thc demo`: four runs take three minutes on two cores.
+DEFAULTS = DemoSettings(steps=200, layers=3, width=128, validate_every=10, nmse_every=0)
 
 #: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
 #: them, where that of `thc demo` has a million, and trains for fewer steps.

@@ -36,26 +36,30 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the launcher ends the workers
     try:
         torch.set_num_threads(1)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
-        corpus = load_corpus()
-        for scheme in settings.schemes:
-            # The session lives inside: a DPDK device is free for the next one when it is gone.
-            _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, worker), channel)
-        dist.barrier()  # a worker that leaves early would break the others' connections
-        dist.destroy_process_group()
+        os.environ["GLOO_SOCKET_IFNAME"] = network.interface()
+        with network.on_host(worker):
+            dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
+            corpus = load_corpus()
+            for scheme in settings.schemes:
+                _train(worker, scheme, settings, corpus, network, channel)
+            dist.barrier()  # a worker that leaves early would break the others' connections
+            dist.destroy_process_group()
     except Exception as error:
         channel.send(Failure(f"worker {worker}", f"{type(error).__name__}: {error}", traceback.format_exc()))
         raise SystemExit(1) from None
 
 
 def _train(
-    worker: int, scheme: Scheme, settings: DemoSettings, corpus: Corpus, averaging: Averaging, channel: Connection
+    worker: int, scheme: Scheme, settings: DemoSettings, corpus: Corpus, network: Network, channel: Connection
 ) -> None:
-    training = Training(worker, scheme, settings, corpus, averaging)
+    # A session lives in here: a DPDK device is free for the next one when it is gone.
+    training = Training(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, worker))
+    before = network.sent_bytes(worker)
     for progress in training.run():
         if worker == 0:
             channel.send(progress)
+    after = network.sent_bytes(worker)
+    training.finish(None if before is None or after is None else after - before)
     if worker == 0:
         channel.send(training.result)
 
@@ -84,10 +88,12 @@ class Training:
         self.result = RunResult(scheme, coordinates=sum(gradient.size for gradient in self._gradients.values()))
 
     def run(self) -> Iterator[Progress]:
-        """Train; yields after every step. self.result is complete afterwards."""
-        start = time.perf_counter()
+        """Train; yields after every step."""
+        dist.barrier()  # a worker that began early would time the others' set-up
         for step in range(1, self._settings.steps + 1):
+            start = time.perf_counter()
             loss = self._step(step)
+            self.result.step_s.append(time.perf_counter() - start)
             validation = None
             if step % self._settings.validate_every == 0:
                 validation = self._validate(CURVE_WINDOWS)
@@ -96,11 +102,16 @@ class Training:
             yield Progress(self._scheme, step, loss, validation)
         if self._settings.loss_tolerant:
             self._broadcast_parameters()
-        self.result.wall_s = time.perf_counter() - start
+
+    def finish(self, sent_bytes: int | None) -> None:
+        """Complete self.result; collective. sent_bytes: that this host sent meanwhile, None if nobody counted."""
+        self.result.wall_s = sum(self.result.step_s)
         self.result.training_loss = mean_over_workers(self.result.training_loss)
         self.result.final_validation_loss = self._validate(None)
         self.result.workers_agree = self._workers_agree()
         self._averaging.finish(self.result)
+        if sent_bytes is not None:
+            (self.result.sent_bytes,) = mean_over_workers([float(sent_bytes)])
 
     def _step(self, step: int) -> float:
         for group in self._optimizer.param_groups:
@@ -109,7 +120,8 @@ class Training:
             gradient.fill(0)  # keeps the parameters' .grad where they are: views of these arrays
         loss = loss_of(self._model, *self._sampler.next_batch())
         torch.autograd.backward(loss)
-        measured = step % self._settings.nmse_every == 0 and self._scheme is not Scheme.UNCOMPRESSED
+        every = self._settings.nmse_every
+        measured = every > 0 and step % every == 0 and self._scheme is not Scheme.FP32
         exact = exact_average(self._gradients) if measured else None
         dist.barrier()  # so that the time is that of averaging, not of waiting for a slower forward pass
         self._average()

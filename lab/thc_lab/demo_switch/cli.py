@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from thc_lab.demo.cli import Show, train_and_report
+from thc_lab.demo.report import COSTS
 from thc_lab.demo.settings import SWITCH_DEFAULTS as DEFAULTS
 from thc_lab.demo.signals import ended_in_order
 from thc_lab.demo_switch.software_switch import SwitchChoice, choose_switches
@@ -47,17 +48,11 @@ def demo_switch(
     """Train a small GPT through a switch's P4 program, and compare every sum with thc-ps's. Needs root."""
     settings = replace(DEFAULTS, workers=workers, steps=DEFAULTS.steps if steps is None else steps, seed=seed)
     choices = choose_switches(program, target)
+    show = Show(out, as_json=as_json, check=check, view=COSTS)
     if steps is not None:
-        train_and_report(
-            settings,
-            functools.partial(start_switches, choices[0]),
-            aggregators_of(choices[0]),
-            out=out,
-            as_json=as_json,
-            check=check,
-        )
+        start = functools.partial(start_switches, choices[0])
+        train_and_report(settings, start, aggregators_of(choices[0]), show)
         return
-    show = Show(out, as_json=as_json, check=check)
     with ended_in_order():
         train_within(
             time_limit,

@@ -35,7 +35,7 @@ class Pace:
 
 def measure(settings: DemoSettings, network: Network) -> Pace:
     """Train the first steps without compression and with THC, which stands for both compressed runs."""
-    times_s: dict[Scheme, list[float]] = {Scheme.UNCOMPRESSED: [], Scheme.THC: []}
+    times_s: dict[Scheme, list[float]] = {Scheme.FP32: [], Scheme.THC: []}
 
     def take(progress: Progress) -> None:
         times_s[progress.scheme].append(time.monotonic())
@@ -46,4 +46,4 @@ def measure(settings: DemoSettings, network: Network) -> Pace:
     steps_s = {scheme: [after - before for before, after in pairwise(times)] for scheme, times in times_s.items()}
     medians_s = {scheme: statistics.median(seconds) for scheme, seconds in steps_s.items()}
     rest_s = whole_s - sum(map(sum, steps_s.values()))
-    return Pace(medians_s[Scheme.UNCOMPRESSED], medians_s[Scheme.THC], rest_s)
+    return Pace(medians_s[Scheme.FP32], medians_s[Scheme.THC], rest_s)

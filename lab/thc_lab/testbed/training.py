@@ -45,7 +45,7 @@ def main() -> None:
     bps.init()
     corpus = load_corpus()
     runs: list[RunResult] = []
-    for scheme, compression in ((Scheme.UNCOMPRESSED, bps.Compression.none), (Scheme.THC, bps.Compression.thc())):
+    for scheme, compression in ((Scheme.FP32, bps.Compression.none), (Scheme.THC, bps.Compression.thc())):
         training = Training(scheme, compression, corpus, arguments.steps)
         training.run()
         runs.append(training.result)
@@ -116,7 +116,7 @@ class Training:
     def _record(self, waited_ms: float) -> None:
         """waited_ms: for the averages, after backward, during which gradients leave already."""
         stats = self._optimizer.compression_stats()
-        compressed = self._scheme is not Scheme.UNCOMPRESSED
+        compressed = self._scheme is not Scheme.FP32
         self.result.average_ms.append(waited_ms)
         self.result.encode_ms.append(stats.encode_ms)
         self.result.communicate_ms.append(stats.communicate_ms if compressed else waited_ms)
@@ -125,7 +125,7 @@ class Training:
     def _count(self) -> None:
         """Bytes per step: as counted, or 4 for a coordinate, and the same down."""
         stats = self._optimizer.compression_stats()
-        if self._scheme is Scheme.UNCOMPRESSED:
+        if self._scheme is Scheme.FP32:
             fp32 = float(_FP32_BYTES * self.result.coordinates)
             self.result.traffic = Traffic(fp32, fp32, 0.0, 0.0)
             return
