@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from averages.averagers import FP32, Scheme, make
 from averages.nearest import Nearest
 from pages.claim import Check, Claim, Plot, Result, Series, Table
@@ -94,13 +95,17 @@ def table(runs: Runs) -> Table:
 
 
 def plot(runs: Runs) -> Plot:
-    """Losses by outer step."""
-    series = []
+    """Losses by outer step, above fp32's of the same seed: the losses themselves lie on each other."""
+    exact, series = [one.held_out for one in runs[FP32_NAME]], []
     for name, own in runs.items():
-        steps = [list(losses) for losses in zip(*(one.held_out for one in own), strict=True)]
+        if name == FP32_NAME:
+            continue
+        above = [np.subtract(one.held_out, losses).tolist() for one, losses in zip(own, exact, strict=True)]
+        steps = [list(step) for step in zip(*above, strict=True)]
         x = [float(step) for step in range(1, len(steps) + 1)]
         series.append(Series(name, x, [statistics.mean(y) for y in steps], [spread(y) for y in steps]))
-    return Plot("diloco", f"DiLoCo, {WORKERS} workers", "outer steps", "held-out loss, nats", series)
+    title = f"DiLoCo, {WORKERS} workers: loss against fp32's, same seeds"
+    return Plot("diloco", title, "outer steps", "held-out loss above fp32's [nats]", series)
 
 
 def measure(quick: bool) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 from averages.alternatives import gradients
 from averages.cases import Case, real, synthetic
 from averages.schemes import Point, nmse, packaged, points, undominated, ways, winner
-from pages.claim import Check, Claim, Plot, Result, Series, Table
+from pages.claim import Check, Claim, Drawn, Plot, Result, Series, Table
 from trainings.train import mean_and_spread
 
 from byteps_thc import ThcConfig
@@ -34,7 +34,16 @@ SHOWN = (
     *("correlated int4 + int8, groups of 64", "THC, 6 + 6", "EDEN 6 + 6", "int6 + int6, groups of 64"),
     *("TopK 10 %", "DGC 10 %", "MXFP8 + MXFP8", "bf16"),
 )
-
+#: Drawn families with their labels; OURS is nearly EDEN's line, so all are divided by it.
+OURS = "THC, default and other bits"
+LINES = {
+    OURS: "THC, ranks add",
+    "THC, switch": "THC, switch adds",
+    "EDEN": "EDEN",
+    "QSGD": "QSGD",
+    "int": "int, scaled groups",
+    "MXFP": "MXFP",
+}
 
 Measured = Mapping[tuple[str, int], Sequence[Point]]
 
@@ -237,4 +246,10 @@ CLAIM = Claim(
     "takes codes of 4 bits and 32 workers; its other bits and 64 workers are of a server that adds in 8 bits, too.",
     minutes=12,
     measure=measure,
+    drawn={
+        f"error_{name}": Drawn(
+            LINES, OURS, f"Error against THC's at the same bits, {vectors}", "NMSE of the average / THC's"
+        )
+        for name, vectors in (("normal", "normal vectors"), ("real", "a GPT's gradients"))
+    },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,22 +13,23 @@ from pages.record import Record
 PAGE, README = Path("evaluation/claims.md"), Path("README.md")
 #: What of all tables README shows, by the table's title.
 README_TABLE = "Time of a step"
-SUMMARY = ["claim", "paper's figure", "command", "minutes", "paper", "expected", "got", "", "why different"]
+SUMMARY = ["claim", "check", "expected", "got", ""]
+MOST_COLUMNS = 6
 
 Measured = Sequence[tuple[Claim, Record]]
 
 
 def write(root: Path, measured: Measured) -> None:
     """Rewrite both documents, and the plots beside the page."""
-    for _, record in measured:
-        for plot in record.result.plots:
+    for claim, record in measured:
+        for plot in claim.plots_of(record.result):
             draw(plot, root / PAGE.parent / "figures")
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
     shown = [table for _, record in measured for table in record.result.tables if table.title.startswith(README_TABLE)]
     if shown:
-        replace(root / README, "step time", markdown(shown[0].cells))
+        replace(root / README, "step time", markdown(*narrow(shown[0].cells)))
 
 
 def replace(document: Path, name: str, lines: Sequence[str]) -> None:
@@ -46,9 +48,7 @@ def summary(measured: Measured) -> list[str]:
     for claim, record in measured:
         link = f"[{claim.title}](#{anchor(claim.title)})"
         for i, check in enumerate(record.result.checks):
-            first = [link, claim.figure, f"`{claim.command}`", f"{record.minutes:g}", claim.paper]
-            what = f"{check.what}: {check.expected}"
-            cells.append([*(first if i == 0 else [""] * 5), what, check.got, verdict(check), check.why])
+            cells.append([link if i == 0 else "", check.what, check.expected, check.got, verdict(check)])
     return markdown(cells)
 
 
@@ -56,17 +56,43 @@ def sections(measured: Measured) -> list[str]:
     """Figures of each claim."""
     lines: list[str] = []
     for claim, record in measured:
-        lines += [f"## {claim.title}", "", f"`{claim.command}`. {record.machine}", ""]
-        for plot in record.result.plots:
+        lines += [f"## {claim.title}", "", f"`{claim.command}`, {record.minutes:g} minutes. {record.machine}", ""]
+        lines += [f"{source(claim.figure)}: {claim.paper}.", ""]
+        for plot in claim.plots_of(record.result):
             lines += [f"![{plot.title}: {plot.y} by {plot.x}](figures/{plot.name}.svg)", ""]
+        if reasons := [f"- {check.what}: {check.why}" for check in record.result.checks if check.why]:
+            lines += ["Reasons for the checks that were not met:", "", *reasons, ""]
         for table in record.result.tables:
-            lines += [f"{table.title}:", "", *markdown(table.cells), ""]
+            lines += [f"{table.title}:", ""]
+            for part in narrow(table.cells):
+                lines += [*markdown(part), ""]
     return lines[:-1]
 
 
 def stand_ins(measured: Measured) -> list[str]:
     """What could not be had, claim by claim."""
-    return markdown([["claim", "what stands in for what"], *([claim.title, claim.stand_in] for claim, _ in measured)])
+    return [f"- {claim.title}: {claim.stand_in}" for claim, _ in measured]
+
+
+def source(figure: str) -> str:
+    """Name the place in the paper."""
+    return "Paper" if figure.startswith("none") else f"Paper, {'figure ' if figure[0].isdigit() else ''}{figure}"
+
+
+def narrow(cells: list[list[str]]) -> list[list[list[str]]]:
+    """Return tables of MOST_COLUMNS at most: transposed if that is enough, else parts that begin with the same columns.
+
+    These columns are the first one and those behind it without which two rows are alike.
+    """
+    head, *rows = cells
+    if len(head) <= MOST_COLUMNS:
+        return [cells]
+    if len(cells) < MOST_COLUMNS:
+        return [[list(column) for column in zip(*cells, strict=True)]]
+    keys = next(count for count in range(1, len(head)) if len({tuple(row[:count]) for row in rows}) == len(rows))
+    rest = len(head) - keys
+    width = math.ceil(rest / math.ceil(rest / (MOST_COLUMNS - keys)))
+    return [[row[:keys] + row[at : at + width] for row in cells] for at in range(keys, len(head), width)]
 
 
 def verdict(check: Check) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from pages.claim import Plot, Series
 from pages.style import style_of
@@ -31,6 +33,9 @@ def draw(plot: Plot, folder: Path) -> Path:
             _bars(axes, plot)
         else:
             _lines(axes, plot.series)
+        for axis, kind in ((axes.xaxis, plot.x_axis), (axes.yaxis, plot.y_axis)):
+            if kind == "log" and not (plot.bars and axis is axes.xaxis):
+                _decimals(axis)
         axes.grid(visible=True, alpha=0.3)
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
         figure.savefig(path, metadata={"Date": None, "Creator": None})
@@ -38,11 +43,22 @@ def draw(plot: Plot, folder: Path) -> Path:
     return path
 
 
+def _decimals(axis: Axis) -> None:
+    """Label a logarithmic axis by 0.1 and 100 instead of powers, if its ends are that near."""
+    least, most = axis.get_view_interval()
+    if least >= 1e-3 and most < 1e5:
+        axis.set_major_formatter("{x:g}")
+        if most / least < 100:  # few powers of ten: label more
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_formatter(NullFormatter())
+
+
 def _lines(axes: Axes, series: list[Series]) -> None:
     names: list[str] = []
     for one in series:
         spread = {"yerr": one.spread, "capsize": 2} if one.spread else {}
-        axes.errorbar(one.x, one.y, label=one.scheme, markersize=4, **style_of(one.scheme, names), **spread)
+        label = one.label or one.scheme
+        axes.errorbar(one.x, one.y, label=label, markersize=5, **style_of(one.scheme, names), **spread)
         names.append(one.scheme)
 
 
@@ -55,6 +71,6 @@ def _bars(axes: Axes, plot: Plot) -> None:
         color = style_of(one.scheme, [])["color"]
         hatch = _HATCHES[colors.count(color) % len(_HATCHES)]
         spread = {"yerr": one.spread, "capsize": 2} if one.spread else {}
-        axes.bar(at, one.y, width, label=one.scheme, color=color, hatch=hatch, edgecolor="white", **spread)
+        axes.bar(at, one.y, width, label=one.label or one.scheme, color=color, hatch=hatch, edgecolor="white", **spread)
         colors.append(color)
     axes.set_xticks(range(len(labels)), [f"{label:g}" for label in labels])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pages import page
-from pages.claim import NAMES, Check, Claim, Plot, Result, Series, Table, claim_of
+from pages.claim import NAMES, Check, Claim, Drawn, Plot, Result, Series, Table, claim_of
 from pages.plots import draw
 from pages.record import Record, measured
 from pages.style import style_of
@@ -48,7 +48,7 @@ def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
         assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
     plots = {path.name for path in (tmp_path / "evaluation/figures").iterdir()}
     assert plots == {path.name for path in (ROOT / "evaluation/figures").iterdir()}
-    shown = re.findall(r"\(evaluation/([\w.-]+)\)", (ROOT / page.PAGE).read_text())
+    shown = re.findall(r"\(figures/([\w.-]+)\)", (ROOT / page.PAGE).read_text())
     assert plots == set(shown)
 
 
@@ -79,9 +79,50 @@ def test_lines_of_the_page() -> None:
     record = Record("some", False, "a machine", 0.5, result())
     head, _, first, second = page.summary([(claim, record)])
     assert head.count("|") == first.count("|") == second.count("|")
-    assert first.startswith("| [Some claim (n = 4)](#some-claim-n--4) | 2b | `make evaluate ARGS=some` | 0.5 | so |")
-    assert "**not met** | it is &#124; so |" in second
-    assert "## Some claim (n = 4)" in page.sections([(claim, record)])
+    assert first == "| [Some claim (n = 4)](#some-claim-n--4) | a | <= 1 | .5 | met |"
+    assert second == "|  | b | <= 1 | 2 | **not met** |"
+    section = page.sections([(claim, record)])
+    assert "## Some claim (n = 4)" in section
+    assert "`make evaluate ARGS=some`, 0.5 minutes. a machine" in section
+    assert "Paper, figure 2b: so." in section
+    assert "- b: it is | so" in section
+    assert page.stand_ins([(claim, record)]) == ["- Some claim (n = 4): not here"]
+
+
+def test_tables_have_six_columns_at_most() -> None:
+    head, narrow = [*"abcdefgh"], [["a", "b"], ["1", "2"]]
+    assert page.narrow(narrow) == [narrow]
+    assert page.narrow([head, [*"12345678"]]) == [[[x, y] for x, y in zip("abcdefgh", "12345678", strict=True)]]
+    rows = [["1", str(row), *"cdefgh"] for row in range(6)]  # the first two columns tell rows apart
+    first, second = page.narrow([head, *rows])
+    assert (first[0], second[0]) == ([*"abcde"], [*"abfgh"])
+    assert (first[6], second[6]) == (["1", "5", *"cde"], ["1", "5", *"fgh"])
+
+
+def test_all_tables_and_plots_of_the_page_are_small(claims: list[Claim]) -> None:
+    for claim in claims:
+        result = Record.read(RESULTS / f"{claim.name}.json").result
+        assert all(len(plot.series) <= 6 for plot in claim.plots_of(result))
+        parts = [part for table in result.tables for part in page.narrow(table.cells)]
+        assert all(len(row) <= 6 for part in parts for row in part)
+
+
+def test_plots_are_drawn_in_part_and_as_ratios() -> None:
+    series = [
+        Series("THC", [1, 3], [1.0, 0.01]),
+        Series("bf16", [0, 2, 3], [5.0, 0.2, 0.1]),
+        Series("EDEN", [1], [1.0]),
+    ]
+    stored = Result([], plots=[Plot("lines", "All", "bits", "NMSE", series)])
+    drawn = Drawn({"bf16": "16 bits"}, against="THC", y="NMSE / THC's")
+    claim = Claim("some", "Some", "2b", "so", "not here", 1, lambda _: stored, drawn={"lines": drawn})
+    [plot] = claim.plots_of(stored)
+    [one] = plot.series
+    assert (plot.title, plot.y, one.label, one.x) == ("All", "NMSE / THC's", "16 bits", [2, 3])
+    assert one.y == pytest.approx([2, 10])  # on a line between logarithms THC has 0.1 at 2
+    many = Result([], plots=[Plot("many", "All", "bits", "NMSE", [Series(str(i), [1], [1]) for i in range(7)])])
+    with pytest.raises(ValueError, match="many has 7 series"):
+        claim.plots_of(many)
 
 
 def test_document_without_markers_is_named(tmp_path: Path) -> None:
@@ -100,10 +141,10 @@ def test_same_figures_give_the_same_plot(tmp_path: Path) -> None:
 
 
 def test_a_scheme_has_one_color() -> None:
-    first, second = style_of("THC, 4 bits", []), style_of("THC, 2 bits", ["THC, 4 bits"])
+    first, second = style_of("THC, blocks of 4", []), style_of("THC, blocks of 8", ["THC, blocks of 4"])
     assert first["color"] == second["color"]
     assert first["linestyle"] != second["linestyle"]
-    assert style_of("bf16", [])["color"] != first["color"]
+    assert style_of("fp32", [])["color"] != first["color"]
     with pytest.raises(KeyError, match="unheard of"):
         style_of("unheard of", [])
 

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.top.metrics import Scrape, scrape, url_of
-from byteps_thc._cli.top.rates import lines, table
+from byteps_thc._cli.top.rates import lines, view
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
 _TIMEOUT_S = 5.0
@@ -38,11 +38,11 @@ def top(
                 after = _scrape_all(urls)
                 found = [line for address in after for line in lines(address, before.get(address), after[address])]
                 before, looks = after, looks + 1
-                view = table(found, list(after), [address for address in urls if address not in after])
+                shown = view(found, list(after), [address for address in urls if address not in after])
                 if console.is_terminal:
-                    live.update(view, refresh=True)
+                    live.update(shown, refresh=True)
                 else:
-                    console.print(view)
+                    console.print(shown)
         except KeyboardInterrupt:
             pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +13,20 @@ from byteps_thc._cli.top.metrics import INCOMPLETE, NO_JOB, Scrape
 
 #: Packets that were not the first of their kind, and results that were wanted again.
 _REPEATED = ("thc_ps_duplicates_total", "thc_ps_replays_total")
-_HEADINGS = ("packets/s", "Mb/s in", "sums/s", "repeated", "too late", "dropped", "errors/s", "slots in use", "memory")
+#: Heading and width of each column: 79 columns with the spaces between them.
+_COLUMNS = (
+    ("job", 5),
+    ("workers", 7),
+    ("packets\n/s", 7),
+    ("Mb/s\nin", 5),
+    ("sums\n/s", 5),
+    ("repeated", 8),
+    ("too\nlate", 6),
+    ("dropped", 7),
+    ("errors\n/s", 6),
+    ("slots\nin use", 6),
+    ("memory\n(MiB)", 7),
+)
 
 
 @dataclass(frozen=True)
@@ -34,16 +48,27 @@ class Line:
     memory_bytes: int
 
     def cells(self) -> list[str]:
-        """As the table shows it; repeated, late and dropped packets as shares of those that came."""
+        """Return the row of the table: repeated, late and dropped packets as shares of those that came, slots in use
+        as a share of all.
+        """
         if self.job == NO_JOB:
-            return [self.server, "none", "", f"{self.packets:,.0f}", *[""] * 4, f"{self.dropped:,.0f}/s", *[""] * 3]
-        shares = (
-            f"{part / self.packets:.2%}" if self.packets else "" for part in (self.repeated, self.stale, self.dropped)
-        )
-        figures = (f"{self.packets:,.0f}", f"{self.received_bits / 1e6:,.1f}", f"{self.sums:,.0f}")
-        memory = f"{self.memory_bytes / (1 << 20):.1f} MiB"
-        slots = f"{self.slots_in_use} of {self.slots}"
-        return [self.server, self.job, str(self.workers), *figures, *shares, f"{self.errors:,.0f}", slots, memory]
+            return ["none", "", short(self.packets), *[""] * 4, f"{short(self.dropped)}/s", *[""] * 3]
+        parts = (self.repeated, self.stale, self.dropped)
+        shares = (f"{part / self.packets:.1%}" if self.packets else "" for part in parts)
+        figures = (short(self.packets), short(self.received_bits / 1e6), short(self.sums))
+        slots = f"{self.slots_in_use / self.slots:.0%}" if self.slots else ""
+        memory = short(self.memory_bytes / (1 << 20))
+        return [self.job, str(self.workers), *figures, *shares, short(self.errors), slots, memory]
+
+
+def short(number: float) -> str:
+    """Write a number in at most five characters: 0.3, 12, 9,999, 12.3k, 4.5M."""
+    if 0.05 <= number < 9.95:
+        return f"{number:.1f}"
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    thousands, unit = (number / 1e3, "k") if number < 999_500 else (number / 1e6, "M")
+    return f"{thousands:.1f}{unit}" if thousands < 99.95 else f"{thousands:.0f}{unit}"
 
 
 def lines(server: str, before: Scrape | None, after: Scrape) -> Iterator[Line]:
@@ -75,14 +100,20 @@ def lines(server: str, before: Scrape | None, after: Scrape) -> Iterator[Line]:
             yield line
 
 
-def table(found: Sequence[Line], servers: Sequence[str], silent: Sequence[str] = ()) -> Table:
-    """All of them. servers: that answer; silent: that do not."""
-    captions = [] if found else [f"no jobs on {len(servers)} server(s)"]
-    captions += [f"{server} does not answer" for server in silent]
+def view(found: Sequence[Line], servers: Sequence[str], silent: Sequence[str] = ()) -> Group:
+    """Return a table of jobs per server, headings above the first. servers: that answer; silent: that do not."""
+    shown: list[Table | Text] = []
     # Texts, in which rich looks for no markup: jobs and addresses may have brackets.
-    view = Table("server", "job", "workers", caption=Text("\n".join(captions)) if captions else None)
-    for heading in _HEADINGS:
-        view.add_column(heading, justify="right")
-    for line in found:
-        view.add_row(*map(Text, line.cells()))
-    return view
+    for server in dict.fromkeys(line.server for line in found):
+        rows = Table(box=None, show_header=not shown, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+        for heading, width in _COLUMNS:
+            rows.add_column(heading, justify="right", min_width=width, no_wrap=True, overflow="ellipsis")
+        for line in found:
+            if line.server == server:
+                rows.add_row(*map(Text, line.cells()))
+        rows.title = Text(server)
+        shown.append(rows)
+    if not found:
+        shown.append(Text(f"no jobs on {len(servers)} server(s)"))
+    shown += [Text(f"{server} does not answer") for server in silent]
+    return Group(*shown)

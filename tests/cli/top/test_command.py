@@ -23,7 +23,7 @@ from byteps_thc._cli.cli import app
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._cli.top import metrics
 from byteps_thc._cli.top.metrics import INCOMPLETE, NO_JOB, Scrape, scrape, url_of
-from byteps_thc._cli.top.rates import lines, table
+from byteps_thc._cli.top.rates import Line, lines, short, view
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
 JOB, WORKERS, COORDINATES = 7, 2, 100_000
@@ -76,11 +76,12 @@ def test_busy_server(busy_server: str) -> None:
     assert line.slots >= line.slots_in_use
     assert line.memory_bytes > 0
     looks, silent = ["--interval", "0.2", "--count", "2"], f"127.0.0.1:{free_tcp_port()}"
-    result = CliRunner().invoke(app, ["top", busy_server, silent, *looks], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["top", busy_server, silent, *looks], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert result.stdout.count(f"{silent} does not answer") == 2
-    assert result.stdout.count("sums/s") == 2
-    assert f"│ {busy_server} │ {JOB} " in words(result.stdout)
+    assert result.stdout.count("sums") == 2
+    assert result.stdout.startswith(f"{busy_server} ")
+    assert f" {JOB} {WORKERS} " in words(result.stdout)
 
 
 def test_server_without_jobs() -> None:
@@ -100,7 +101,7 @@ def test_rates() -> None:
 
     [line] = lines("a", at(1, 100, 0, 10), at(3, 300, 20, 10))
     assert (line.packets, line.repeated, line.dropped, line.workers) == (100, 10, 0, 4)
-    assert "10.00%" in line.cells()
+    assert "10.0%" in line.cells()
     [line] = lines("a", at(1, 1000, 50, 0), at(3, 10, 0, 0))
     assert (line.packets, line.repeated) == (0, 0)
     [line] = lines("a", None, at(3, 10, 0, 0))  # it did not answer before
@@ -209,17 +210,51 @@ def test_labels_and_values_may_be_anything() -> None:
         assert scrape(url_of(address), 5).jobs == ["3", "12", "?[2J", "[/red]", "größe", "\ufffd"]
         result = CliRunner().invoke(app, ["top", address, "--interval", "0.1", "--count", "1"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
-    assert "│ größe " in result.stdout
-    assert "│ [/red] " in result.stdout
+    assert "größe 2 " in words(result.stdout)
+    assert "[/red] 2 " in words(result.stdout)
     assert "\x1b[2J" not in result.stdout
 
 
 def test_an_address_of_ipv6_is_shown_as_it_is() -> None:
     [line] = lines("[fe80::1]:9464", None, Scrape(1.0, {("thc_ps_workers", "3"): 4.0}))
     console = Console(width=200, file=io.StringIO())
-    console.print(table([line], ["[fe80::1]:9464"], ["[fe80::2]:9464"]))
-    assert "│ [fe80::1]:9464 │" in console.file.getvalue()
+    console.print(view([line], ["[fe80::1]:9464"], ["[fe80::2]:9464"]))
+    assert "[fe80::1]:9464" in console.file.getvalue()
     assert "[fe80::2]:9464 does not answer" in console.file.getvalue()
+
+
+def test_eighty_columns_hold_the_widest_figures() -> None:
+    """Of two servers, whose columns are below each other; none is cut."""
+    widest = {
+        "packets": 123456.0, "received_bits": 98765e6, "sums": 999999.0, "repeated": 123456.0, "stale": 123456.0,
+        "dropped": 123456.0, "errors": 99999.0, "slots_in_use": 1024, "slots": 1024, "memory_bytes": 9 << 30,
+    }  # fmt: skip
+    found = [Line(server, job, 64, **widest) for server, job in (("100.100.100.100:19464", "65535"), ("b", "7"))]
+    console = Console(width=80, file=io.StringIO())
+    console.print(view(found, ["a", "b"]))
+    output = console.file.getvalue()
+    first, second = (line for line in output.splitlines() if " 64 " in line)
+    assert len(first) == len(second) <= 80
+    assert "…" not in output
+    assert first.split() == ["65535", "64", "123k", "98.8k", "1.0M", *["100.0%"] * 3, "100k", "100%", "9,216"]
+    assert first.split()[1:] == second.split()[1:]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (0.04, "0"),
+        (0.25, "0.2"),
+        (9.96, "10"),
+        (9999.4, "9,999"),
+        (9999.6, "10.0k"),
+        (999_600, "1.0M"),
+        (2e8, "200M"),
+    ],
+)
+def test_numbers_are_short(number: float, text: str) -> None:
+    assert short(number) == text
 
 
 def test_options_that_do_not_fit() -> None:
