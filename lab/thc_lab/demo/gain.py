@@ -73,7 +73,7 @@ def gain_table(results: Sequence[RunResult]) -> Table:
     table = Table(title="Losses, time and bytes of each run", caption=_caption(reference, target))
     table.add_column("scheme", no_wrap=True)
     loss = "loss" if target is None else f"{target:.3f}"
-    for heading in ("last loss", "time (s)", f"time to {loss} (s)", "sent (MB)", "fewer bytes"):
+    for heading in ("last loss", "time (s)", f"to {loss} (s)", "sent (MB)", "saving"):
         table.add_column(heading, justify="right")
     for result in results:
         reached = seconds_to(result, target)
