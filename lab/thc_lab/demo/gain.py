@@ -30,6 +30,11 @@ def reference_of(results: Sequence[RunResult]) -> RunResult:
     return next((result for result in results if result.scheme is Scheme.FP32), results[0])
 
 
+def label_of(result: RunResult) -> str:
+    """Name a run."""
+    return "THC, thc-ps" if result.scheme is Scheme.THC else result.scheme.label
+
+
 def seconds_by_step(result: RunResult) -> list[float]:
     """Time from the start to the end of each step."""
     return list(accumulate(result.step_s))
@@ -78,7 +83,7 @@ def gain_table(results: Sequence[RunResult]) -> Table:
     for result in results:
         reached = seconds_to(result, target)
         table.add_row(
-            result.scheme.label,
+            label_of(result),
             f"{result.final_validation_loss:.4f}",
             f"{result.wall_s:.1f}",
             "never" if reached is None else f"{reached:.1f}",
@@ -91,7 +96,7 @@ def gain_table(results: Sequence[RunResult]) -> Table:
 def _caption(reference: RunResult, target: float | None) -> str:
     lines = ["Time: of training, without start-up and validation. Sent: by one host, on average."]
     if target is not None:
-        lines.append(f"{target:.3f}: the last loss of {reference.scheme.label} plus 1 %, on a part of the text.")
+        lines.append(f"{target:.3f}: the last loss of {label_of(reference)} plus 1 %, on a part of the text.")
     return "\n".join(lines)
 
 
@@ -106,16 +111,17 @@ def sentence(results: Sequence[RunResult], links: Links) -> str:
         return ""
     best = min(ours, key=lambda result: (reached[result.scheme] is None, reached[result.scheme] or result.wall_s))
     fewer = f"{_ratio(reference.sent_bytes, best.sent_bytes):.1f}x fewer bytes"
-    loss = f"its last loss is {100 * excess_loss(best, reference):+.1f} % of fp32's"
+    excess = 100 * excess_loss(best, reference)
+    loss = f"its last loss is {abs(excess):.1f} % {'above' if excess >= 0 else 'below'} fp32's"
     own, fp32 = reached[best.scheme], reached[Scheme.FP32]
     if not links.hosts:
-        return f"{best.scheme.label} sent {fewer} than fp32; {loss}. Links without a limit say nothing about time."
+        return f"{label_of(best)} sent {fewer} than fp32; {loss}. Links without a limit say nothing about time."
     if own is None or fp32 is None:
         factor = _times(reference.wall_s, best.wall_s)
-        return f"{best.scheme.label} trained {len(best.step_s)} steps {factor} than fp32, with {fewer}; {loss}."
+        return f"{label_of(best)} trained {len(best.step_s)} steps {factor} than fp32, with {fewer}; {loss}."
     factor = _times(fp32, own)
     return (
-        f"{best.scheme.label} came within 1 % of fp32's last loss after {own:.0f} s, fp32 after {fp32:.0f} s: "
+        f"{label_of(best)} came within 1 % of fp32's last loss after {own:.0f} s, fp32 after {fp32:.0f} s: "
         f"{factor}, with {fewer}; {loss}."
     )
 
@@ -158,9 +164,9 @@ def _plot(
     for result in results:
         color, marker = _STYLES[result.scheme]
         x, losses = curve(result, axis)
-        axes.plot([value / unit for value in x], losses, color=color, marker=marker, ms=5, label=result.scheme.label)
-    axes.set(xlabel=label, ylabel="held-out loss [nats per character]", title=title)
-    axes.title.set_fontsize("small")
+        axes.plot([value / unit for value in x], losses, color=color, marker=marker, ms=5, label=label_of(result))
+    axes.set(xlabel=label, ylabel="held-out loss [nats per character]")
+    axes.set_title(title, fontsize="small", wrap=True)
     if unit != 1.0 and all(result.sent_bytes for result in results):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")

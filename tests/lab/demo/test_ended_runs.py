@@ -100,19 +100,23 @@ def test_the_next_run_removes_what_a_killed_one_left(demo: subprocess.Popen[byte
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_without_a_switch_takes_thc_ps_with_it(tmp_path: Path) -> None:
+def test_the_demo_without_a_switch_takes_thc_ps_and_namespaces_with_it(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         command = [THC, "demo", "--workers", "2", "--steps", "1000", "--out", str(tmp_path)]
         demo = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         wait_until(lambda: "thc-ps" in running(demo.pid) or demo.poll() is not None)
+        assert bool(namespaces_of(demo.pid)) == (os.geteuid() == 0)
         demo.terminate()
         assert demo.wait(DEADLINE_S) == 143, (tmp_path / "log").read_text()
+        assert namespaces_of(demo.pid) == []
         wait_until(lambda: not running(demo.pid))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(demo.pid, signal.SIGKILL)
         demo.wait(DEADLINE_S)
+        for name in namespaces_of(demo.pid):
+            delete(name)
 
 
 def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:

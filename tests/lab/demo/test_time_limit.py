@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from thc_lab.demo.settings import Scheme
 from thc_lab.demo_switch.cli import DEFAULTS, TIME_LIMIT_S
 from thc_lab.demo_switch.pace import Pace
 from thc_lab.demo_switch.software_switch import SwitchChoice
@@ -49,7 +48,9 @@ def test_too_slow_a_switch_is_left_for_another_which_trains_fewer_steps() -> Non
     [(settings, choice, results)] = trained
     assert choice == V1MODEL
     assert (settings.steps, settings.judge_loss) == (FEWEST_STEPS, False)
-    assert [(result.scheme, len(result.training_loss)) for result in results] == [(s, FEWEST_STEPS) for s in Scheme]
+    assert [(result.scheme, len(result.training_loss)) for result in results] == [
+        (scheme, FEWEST_STEPS) for scheme in DEFAULTS.schemes
+    ]
     assert all(result.workers_agree for result in results)
     first, second, third, fourth = said
     assert first.startswith("Measuring the first steps of the P4 model with p4/programs/tna")
