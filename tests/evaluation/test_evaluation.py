@@ -99,6 +99,11 @@ def test_tables_have_six_columns_at_most() -> None:
     assert (first[6], second[6]) == (["1", "5", *"cde"], ["1", "5", *"fgh"])
 
 
+def test_columns_are_chosen_and_renamed() -> None:
+    cells = [["a", "b", "c"], ["1", "2", "3"]]
+    assert page.chosen(cells, {"c": "C", "a": "A"}) == [["C", "A"], ["3", "1"]]
+
+
 def test_all_tables_and_plots_of_the_page_are_small(claims: list[Claim]) -> None:
     for claim in claims:
         result = Record.read(RESULTS / f"{claim.name}.json").result

@@ -46,7 +46,11 @@ def bytes_by_step(result: RunResult) -> list[float]:
 
 
 def curve(result: RunResult, axis: Callable[[RunResult], list[float]]) -> tuple[list[float], list[float]]:
-    """Return x (by `axis`, of seconds or bytes) and loss wherever the loss was measured."""
+    """Return x and loss wherever the loss was measured.
+
+    result: a run.
+    axis: x by step, seconds_by_step or bytes_by_step.
+    """
     at = axis(result)
     return [at[step - 1] for step, _ in result.validation_loss], [loss for _, loss in result.validation_loss]
 
@@ -58,7 +62,11 @@ def target_of(results: Sequence[RunResult]) -> float | None:
 
 
 def seconds_to(result: RunResult, target: float | None) -> float | None:
-    """Return when the loss was first at most `target`, on lines between the measurements; None: never."""
+    """Return the second at which a run first had a loss, on lines between the measurements; None: never.
+
+    result: the run.
+    target: the loss; None: no run has it.
+    """
     if target is None:
         return None
     before: tuple[float, float] | None = None
@@ -94,14 +102,18 @@ def gain_table(results: Sequence[RunResult]) -> Table:
 
 
 def _caption(reference: RunResult, target: float | None) -> str:
-    lines = ["Time: of training, without start-up and validation. Sent: by one host, on average."]
+    lines = ["Time: of training alone. Sent: by one host, on average."]
     if target is not None:
         lines.append(f"{target:.3f}: the last loss of {label_of(reference)} plus 1 %, on a part of the text.")
     return "\n".join(lines)
 
 
 def sentence(results: Sequence[RunResult], links: Links) -> str:
-    """Say what THC gained over fp32, of time only if the links had a limit; empty without both runs."""
+    """Tell the gain of THC over fp32; empty without both runs.
+
+    results: of all runs.
+    links: between the workers; loopback says nothing about time.
+    """
     reference, target = reference_of(results), target_of(results)
     reached = {result.scheme: seconds_to(result, target) for result in results}
     ours = [result for result in results if result.scheme in (Scheme.THC, Scheme.THC_RANKS)] or [
@@ -127,7 +139,11 @@ def sentence(results: Sequence[RunResult], links: Links) -> str:
 
 
 def excess_loss(result: RunResult, reference: RunResult) -> float:
-    """Final validation loss relative to the reference, 0.01 for 1% worse."""
+    """Return the final validation loss relative to another run's, 0.01 for 1 % worse.
+
+    result: the run.
+    reference: the other run.
+    """
     return result.final_validation_loss / reference.final_validation_loss - 1
 
 
@@ -141,7 +157,12 @@ def _ratio(reference: float, value: float) -> float:
 
 
 def write_plots(folder: Path, results: Sequence[RunResult], links: Links) -> list[Path]:
-    """Write loss_by_seconds.png and loss_by_bytes.png into `folder`; return their paths."""
+    """Write loss_by_seconds.png and loss_by_bytes.png; return their paths.
+
+    folder: their place.
+    results: of all runs.
+    links: for the title.
+    """
     return [
         _plot(folder / "loss_by_seconds.png", results, seconds_by_step, "training time [s]", links.sentence, 1.0),
         _plot(folder / "loss_by_bytes.png", results, bytes_by_step, "sent by each host [MB]", links.sentence, _MB),

@@ -25,9 +25,11 @@ NO_LINKS = Links((), "")
 
 
 def choose_links(workers: int, mbit: float, stack: contextlib.ExitStack) -> Links:
-    """Lay a link of `mbit` Mb/s in each direction to a namespace per worker, which `stack` removes.
+    """Lay a link to a namespace per worker; fall back to loopback if this process cannot.
 
-    Fall back to loopback if mbit is 0, or if this process cannot make namespaces or shape links.
+    workers: number of links.
+    mbit: Mb/s in each direction; 0: loopback.
+    stack: removes the namespaces.
     """
     if not mbit:
         return Links((), f"{_NO_GAIN} (--link-mbit 0).")

@@ -126,7 +126,11 @@ def compared_cell(result: RunResult) -> str:
 
 
 def shortcomings(results: list[RunResult], settings: DemoSettings) -> list[str]:
-    """Targets that THC missed in this demo, in plain words; empty when all is well."""
+    """Return the targets that THC missed in this demo, in words; empty if none.
+
+    results: of all runs.
+    settings: of the demo, with its tolerances.
+    """
     reference = reference_of(results)
     found: list[str] = []
     for thc in results:
@@ -233,7 +237,11 @@ def plot_bytes(path: Path, results: list[RunResult]) -> Path:
 
 
 def plot_costs(folder: Path, results: list[RunResult], _: Links) -> list[Path]:
-    """Write loss.png and bytes.png into `folder`; return their paths."""
+    """Write loss.png and bytes.png; return their paths.
+
+    folder: their place.
+    results: of all runs.
+    """
     return [plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
 
 

@@ -58,7 +58,11 @@ DEFAULT_SCHEMES: dict[str, tuple[Scheme, ...]] = {
 
 
 def schemes_of(text: str | None, backend: str) -> tuple[Scheme, ...]:
-    """Read --schemes, names with commas; None: the defaults of the backend. Raises ConfigurationError."""
+    """Read --schemes. Raises ConfigurationError for unknown names.
+
+    text: names with commas; None: the backend's default.
+    backend: "udp" or "dpdk".
+    """
     if text is None:
         return DEFAULT_SCHEMES[backend]
     try:
