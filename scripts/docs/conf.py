@@ -21,20 +21,35 @@ from sphinx.transforms import SphinxTransform
 
 #: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
 GROUPS = {
-    "Start": ["Overview <self>", "docs/migration", "docs/status", "CHANGELOG"],
-    "Frameworks": ["docs/plugins", "docs/frameworks", "docs/engines", "docs/gpu"],
-    "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
-    "Algorithm and accuracy": [
-        "Algorithm <docs/contributors/algorithm>",
-        "evaluation/figures",
-        "evaluation/benchmarks",
-        "evaluation/README",
-        "tables/README",
+    "Start": ["Overview <self>", "docs/quickstart", "docs/results", "docs/migration", "docs/status", "CHANGELOG"],
+    "Train": [
+        "docs/ddp",
+        "docs/fsdp",
+        "docs/byteps",
+        "docs/reducer",
+        "docs/frameworks",
+        "docs/parameters",
+        "docs/checkpoints",
+        "docs/gpu",
     ],
-    "Operations": ["docs/operations", "docs/slow_links", "Testbed <docs/testbed>", "docs/contributors/security"],
-    "Reference": ["docs/api/byteps_thc", "docs/contributors/protocol"],
-    "Contributing": [
+    "Run servers and switches": [
+        "docs/servers",
+        "docs/slow_links",
+        "docs/switch",
+        "Testbed <docs/testbed>",
+        "thc-ps <ps_software/README>",
+        "P4 programs <p4/README>",
+        "Packets <worker_dpdk/README>",
+    ],
+    "Look after a training": ["docs/monitoring", "docs/troubleshooting"],
+    "Reference": ["docs/settings", "docs/api/byteps_thc", "tables/README"],
+    "Measurements": ["Claims <evaluation/claims>", "evaluation/benchmarks", "evaluation/README"],
+    "Contribute": [
         "How to <CONTRIBUTING>",
+        "docs/contributors/algorithm",
+        "docs/contributors/protocol",
+        "docs/contributors/security",
+        "docs/contributors/testing",
         "Source code <byteps_thc/README>",
         "Lab <lab/README>",
         "tests/model/README",
@@ -50,7 +65,7 @@ author = "the authors of byteps_thc"
 release = importlib.metadata.version("byteps_thc")
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "**/README.md"]
+include_patterns = ["*.md", "docs/**.md", "evaluation/*.md", "**/README.md"]
 exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
 
 myst_heading_anchors = 6  # of headings that links may name, as everywhere else

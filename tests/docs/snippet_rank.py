@@ -1,16 +1,18 @@
 """One rank that runs scripts of the documents as torchrun does, one after another, and looks at what they have made.
 
 settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Each runs in an empty
-namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports the names
-of those that averaged something.
+namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports what each of them
+that averaged something has printed, by its name.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import time
 import warnings
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +75,20 @@ def main() -> None:
     with joined_rank() as rank:
         pass  # only who this is: each script has a group of its own
     assert byteps_thc.__file__.startswith(rank.settings["package"])
-    done = []
+    printed: dict[str, str] = {}
     for name, file in rank.settings["scripts"].items():
         store = join_store(rank, name)
         folder = rank.directory / name
         folder.mkdir(exist_ok=True)
         os.chdir(folder)
         torch.manual_seed(rank.rank)
-        names = runpy.run_path(str(Path(file)), run_name="__main__")
-        done += [name] * check(names)
+        with redirect_stdout(io.StringIO()) as output:
+            names = runpy.run_path(str(Path(file)), run_name="__main__")
+        if check(names):
+            printed[name] = output.getvalue()
         dist.destroy_process_group()
         del store
-    rank.report(done)
+    rank.report(printed)
 
 
 if __name__ == "__main__":
