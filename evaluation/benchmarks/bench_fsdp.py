@@ -26,6 +26,8 @@ from thc_lab.shaped_network import ShapedNetwork
 
 RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
 RANKS = 2
+#: At 0.1 Gb/s a step of fp32 takes 15 to 25 s.
+DEADLINE_S = 900.0
 BACKWARD_PEERS = {
     "waits": "THC, waited for group by group",
     "fp32": "FSDP2, fp32",
@@ -37,7 +39,7 @@ STEP_PEERS = {"fp32": "reduce_dtype fp32", "bf16": "reduce_dtype bf16"}
 
 def backward_ms(network: ShapedNetwork, folder: Path, options: list[str]) -> dict[str, float]:
     """Return the milliseconds of a backward pass of each scheme. SystemExit when a rank fails."""
-    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options)
+    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options, deadline_s=DEADLINE_S)
     return {
         name: statistics.median(max(seconds) for seconds in zip(*(rank[name] for rank in ranks), strict=True)) * 1e3
         for name in ranks[0]

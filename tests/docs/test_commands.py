@@ -7,7 +7,6 @@ import shlex
 import subprocess
 from functools import cache
 
-import click
 import pytest
 import typer
 from markdown_snippets import PAGES, ROOT, shell_commands
@@ -32,13 +31,14 @@ def options_of_thc_ps() -> frozenset[str]:
 
 def check_thc(words: list[str]) -> None:
     """Walk down to the subcommand, and look for its options."""
-    command: click.Command = typer.main.get_command(app)
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+    command, name = typer.main.get_command(app), "thc"
+    while hasattr(command, "list_commands") and words and not words[0].startswith("-"):
+        context = command.make_context(name, [], resilient_parsing=True)
         name, *words = words
-        found = command.get_command(click.Context(command), name)
+        found = command.get_command(context, name)
         assert found is not None, f"no subcommand {name}"
         command = found
-    known = {"--help", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
+    known = {"--help", *(option for each in command.params for option in (*each.opts, *each.secondary_opts))}
     assert {*options_of(words)} <= known
 
 
