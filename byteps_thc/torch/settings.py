@@ -45,7 +45,7 @@ class ThcCompression(Settings, NetworkSettings):
     Those of NetworkSettings are for the network route. backend: lane k binds the k-th port above the port given; a DPDK
     device serves one lane. run: None: the scheduler's address says it.
 
-    An argument that is not given is taken from the environment variables (docs/plugins.md), then from the default.
+    An argument that is not given is taken from the environment variables (docs/settings.md), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -199,7 +199,7 @@ def _require_launched(environment: Mapping[str, str]) -> None:
     if missing := [name for name in _LAUNCH_VARIABLES if not environment.get(name)]:
         raise ConfigurationError(
             f"{', '.join(missing)} not set: start a BytePS training with bpslaunch, not with torchrun or python alone, "
-            "beside its scheduler and servers. docs/plugins.md, 'Starting a BytePS training', has the commands"
+            "beside its scheduler and servers. docs/byteps.md, 'Start it', has the commands"
         )
 
 
