@@ -128,17 +128,21 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     compression: GradientCompression | ThcCompression = Compression.none,
     backward_passes_per_step: int = 1,
 ) -> Any:
-    """Return the optimizer with gradients averaged over all workers, while backward() is still running.
+    """Return the optimizer with gradients averaged over all workers while backward() is still running.
 
-    The result is an instance of the optimizer's own class, with its state and parameter groups, and the methods
+    optimizer: any torch optimizer. Use the result in its place, and make schedulers with it.
+    named_parameters: model.named_parameters(), in the order of the forward pass. Names must be unique among all open
+        optimizers of the process, and the same on all workers.
+    compression: Compression.none (default), Compression.fp16 or Compression.thc(...).
+    backward_passes_per_step: backward passes that accumulate before a push, default 1.
+
+    The result is an instance of the optimizer's class, with its state and parameter groups, and the methods
     synchronize, skip_synchronize, set_backward_passes_per_step, compression_stats, compression_state_dict,
-    load_compression_state_dict and close_compression. Use it in place of the optimizer, and make schedulers with it.
+    load_compression_state_dict and close_compression. Call init() before. All processes make the same optimizers in the
+    same order, and compare names and sizes.
 
-    named_parameters: model.named_parameters(), in the order of the forward pass; names must be unique among all open
-    optimizers of the process, and the same on all workers. compression: Compression.none, fp16, or thc(...).
-    Call init() before. All processes must make the same optimizers in the same order: they compare names and sizes.
-    Raises ConfigurationError (a ValueError) for names and settings, DeadlineError if another process makes no
-    optimizer, and for THC what Session raises.
+    Raises ConfigurationError (a ValueError) for invalid names and settings, DeadlineError if another process makes no
+    optimizer, and for THC the errors of Session.
     """
     if int(os.environ.get("BYTEPS_ENABLE_ASYNC", "0")):
         raise ConfigurationError("asynchronous training (BYTEPS_ENABLE_ASYNC) has no averages: use byteps.torch for it")
