@@ -50,7 +50,7 @@ author = "the authors of byteps_thc"
 release = importlib.metadata.version("byteps_thc")
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "**/README.md"]
+include_patterns = ["*.md", "docs/**.md", "evaluation/*.md", "**/README.md"]
 exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
 
 myst_heading_anchors = 6  # of headings that links may name, as everywhere else
