@@ -35,7 +35,7 @@ class UdpConfig:
     """Settings of kernel UDP."""
 
     local: str = "0.0.0.0:0"
-    """HOST or HOST:PORT to bind; port 0: any free port. With a switch, the address in its description."""
+    """HOST or HOST:PORT to bind. Port 0: any free port. With a switch, the address in its description."""
     gso: bool = True
     """Send bursts in one system call if the kernel supports it."""
     gro: bool = True
@@ -50,18 +50,18 @@ class DpdkConfig(RefusesGone):
     """
 
     local: str
-    """HOST or HOST:PORT of this worker; port 0: any. With a switch, the address in its description."""
+    """HOST or HOST:PORT of this worker. Port 0: any. With a switch, the address in its description."""
     eal_args: Sequence[str] = ()
     """EAL arguments, once per process: ("-a", "0000:3b:00.1").
     Without hardware: ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0")."""
     devices: Sequence[str] = ()
-    """Names or PCI addresses of devices; empty: all devices of EAL."""
+    """Names or PCI addresses of devices. Empty: all devices of EAL."""
     prefix_length: int = 24
     """Bits of the network part of `local`."""
     gateway: str = ""
-    """Next hop to other networks; empty: none."""
+    """Next hop to other networks. Empty: none."""
     neighbours: Sequence[tuple[str, str]] = ()
-    """(IP, MAC) of next hops; ARP finds all others."""
+    """(IP, MAC) of next hops. ARP finds all others."""
     mtu_bytes: int = 1500
     """MTU of the device in bytes."""
     verify_udp_checksum: bool = True
@@ -102,7 +102,7 @@ class NetworkSettings(RefusesGone):
     Norms are always repeated, because sums of codes with different norms are wrong. Workers may get different
     averages, as with a quorum: use a ParameterSynchronizer."""
     timeouts: Timeouts | None = None
-    """A Timeouts. None: its defaults; in a training, operation_s is CompressionPolicy.deadline_s."""
+    """A Timeouts. None: its defaults, and in a training CompressionPolicy.deadline_s for operation_s."""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     """Kernel UDP ("udp" or a UdpConfig) or DPDK (a DpdkConfig)."""
     faults: FaultConfig | None = None
@@ -111,10 +111,10 @@ class NetworkSettings(RefusesGone):
     """Path of a key file, or the 32 bytes of the key of the job. None: THC_KEY_FILE, or no key.
     Servers need the same key (docs/servers.md)."""
     run: Run | None = None
-    """An ID (number or text) shared by all workers of one run. None: THC_RUN, or an ID of the launcher.
-    In a Session without a process group the launcher is torchrun, Slurm or BytePS's scheduler. A server rejects a
-    worker with the same job but another run, because it would add gradients of two runs. Two runs without an ID are
-    one run to a server, and thc-ps logs a warning."""
+    """An ID (number or text) shared by all workers of one run. None: THC_RUN, or an automatic ID.
+    Automatic IDs are a random number of rank 0 (process groups), or the ID of torchrun, Slurm or BytePS's scheduler.
+    A server rejects a worker with the same job but another run, because it would add gradients of two runs. Two runs
+    without an ID are one run to a server, and thc-ps logs a warning."""
 
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:

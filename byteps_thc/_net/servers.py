@@ -27,7 +27,7 @@ from byteps_thc._net.session import Session
 from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.environment import VARIABLES, variable
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
 
@@ -67,7 +67,7 @@ class NetworkConfig(NetworkSettings):
         if "lanes" in settings:
             raise ConfigurationError("THC_SERVERS: lanes are of BytePS: omit them")
         try:
-            job, local_rank = int(variable("JOB") or "1"), int(os.environ.get("LOCAL_RANK", "0"))
+            job, local_rank = int(variable("JOB") or VARIABLES["JOB"].default), int(os.environ.get("LOCAL_RANK", "0"))
         except ValueError as error:
             raise ConfigurationError(f"THC_JOB or LOCAL_RANK is no number: {error}") from error
         settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}

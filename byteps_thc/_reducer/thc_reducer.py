@@ -46,9 +46,9 @@ class ThcReducer:
         shards.
     policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
     rows: names of tensors whose rows have a scale each, added to policy.rows; default: none.
-    worker: number of this worker, 0 .. workers - 1; only without a process group.
-    workers: number of workers; only without a process group.
-    grad_scaler: the GradScaler of the training, default: none; requires waiting for calls one by one.
+    worker: number of this worker, 0 .. workers - 1. Only without a process group.
+    workers: number of workers. Only without a process group.
+    grad_scaler: the GradScaler of the training, default: none. Requires waiting for calls one by one.
     log_every: steps between lines of statistics in the log of rank 0 ("byteps_thc", INFO), default 0: none.
 
     Every all_reduce() is one step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. A

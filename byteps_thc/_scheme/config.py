@@ -85,7 +85,7 @@ class ThcConfig(Settings):
     Costs a residual of 4 or 2 bytes per parameter, and doubles the error of a step. Without it, averages are divided
     by the share that clamping keeps."""
     residual_dtype: ResidualDtype = "float32"
-    """With error feedback: dtype of the residuals, "float32" (4 bytes) or "bfloat16" (2 bytes).
+    """With servers: dtype of the residuals of error feedback, "float32" or "bfloat16" (half the memory).
     Rounded to nearest even. Workers may differ, and checkpoints with either dtype load."""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """Seed of the rotation's signs and of the rounding."""
@@ -93,7 +93,7 @@ class ThcConfig(Settings):
     """With servers: random bits, "stratified" (shared and shifted) or "independent" (the paper's).
     With stratified rounding, errors of the workers cancel in part."""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
-    """Largest size of a partition, in bytes of fp32 gradient; a multiple of 256."""
+    """Largest size of a partition in bytes of fp32 gradient, a multiple of 256."""
     codes_per_packet: Literal["auto"] | Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] = "auto"
     """With servers: codes in a full packet, a multiple of 64. auto: as many as the MTU allows.
     A switch supports 1024, and auto uses at most the number of the workers that joined before. Set a number if

@@ -69,7 +69,7 @@ class ThcCompression(Settings, NetworkSettings):
     grad_scaler: Any = None
     """The torch GradScaler. Residuals follow its scale, and skipped steps keep them."""
     log_every: int = Field(default=0, ge=0)
-    """Steps between lines of statistics in the log of rank 0; 0: none."""
+    """Steps between lines of statistics in the log of rank 0. 0: none."""
 
     if not TYPE_CHECKING:  # as in Settings
 

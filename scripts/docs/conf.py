@@ -26,15 +26,16 @@ GROUPS = {
     "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
     "Algorithm and accuracy": [
         "Algorithm <docs/contributors/algorithm>",
-        "evaluation/figures",
+        "evaluation/claims",
         "evaluation/benchmarks",
         "evaluation/README",
         "tables/README",
     ],
     "Operations": ["docs/operations", "docs/slow_links", "Testbed <docs/testbed>", "docs/contributors/security"],
-    "Reference": ["docs/api/byteps_thc", "docs/contributors/protocol"],
+    "Reference": ["docs/settings", "docs/api/byteps_thc", "docs/contributors/protocol"],
     "Contributing": [
         "How to <CONTRIBUTING>",
+        "docs/contributors/testing",
         "Source code <byteps_thc/README>",
         "Lab <lab/README>",
         "tests/model/README",
