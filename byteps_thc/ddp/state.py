@@ -58,14 +58,13 @@ class ThcState:
 
     process_group: the process group of DDP, gloo or NCCL; default: the default group.
     config: a ThcConfig, or its settings as keywords.
-    levels: levels of averages, default "auto".
-        "flat": compressed over all ranks.
-        "auto": two levels if several hosts have the same number of ranks, more than one each: over NCCL always, over
-        gloo if a measurement finds them faster.
-        (mesh, dim): two levels of a 2-D mesh of the same ranks; dim names its slow dimension, between the nodes.
-        With two levels, averages are exact within a node and compressed between nodes. Each rank of a node has a shard
-        of every parameter, and residuals, statistics and checkpoints cover the shard. `network` supports levels of a
-        mesh only.
+    levels: levels of averages, default "auto". "flat" compresses over all ranks. "auto" uses two levels if several
+        hosts have the same number of ranks, more than one each: over NCCL always, over gloo if a measurement finds them
+        faster.
+        (mesh, dim) uses two levels of a 2-D mesh of the same ranks, and dim names its slow dimension, between the
+        nodes. Averages of two levels are exact within a node and compressed between nodes. Each rank of a node then has
+        a shard of every parameter, and residuals, statistics and checkpoints cover the shard. `network` supports levels
+        of a mesh only.
     policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
     network: a NetworkConfig of servers or a switch; default: the ranks do the summing. With a mesh, shard s of a node
         uses the job network.job + s.
