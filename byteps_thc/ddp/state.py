@@ -213,7 +213,7 @@ class ThcState:
             )
 
     def _opened(self, gradients_on: torch.device | None = None) -> Opened:
-        """Return what averages; the first call makes it, where there was no process group before."""
+        """Return the opened engine. The first call opens it if the state preceded the process group."""
         if self._averaging is None:
             assert self._open is not None
             self._averaging = self._open(gradients_on)

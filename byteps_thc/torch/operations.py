@@ -1,4 +1,4 @@
-"""BytePS's operations with the signatures of byteps.torch: what its front end adds to those of _net/byteps.
+"""BytePS's operations with the signatures of byteps.torch: the part that _net/byteps lacks.
 
 push_pull and push_pull_async do not return uninitialised memory for CPU tensors, as byteps.torch 0.2.5 does.
 """

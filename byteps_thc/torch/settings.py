@@ -1,4 +1,4 @@
-"""How a BytePS training uses THC: arguments of Compression.thc, or environment variables where there is no argument."""
+"""Settings of THC for BytePS: arguments of Compression.thc, or else environment variables."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ThcCompression(Settings, NetworkSettings):
     @field_validator("quorum", mode="before")
     @classmethod
     def _check_quorum(cls, quorum: object) -> object:
-        """The number of workers is not known yet, so only what is wrong for any is refused here."""
+        """Refuse a quorum that is wrong for any number of workers, because the number is unknown here."""
         resolve_quorum(cast(Quorum, quorum), MAX_WORKERS)
         return quorum
 
@@ -154,10 +154,10 @@ class GradientCompression(Protocol):
     """BytePS's interface: one tensor at a time, nothing kept in between. Classes and instances both do."""
 
     def compress(self, tensor: Tensor) -> tuple[Tensor, Any]:
-        """Return what travels, and what decompress() needs."""
+        """Return the payload, and the context for decompress()."""
 
     def decompress(self, tensor: Tensor, ctx: Any) -> Tensor:
-        """Return the tensor as it was, for what arrived."""
+        """Return the tensor from the payload."""
 
 
 class NoneCompressor:

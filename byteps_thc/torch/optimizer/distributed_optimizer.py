@@ -52,7 +52,7 @@ class _DistributedMethods:
             self._synchronizes = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Average the gradients, unless synchronize() has since the last backward(), and take the optimizer's step.
+        """Average the gradients, unless synchronize() has after the last backward(), and make the optimizer's step.
 
         Gradients that closure computes are averaged, too.
         """
@@ -69,7 +69,7 @@ class _DistributedMethods:
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients. InputError between backward() and synchronize(), while they are being averaged."""
+        """Clear the gradients. Raises InputError between backward() and synchronize()."""
         if self._hooks.in_flight:
             raise InputError(
                 "zero_grad() between backward() and step() or synchronize() would change gradients in flight"
@@ -77,7 +77,7 @@ class _DistributedMethods:
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002  the interface
-        """ConfigurationError: the new gradients would not be averaged. Add groups before wrapping."""
+        """Raise ConfigurationError: its gradients would not be averaged. Add groups before wrapping."""
         raise ConfigurationError("add the parameter group to the optimizer before DistributedOptimizer wraps it")
 
     @property
@@ -90,25 +90,28 @@ class _DistributedMethods:
         self._hooks.set_backward_passes_per_step(passes)
 
     def compression_state_dict(self) -> dict[str, Any]:
-        """Return what THC keeps on this worker (residuals by parameter name, rounds), for its checkpoint.
+        """Return this worker's compression state for a checkpoint: residuals by parameter name, and rounds.
 
-        Each worker saves its own. state_dict() stays that of the wrapped optimizer.
+        Each worker saves its own state. state_dict() is the wrapped optimizer's.
         """
         return {} if self._reducer is None else self._reducer.state_dict()
 
     def load_compression_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a compression_state_dict() of the same worker; ConfigurationError when it does not fit."""
+        """Load a compression_state_dict() of the same worker.
+
+        Raises ConfigurationError if the state does not fit.
+        """
         if self._reducer is not None:
             self._reducer.load_state_dict(state)
 
     def compression_stats(self) -> CompressionStats:
-        """Return what compression did and what it cost; all zero with one worker."""
+        """Return statistics of this worker; all zero with one worker."""
         return CompressionStats() if self._reducer is None else self._reducer.statistics()
 
     def close_compression(self) -> None:
-        """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more.
+        """Leave the network, before shutdown() or suspend(). Gradients are no longer averaged.
 
-        Another optimizer may have the parameters' names then.
+        Another optimizer may then use the names of the parameters.
         """
         self._hooks.close()
 
