@@ -127,40 +127,40 @@ class FolderLinks(SphinxTransform):
         return path if path.is_dir() and not link["reftarget"].startswith("#") else None
 
 
+#: The line of an argument in a docstring: "bits: bits of a code, 1 to 8".
+_ARGUMENT = re.compile(r"([a-z_]\w*): ")
+
+
 def read_as_markdown(
-    _app: Sphinx, _what: str, _name: str, value: object, _options: object, docstring: list[str]
+    _app: Sphinx, _what: str, _name: str, _value: object, _options: object, docstring: list[str]
 ) -> None:
     """Make reStructuredText of a docstring, of whose marks ours use those of Markdown: `code` and indented blocks.
 
-    Arguments, which they describe as in "bits: of a code", become bold.
+    Lines of arguments, after an empty line, become a list.
     """
-    arguments = _arguments(value)
     lines: list[str] = []
-    in_code = False
+    in_code = in_list = False
     for line in docstring:
+        argument = _ARGUMENT.match(line) if in_list or not any(lines[-1:]) else None
         if line.startswith("    ") and not any(lines[-1:]) and not in_code:
             in_code = True
             lines += [".. code-block:: python", ""]
         in_code = in_code and line[:1] in {"", " "}
-        lines.append(line if in_code else _text(line, arguments))
+        in_list = argument is not None or (in_list and line.startswith(" "))
+        if argument:
+            lines.append(f"- **{_text(argument[1])}**: {_text(line[argument.end() :])}")
+        elif in_list:
+            lines.append(f"  {_text(line.strip())}")
+        else:
+            lines.append(line if in_code else _text(line))
     docstring[:] = lines
 
 
-def _text(line: str, arguments: re.Pattern[str]) -> str:
+def _text(line: str) -> str:
     parts = line.split("`")
     # Outside of code, which every second part is, these mean themselves.
-    parts[::2] = [arguments.sub(r"**\1**: ", re.sub(r"([|*_\\])", r"\\\1", part)) for part in parts[::2]]
+    parts[::2] = [re.sub(r"([|*_\\])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
-
-
-def _arguments(value: object) -> re.Pattern[str]:
-    """Where a docstring begins to say what an argument is, its underscores escaped."""
-    try:
-        names = list(signature(value).parameters) if callable(value) else []
-    except (TypeError, ValueError):
-        names = []
-    choices = "|".join(re.escape(name.replace("_", r"\_")) for name in names) or "(?!)"
-    return re.compile(rf"(?:^|(?<=[.;)] ))({choices}): ")
 
 
 def without_types(
