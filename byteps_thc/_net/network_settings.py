@@ -102,7 +102,7 @@ class NetworkSettings(RefusesGone):
     """for tests"""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
     """path of the key file of an authenticated job, or its 32 bytes; None: the file that the environment variable
-    THC_KEY_FILE names, and a job without a key if there is none (docs/contributors/security.md). Servers must have the same key"""
+    THC_KEY_FILE names, and a job without a key if there is none (docs/servers.md#keys). Servers must have the same key"""
     run: Run | None = None
     """which training this is, a number or a text that all its workers have and no other training; None: what the
     environment variable THC_RUN says, or else, in a Session without a process group, the variables of torchrun, Slurm

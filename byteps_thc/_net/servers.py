@@ -44,13 +44,13 @@ class NetworkConfig(NetworkSettings):
     servers: Sequence[str]
     job: int = 1
     failover: bool | None = None
-    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/operations.md);
+    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/servers.md);
     None: where there are several thc-ps, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True:
     also with one, which may be restarted then"""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say (docs/plugins.md).
+        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say (docs/settings.md).
 
         Ranks of one host share them under torchrun: each binds the port of THC_LOCAL plus LOCAL_RANK. Raises
         ConfigurationError for wrong values, and without servers.
