@@ -109,7 +109,7 @@ class NetworkSettings(RefusesGone):
     """Faults for tests."""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
     """Path of a key file, or the 32 bytes of the key of the job. None: THC_KEY_FILE, or no key.
-    Servers need the same key (docs/servers.md)."""
+    Servers need the same key (docs/servers.md#keys)."""
     run: Run | None = None
     """An ID (number or text) shared by all workers of one run. None: THC_RUN, or an automatic ID.
     Automatic IDs are a random number of rank 0 (process groups), or the ID of torchrun, Slurm or BytePS's scheduler.
