@@ -1,4 +1,4 @@
-"""The README's example does what the README says."""
+"""The quickstart's example of two workers without a framework does what the page says, and README is short."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from markdown_snippets import python_snippets
 
 from byteps_thc._cli.launch import ParameterServer
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/quickstart.md"
 DEFAULT_ADDRESS = "127.0.0.1:48865"
 
 
 def example() -> str:
-    """The script of two workers, after those of DDP, FSDP2 and BytePS (tests/docs and tests/byteps_torch)."""
-    *_, script = python_snippets(README)["In one line"]
+    """The script of two workers."""
+    (script,) = python_snippets(PAGE)["Average without a framework"]
     return script
+
+
+def test_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 100
+    assert len(text.split()) <= 900
 
 
 def test_example_is_ten_lines() -> None:
@@ -29,7 +36,7 @@ def test_example_is_ten_lines() -> None:
 def test_two_workers_print_the_same_average(place: str, thc_ps: ParameterServer, tmp_path: Path) -> None:
     assert DEFAULT_ADDRESS in example()
     in_clone = place == "in the clone"
-    source = str(README.parent / "byteps_thc")
+    source = str(ROOT / "byteps_thc")
     check = f"import byteps_thc; assert byteps_thc.__file__.startswith({source!r}) is {in_clone}\n"
     script = example().replace(DEFAULT_ADDRESS, thc_ps.address) + check
     # The script on standard input: Python imports from the folder that it runs in, as from that of a saved script.
@@ -39,7 +46,7 @@ def test_two_workers_print_the_same_average(place: str, thc_ps: ParameterServer,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=README.parent if in_clone else tmp_path,
+            cwd=ROOT if in_clone else tmp_path,
         )
         for rank in range(2)
     ]

@@ -35,8 +35,3 @@ def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer) -
     assert first is not None
     assert second is not None
     assert first[1] == second[1]
-
-
-def test_readme_shows_the_beginning_of_the_guides_snippet() -> None:
-    readme = python_snippets(ROOT / "README.md")["In one line"][2]
-    assert PLUGINS.startswith(readme)
