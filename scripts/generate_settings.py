@@ -50,7 +50,8 @@ from byteps_thc.ddp import compress
 
 dist.init_process_group("gloo")
 ddp = DistributedDataParallel(nn.Linear(1000, 1000))
-state = compress(ddp, bits=4, down_bits=6, policy=CompressionPolicy(warmup_steps=100))
+state = compress(ddp, bits=4, down_bits=6, policy=CompressionPolicy(exclude=("*.bias",)))
+ddp(torch.randn(8, 1000)).square().mean().backward()
 ```
 
 A `ThcConfig` holds the same settings, here for a `ThcReducer`. Append to the script above:
@@ -59,6 +60,7 @@ A `ThcConfig` holds the same settings, here for a `ThcReducer`. Append to the sc
 from byteps_thc import ThcConfig, ThcReducer
 
 reducer = ThcReducer(config=ThcConfig(bits=4, down_bits=6))
+reducer.all_reduce({"update": torch.randn(5000)})
 ```
 
 The environment needs no change of the script:

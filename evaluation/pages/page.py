@@ -1,33 +1,56 @@
-"""evaluation/claims.md and README's part of it, from what was measured. Text around the marked parts is kept."""
+"""evaluation/claims.md, and parts of README and docs/results.md, from the measured results.
+
+Text around the marked parts is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pages.claim import Check, Claim
 from pages.plots import draw
 from pages.record import Record
 
-PAGE, README = Path("evaluation/claims.md"), Path("README.md")
-#: What of all tables README shows, by the table's title.
-README_TABLE = "Time of a step"
+PAGE, README, RESULTS = Path("evaluation/claims.md"), Path("README.md"), Path("docs/results.md")
+DOCUMENTS = (PAGE, README, RESULTS)
+#: Beginnings of the titles of the tables that README and RESULTS show.
+README_TABLE, RESULTS_TABLE = "Time of a step", "Steps of a GPT"
+#: README's columns: heading in the table -> heading in README.
+README_COLUMNS = {
+    "each worker's link": "link",
+    "fp32 [ms]": "fp32",
+    "bf16 [ms]": "bf16",
+    "PowerSGD, rank 4 [ms]": "PowerSGD rank 4",
+    "THC, default [ms]": "THC",
+    "bf16 / THC": "THC over bf16",
+}
 SUMMARY = ["claim", "paper's figure", "command", "minutes", "paper", "expected", "got", "", "why different"]
 
 Measured = Sequence[tuple[Claim, Record]]
 
 
 def write(root: Path, measured: Measured) -> None:
-    """Rewrite both documents, and the plots beside the page."""
+    """Rewrite all documents, and the plots beside the page."""
     for _, record in measured:
         for plot in record.result.plots:
             draw(plot, root / PAGE.parent / "figures")
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
-    shown = [table for _, record in measured for table in record.result.tables if table.title.startswith(README_TABLE)]
-    if shown:
-        replace(root / README, "step time", markdown(shown[0].cells))
+    tables = [table for _, record in measured for table in record.result.tables]
+    for table in tables:
+        if table.title.startswith(README_TABLE):
+            replace(root / README, "step time", markdown(columns(table.cells, README_COLUMNS)))
+        if table.title.startswith(RESULTS_TABLE):
+            replace(root / RESULTS, "step time", markdown(table.cells))
+
+
+def columns(cells: Sequence[Sequence[str]], names: Mapping[str, str]) -> list[list[str]]:
+    """Return some columns of a table, in the order of names: heading -> new heading."""
+    head, *rest = cells
+    places = [head.index(heading) for heading in names]
+    return [list(names.values()), *([row[place] for place in places] for row in rest)]
 
 
 def replace(document: Path, name: str, lines: Sequence[str]) -> None:

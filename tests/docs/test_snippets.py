@@ -57,9 +57,10 @@ def test_each_snippet_says_how_to_run_it(page: Path) -> None:
 
 @pytest.mark.parametrize("snippet", EXAMPLES, ids=lambda snippet: snippet.place)
 def test_lines_of_examples_stand_in_their_file(snippet: Snippet) -> None:
-    """In the order of the file that the text before the block names last, whatever is between them."""
-    text = snippet.page.read_text(encoding="utf-8").partition(snippet.block)[0]
-    example = re.findall(r"examples/(\w+\.py)", text)[-1]
+    """In the order of the file that the block's section names, whatever is between them."""
+    sections = re.split(r"^## ", snippet.page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    [section] = [section for section in sections if snippet.block in section]
+    [example] = set(re.findall(r"\(examples/(\w+\.py)\)", section))
     in_order = [line.strip() for line in (ROOT / "docs/examples" / example).read_text(encoding="utf-8").splitlines()]
     place = 0
     for line in filter(None, map(str.strip, snippet.block.splitlines())):
