@@ -79,6 +79,6 @@ def shell_commands(page: Path) -> list[str]:
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"\s(?:\||&&?|;)(?:\s|$)", re.sub(r"(^|\s)#.*", "", line)):
-                command = re.sub(r"^(?:[A-Z_]+=\S* +)+", "", part.strip())
+                command = re.sub(r"""^(?:[A-Z_]+=(?:"[^"]*"|'[^']*'|\S)* +)+""", "", part.strip())
                 commands += [command] if command else []
     return commands
