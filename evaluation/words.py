@@ -158,7 +158,7 @@ def rate(name: str, texts: list[str]) -> str:
     parts = [part for text in texts for _, part in paragraphs(prose(text))]
     words = sum(len(part.split()) for part in parts) or 1
     sentences = sum(len(re.findall(r"[.!?:](?: |$)", part)) or 1 for part in parts) or 1
-    blocks = sum(len(re.findall(r"^\s*```\S*$", text, re.M)) // 2 for text in texts)
+    blocks = sum(len(re.findall(r"^\s*```\w+$", text, re.M)) for text in texts)
     kinds = Counter(each.kind for text in texts for each in found_in(name, text))
     thousands = words / 1000
     numbers = [f"{kinds[kind] / thousands:5.1f}" for kind in ("relative", "demonstrative", "verb")]
@@ -184,17 +184,27 @@ def counted() -> dict[tuple[str, str], int]:
     return dict(Counter((each.file, each.kind) for file in files() for each in phrases(file)))
 
 
-def check(now: dict[tuple[str, str], int]) -> int:
+def read_counts(path: Path) -> dict[tuple[str, str], int]:
+    """Return the counts that --write has written."""
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    return {(file, kind): int(count) for file, kind, count in rows}
+
+
+def risen(now: dict[tuple[str, str], int], before: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """Return (file, kind) of counts above the written ones."""
+    return {key for key in now if now[key] > before.get(key, 0)}
+
+
+def check() -> int:
     """Compare with words.tsv, say what to do, and return the exit status."""
-    rows = [line.split("\t") for line in COUNTS.read_text(encoding="utf-8").splitlines()]
-    before = {(file, kind): int(count) for file, kind, count in rows}
-    more = {key for key in now if now[key] > before.get(key, 0)}
+    now, before = counted(), read_counts(COUNTS)
+    more = risen(now, before)
     for file in sorted({file for file, _ in more}):
         for each in phrases(file):
             if (file, each.kind) in more:
                 print(f"{file}:{each.line}: {each.kind}: {each.phrase}", file=sys.stderr)
     if more:
-        print("words: more of these phrases than before; write another sentence (evaluation/words.py)", file=sys.stderr)
+        print("words: more phrases than before; rewrite these sentences (CONTRIBUTING.md)", file=sys.stderr)
     elif now != before:
         print("words: fewer phrases than words.tsv allows; run evaluation/words.py --write", file=sys.stderr)
     return int(now != before)
@@ -206,7 +216,7 @@ def main(arguments: list[str]) -> int:
         case ["--rates"]:
             print("\n".join(rates()))
         case ["--check"]:
-            return check(counted())
+            return check()
         case ["--write"]:
             rows = [f"{file}\t{kind}\t{count}\n" for (file, kind), count in sorted(counted().items())]
             COUNTS.write_text("".join(rows), encoding="utf-8")

@@ -1,5 +1,6 @@
-"""One rank of bench_fsdp.py, on its own host of the shaped network: times backward passes or whole steps of FSDP2, scheme
-by scheme, in turn.
+"""One rank of bench_fsdp.py, on its own host of the shaped network: times backward passes or whole steps of FSDP2.
+
+Schemes take turns.
 
 Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk over eth0.
 """

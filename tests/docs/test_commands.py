@@ -42,8 +42,10 @@ def check_thc(words: list[str]) -> None:
     assert {*options_of(words)} <= known
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page.stem}-{command[:40]}" for page, command in COMMANDS])
-def test_command_exists(page: object, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", [command for _, command in COMMANDS], ids=[f"{page.stem}-{command[:40]}" for page, command in COMMANDS]
+)
+def test_command_exists(command: str) -> None:
     first, *words = shlex.split(command)
     if first == "thc":
         check_thc(words)

@@ -15,8 +15,8 @@ from byteps_thc._engine.door import choose_config
 from byteps_thc._net.session import DpdkConfig
 from byteps_thc._scheme.environment import NAMES, variable
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import NAMES as GONE
 from byteps_thc._scheme.gone import COMMANDS, SETTINGS, VARIABLES, instead_of
+from byteps_thc._scheme.gone import NAMES as GONE
 from byteps_thc._scheme.settings import warn_once
 from byteps_thc.torch import Compression
 
