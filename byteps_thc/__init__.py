@@ -1,7 +1,7 @@
 """THC, tensor homomorphic compression for BytePS and PyTorch (NSDI 2024).
 
-What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch` and `.checkpoint` is for users; all
-other modules are private and may change.
+Names of this module and of `byteps_thc.ddp`, `.fsdp`, `.torch` and `.checkpoint` are public. All other modules
+are private and may change.
 """
 
 import importlib
@@ -58,7 +58,7 @@ _HOMES = (
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for, and no more: `thc doctor` has to run where the compiled modules do not load."""
+    """Import the named object alone: `thc doctor` must run even if the compiled modules do not load."""
     if name == "__version__":
         globals()[name] = importlib.import_module("importlib.metadata").version(__name__)
         return globals()[name]

@@ -68,7 +68,15 @@ SECTIONS = {
     "compare": [Part("Predictions of thc compare", "bench_compare.py", root=True)],
     "hierarchy": [Part("DDP step over 2 nodes of 2 gloo ranks, 25 M parameters", "bench_hierarchy.py", root=True)],
     "fsdp": [
-        Part("FSDP2 backward, 25 M parameters, 2 gloo ranks on shaped links", "bench_fsdp.py --gbit 1 0.25", root=True)
+        Part("FSDP2 backward, 25 M parameters, 2 gloo ranks on shaped links", "bench_fsdp.py --gbit 1 0.25", root=True),
+        *(
+            Part(
+                f"FSDP2 step, parameters gathered in {dtype}, 25 M parameters, 2 gloo ranks on shaped links",
+                f"bench_fsdp.py --whole-step {dtype} --gbit 1 0.1 --repeats 5",
+                root=True,
+            )
+            for dtype in ("bfloat16", "float32")
+        ),
     ],
     "eden": [Part("Error over EDEN's", "bench_eden.py")],
     "accuracy": [Part("Error of the average", "bench_accuracy.py")],

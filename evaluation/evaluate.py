@@ -64,7 +64,7 @@ def write_page() -> None:
     """Of all claims that have a result."""
     claims = [claim_of(name) for name in NAMES if result_path(name, quick=False).exists()]
     page.write(ROOT, [(claim, Record.read(result_path(claim.name, quick=False))) for claim in claims])
-    print(f"wrote {page.PAGE} and its part of {page.README}")
+    print(f"wrote {page.PAGE}, and tables of {page.README} and {page.RESULTS}")
 
 
 def main() -> None:

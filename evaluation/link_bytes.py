@@ -1,4 +1,4 @@
-"""What averages send over the network cards of a node: for the table in docs/plugins.md.
+"""What averages send over the network cards of a node: for the table in docs/ddp.md.
 
 Bytes per parameter in one direction; a node receives as many as it sends. With R ranks, g of them on the node, N nodes,
 codes of c bytes and averages of s bytes a coordinate:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Static checks with the tools in .venv; the hooks of .pre-commit-config.yaml call this.
 #
-# Usage: scripts/lint.sh ruff|types|cpp-format|cpp-tidy|spelling|shell|containers|generated|format [FILES...]
+# Usage: scripts/lint.sh ruff|types|cpp-format|cpp-tidy|spelling|shell|containers|generated|words|format [FILES...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -41,7 +41,11 @@ case $check in
   shell) shellcheck -x "$@" ;; # -x: read what they source
   # Versions of packages are not pinned: Debian 12 keeps the newest of each only.
   containers) hadolint --ignore DL3008 "$@" ;;
-  generated) python scripts/generate_wire.py --check && python scripts/generate_tables.py --check ;;
+  generated)
+    python scripts/generate_wire.py --check && python scripts/generate_tables.py --check
+    python scripts/generate_settings.py --check
+    ;;
+  words) python evaluation/words.py --check ;;
   format) format ;;
   *)
     echo "lint: unknown check '$check'" >&2

@@ -9,7 +9,7 @@
 #   --check    see that version, tag, CHANGELOG.md and tree are in order, and end
 #   --torch    Pythons for which byteps_thc[cli,torch] is installed and DDP is run; the index must have a torch for them
 #
-# It needs what README says a build needs, and an index for pip. JOBS=2 limits the compilers.
+# It needs the packages of docs/quickstart.md and an index for pip. JOBS=2 limits the compilers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

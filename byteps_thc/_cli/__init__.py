@@ -1,1 +1,1 @@
-"""The `thc` command and what it runs: the demo, the doctor, the comparison. No training imports it."""
+"""The `thc` command, and a package for each of its larger subcommands. No training imports it."""

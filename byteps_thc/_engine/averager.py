@@ -48,13 +48,17 @@ class _NamedGradient:
 
 
 class GradientAverager:
-    """Averages named gradients over the workers of a session.
+    """Average named gradients over the workers of a session.
 
-    All workers must average the same names and sizes in the same order, call by call. session and compressor must be
-    of the same worker and configuration (ConfigurationError otherwise). rows: names of gradients, such as those of
-    embeddings, whose rows have a scale each: a row that is zero on all workers stays zero; the same on all workers. A
-    row is what lies behind an index of the first dimension. Not for several threads at a time.
-    byteps_thc.checkpoint saves and loads its state.
+    session: an open Session of this worker.
+    compressor: a Compressor of the same worker and configuration.
+    rows: names of gradients whose rows have a scale each, such as embeddings; default: none. A row is the part behind
+        one index of the first dimension. A row that is zero on all workers stays zero.
+
+    All workers average the same names and sizes in the same order, with the same rows. Only one thread may use an
+    averager at a time. byteps_thc.checkpoint saves and loads the state.
+
+    Raises ConfigurationError if session and compressor differ.
     """
 
     def __init__(self, session: Session, compressor: Compressor, rows: Sequence[str] = ()) -> None:
@@ -81,24 +85,25 @@ class GradientAverager:
 
     @property
     def step(self) -> int:
-        """average() calls so far, the ones before a checkpoint included."""
+        """Number of average() calls, including the calls before a checkpoint."""
         return self._state.steps
 
     @property
     def parameter_sizes(self) -> dict[str, int] | None:
-        """Elements of every gradient seen, by name; None before the first average()."""
+        """Elements of every gradient, by name; None before the first average()."""
         return {name: gradient.size for name, gradient in self._gradients.items()} or None
 
     def average(self, gradients: Mapping[str, Array], out: Mapping[str, Array] | None = None) -> None:
-        """Write the average over the workers of every gradient to `out` (None: in place).
+        """Write the average over the workers of every gradient to `out`.
 
-        gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of those or bfloat16 by name,
-        any shape; a name's size never changes, and arrays of different names share no memory. Everything is checked
-        before the first packet leaves, so InputError leaves the session usable, and so does ConfigurationError when a
-        loaded residual has another size than its gradient. Not so InputError that says workers average different
-        gradients: it is raised on all of them, and the session is over. Other errors are the session's: DeadlineError,
-        RestartError, TransportError; the session is over then. So it is when KeyboardInterrupt ends average() in the
-        middle, because what is in flight still uses its buffers.
+        gradients: by name, float32 or float16 NumPy arrays, or torch CPU tensors, also bfloat16; C-contiguous, any
+            shape. The size of a name never changes, and arrays of different names share no memory.
+        out: by name, arrays as in gradients; default: gradients, in place.
+
+        Raises InputError, before the first packet leaves, for unsupported arrays, and ConfigurationError if a loaded
+        residual has another size than its gradient. The session stays usable after both. Raises InputError on all
+        workers if they average different gradients, and DeadlineError, RestartError or TransportError as Session does.
+        After these errors, and after KeyboardInterrupt, the session is over.
         """
         if self._interrupted:
             raise TransportError(
@@ -116,22 +121,24 @@ class GradientAverager:
         self._interrupted = False
 
     def statistics(self) -> CompressionStats:
-        """Return what compression did and what it cost; after a step, that takes a pass over the residuals."""
+        """Return statistics of compression. The first call after a step reads all residuals."""
         return self._state.statistics()
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint of this worker needs, copied: counters, settings, and residuals by gradient name.
+        """Return a copy of this worker's state for a checkpoint: counters, settings, and residuals by gradient name.
 
         {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
-        uint16[elements], the bits of bfloat16, as ThcConfig.residual_dtype says.
+        uint16[elements] with the bits of bfloat16 for ThcConfig(residual_dtype="bfloat16").
         """
         state = self._state.state_dict()
         return state | {"residuals": {name: residual_of_tensor(own) for name, own in state["residuals"].items()}}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over a state_dict() of the same worker and settings; residuals: arrays or torch tensors.
+        """Load a state_dict() of the same worker and settings.
 
-        ConfigurationError when it is something else or damaged; then nothing has changed.
+        state: a mapping; its residuals are arrays or torch tensors.
+
+        Raises ConfigurationError if the state does not fit or is damaged; the averager is then unchanged.
         """
         require_sound(state, self.parameter_sizes, complete=False)
         self._state.load_state_dict(state)

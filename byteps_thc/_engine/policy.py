@@ -31,41 +31,43 @@ _Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeVal
 
 
 class CompressionPolicy(Settings):
-    """When to compress; the same on all ranks but for `threads` and, with servers, `kernels`.
+    """Select steps and parameters to compress.
 
-    Raises ConfigurationError for settings not valid.
+    All ranks need the same policy, except for `threads`, and `kernels` with servers.
+
+    Raises ConfigurationError for invalid settings.
     """
 
     warmup_steps: int = Field(default=0, ge=0)
-    """first steps, which travel uncompressed"""
+    """Number of first steps that travel uncompressed."""
     stop_step: int | None = Field(default=None, ge=0)
-    """this step and the ones after it travel uncompressed; steps count from 0; None: none"""
+    """Step from which gradients travel uncompressed, counted from 0. None: never."""
     bypass_elements: int = Field(default=1024, ge=0)
-    """parameters with fewer elements (biases, norms' weights) travel uncompressed"""
+    """Parameters with fewer elements (biases, weights of norms) travel uncompressed."""
     exclude: _Patterns = ()
-    """names of parameters, or of modules, that travel uncompressed whatever their size, such as ("lm_head",
-    "*.router.*"): patterns as in the shell; a module's name stands for all parameters in it; what DDP and torch.compile
-    add to names can be omitted. A pattern that selects nothing is a warning"""
+    """Patterns of parameters or modules that travel uncompressed: ("lm_head", "*.router.*").
+    Patterns follow the shell. The name of a module selects all its parameters. Omit the prefixes that DDP and
+    torch.compile add to names. A pattern that selects nothing logs a warning."""
     rows: _Patterns = ()
-    """parameters, by patterns as in exclude, whose rows have a scale each, as the weights of nn.Embedding and
-    nn.EmbeddingBag have without being named: a row that is zero on all ranks stays zero, and a row of small gradients
-    gets a small error. A row is what lies behind an index of the first dimension; it costs 4 bytes each way"""
+    """Patterns of parameters whose rows have a scale each, besides embeddings. Zero rows stay zero.
+    The weights of nn.Embedding and nn.EmbeddingBag always have scales. A row is the part behind one index of the
+    first dimension. A row of small gradients gets a small error. A scale costs 4 bytes per row in each direction."""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
-    """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
-    backward: evaluation, a checkpoint, loading data"""
+    """Seconds that a wait for other ranks may take.
+    Choose a deadline above the longest pause of one rank: evaluation, a checkpoint, loading data."""
     kernels: Literal["auto", "device", "host"] = "auto"
-    """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers; ConfigurationError
-    where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes whose kernels have been
-    run on one, so far none, else through the host, with a warning"""
+    """Place where gradients on a GPU are compressed: "device" (the GPU), "host" or "auto" (the host).
+    device: requires NCCL or servers, and raises ConfigurationError if the GPU cannot compress. host: gradients are
+    copied to host memory, and averages back. auto: as host, with a warning."""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
-    """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
-    have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
+    """Threads that compress a gradient together, 1 to 8. auto: cores / ranks on the host, at most 8.
+    Results do not depend on it, and ranks may have different numbers."""
 
     @classmethod
     def chosen(cls, given: CompressionPolicy | None) -> CompressionPolicy:
-        """Return what a program has given, or else the policy of $THC_POLICY and $THC_DEADLINE_S.
+        """Return `given`, or the policy of $THC_POLICY and $THC_DEADLINE_S if it is None.
 
-        A warning says which settings of $THC_POLICY are not used. ConfigurationError for settings that are not valid.
+        A warning names the ignored settings of the variables. Raises ConfigurationError for invalid settings.
         """
         settings = variable_settings("POLICY", cls.model_fields)
         deadline = {"deadline_s": default_deadline_s()} if variable("DEADLINE_S") else {}
@@ -86,11 +88,15 @@ class CompressionPolicy(Settings):
         return self
 
     def shared_settings(self) -> dict[str, object]:
-        """Return what must be the same on all ranks."""
+        """Return the settings that must be the same on all ranks."""
         return self.model_dump(exclude={"threads", "kernels"})
 
     def travels_exactly(self, name: str, elements: int) -> bool:
-        """Return whether a parameter travels uncompressed in all steps. elements: of it, or of the rank's part."""
+        """Return whether a parameter travels uncompressed in all steps.
+
+        name: the parameter's name.
+        elements: elements of the parameter, or of the rank's part.
+        """
         return elements < self.bypass_elements or self.excludes(name)
 
     def excludes(self, name: str) -> bool:
@@ -98,16 +104,27 @@ class CompressionPolicy(Settings):
         return matches_any(self.exclude, name)
 
     def row_elements(self, name: str, shape: Sequence[int]) -> int:
-        """Return the elements of each row that has a scale of its own; 0: this parameter's have none."""
+        """Return the elements of each row with its own scale; 0 if the parameter has no such rows.
+
+        name: the parameter's name.
+        shape: the parameter's shape.
+        """
         return math.prod(shape[1:]) if len(shape) > 1 and matches_any(self.rows, name) else 0
 
     def with_rows(self, names: Iterable[str]) -> CompressionPolicy:
-        """Return the policy with these parameters added to `rows`; ConfigurationError unless they are texts."""
+        """Return the policy with these parameters added to `rows`.
+
+        Raises ConfigurationError if a name is not a text.
+        """
         added = CompressionPolicy(rows=(names,) if isinstance(names, str) else tuple(names)).rows
         return self.model_copy(update={"rows": _patterns(self.rows + added)})
 
     def warn_of_unmatched(self, names: Iterable[str], rank: int) -> None:
-        """Warn once, on rank 0 of those that have these parameters, of patterns that select none of the names."""
+        """Warn once of patterns that select no parameter.
+
+        names: names of all parameters.
+        rank: rank among the ranks with these parameters; only rank 0 warns.
+        """
         if rank != 0:
             return
         known = [*names]
@@ -120,7 +137,10 @@ class CompressionPolicy(Settings):
                 )
 
     def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int]]) -> None:
-        """Warn once if every trained parameter (name, elements) travels uncompressed. No parameters are no warning."""
+        """Warn once if every trained parameter travels uncompressed.
+
+        trained: (name, elements) of each parameter; without parameters no warning is logged.
+        """
         parameters = [*trained]
         if parameters and all(self.travels_exactly(name, elements) for name, elements in parameters):
             largest = max(elements for _, elements in parameters)
@@ -131,7 +151,10 @@ class CompressionPolicy(Settings):
             )
 
     def require_host_kernels(self, route: str) -> None:
-        """ConfigurationError for kernels="device", which this route has not. route: what errors call it."""
+        """Raise ConfigurationError if kernels="device", for routes that compress in host memory only.
+
+        route: name of the route in the error.
+        """
         if self.kernels == "device":
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
@@ -139,11 +162,14 @@ class CompressionPolicy(Settings):
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:
-        """Return the threads for kernels. local_ranks: on this host, this one included; None: unknown."""
+        """Return the number of threads for kernels.
+
+        local_ranks: ranks on this host; default: unknown.
+        """
         return default_threads(local_ranks) if self.threads == "auto" else self.threads
 
     def compresses(self, step: int) -> bool:
-        """Whether gradients of that step (from 0) are compressed."""
+        """Return whether gradients of a step, counted from 0, are compressed."""
         return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)
 
 

@@ -18,57 +18,58 @@ _FP32_BYTES, _BF16_BYTES = 4, 2
 
 @dataclass(frozen=True)
 class CompressionStats:
-    """Compression on one rank, since its engine began unless a field says otherwise.
+    """Statistics of one rank since its engine began, unless a field says otherwise.
 
-    nmse is this rank's own quantization error. That of the average is smaller, because the errors of n ranks partly
-    cancel, and error feedback puts back in later steps what one step lost.
+    nmse is the quantization error of this rank. The average has a smaller error, because the errors of n ranks partly
+    cancel, and error feedback returns the loss of a step in later steps.
     """
 
     steps: int = 0
+    """Number of steps."""
     coordinates: int = 0
-    """of all gradients that travelled compressed"""
+    """Coordinates of all gradients that travelled compressed."""
     sent_bytes: int = 0
-    """payload of this rank: norms, codes, aggregates and tensors that travel uncompressed; no packet headers"""
+    """Payload bytes sent by this rank: norms, codes, aggregates and uncompressed tensors, without packet headers."""
     received_bytes: int = 0
+    """Payload bytes received by this rank."""
     ratio: float = math.nan
-    """bytes that the same collective sends without compression, in fp32, / sent_bytes: 1 without compression; NaN
-    before anything was sent. Among n ranks the collective is a ring all-reduce, 2 (n - 1) / n times a gradient, with
-    FSDP2 a reduce-scatter, half of that; to servers a push of the gradient"""
+    """Bytes of the same collective in fp32 without compression, divided by sent_bytes. NaN before the first bytes.
+    Among n ranks the collective is a ring all-reduce (2 (n - 1) / n gradients), with FSDP2 a reduce-scatter (half as
+    much), with servers one push of the gradient."""
     ratio_to_bf16: float = math.nan
-    """the same in bf16 / sent_bytes: half of ratio"""
+    """Bytes of the same collective in bf16, divided by sent_bytes: half of ratio."""
     nmse: float = math.nan
-    """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback, or if gradients are not finite"""
+    """Last step: |lost|^2 / |gradient + residual|^2. NaN without error feedback, or if gradients are not finite."""
     clamped_fraction: float = 0.0
-    """last step: share of the compressed coordinates beyond the clamp"""
+    """Last step: share of the compressed coordinates beyond the clamp."""
     residual_norm: float = 0.0
-    """last step: Euclidean norm of what error feedback keeps for the next step"""
+    """Last step: Euclidean norm of the residuals of error feedback."""
     encode_ms: float = 0.0
-    """last step: time the encoding stages were busy, which may overlap with other stages"""
+    """Last step: milliseconds that the encoding stages were busy; other stages may overlap."""
     communicate_ms: float = 0.0
-    """last step: time with nothing to do but wait for the network"""
+    """Last step: milliseconds spent only waiting for the network."""
     decode_ms: float = 0.0
-    """last step: time the decoding stage was busy"""
+    """Last step: milliseconds that the decoding stage was busy."""
     to_host_bytes: int = 0
-    """copied from a GPU to host memory: codes and norms, or whole gradients where the host compresses them"""
+    """Bytes copied from a GPU to host memory: codes and norms, or whole gradients if the host compresses them."""
     to_device_bytes: int = 0
-    """copied from host memory to a GPU: sums and norms, or whole averages"""
+    """Bytes copied from host memory to a GPU: sums and norms, or whole averages."""
     retransmissions: int = 0
-    """packets sent again (network engine)"""
+    """Packets sent again (servers)."""
     lost_chunks: int = 0
-    """packets whose coordinates were given up and count as zero (network engine)"""
+    """Lost packets, whose coordinates count as zero (servers, loss-tolerant)."""
     expected_contributions: int = 0
-    """of all workers to all packets of sums (network engine)"""
+    """Contributions of all workers to all packets of sums (servers)."""
     missing_contributions: int = 0
-    """those that are not in the sums which this rank has: lost on their way up, with the packet of sums, or too late
-    for the quorum"""
+    """Contributions missing in the sums of this rank: lost with a packet, or too late for the quorum (servers)."""
     server_moves: int = 0
-    """times that all ranks went on with other servers, as one was gone or came back (network engine)"""
+    """Number of times that all ranks switched to other servers (servers)."""
     failover_losses: int = 0
-    """1 if this rank has lost the process group's store and can no longer fail over, so that a server that goes ends
-    the training (network engine)"""
+    """1 if this rank has lost the process group's store and can no longer fail over (servers).
+    A server that fails then ends the training."""
 
     def as_dict(self) -> dict[str, float]:
-        """Return all figures by name, for loggers: wandb.log(state.compression_stats().as_dict())."""
+        """Return all statistics by name, for loggers: wandb.log(state.compression_stats().as_dict())."""
         return asdict(self)
 
     def __str__(self) -> str:

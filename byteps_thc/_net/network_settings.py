@@ -32,34 +32,40 @@ JobKey = str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class UdpConfig:
-    """Kernel UDP."""
+    """Settings of kernel UDP."""
 
     local: str = "0.0.0.0:0"
-    """HOST or HOST:PORT to bind; port 0: any free port. With a switch, the address its job description lists"""
+    """HOST or HOST:PORT to bind. Port 0: any free port. With a switch, the address in its description."""
     gso: bool = True
-    """send bursts in one system call where the kernel can"""
+    """Send bursts in one system call if the kernel supports it."""
     gro: bool = True
-    """receive bursts in one system call where the kernel can"""
+    """Receive bursts in one system call if the kernel supports it."""
 
 
 @dataclass(frozen=True)
 class DpdkConfig(RefusesGone):
-    """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
+    """Settings of DPDK's ethdev, for any poll-mode driver.
+
+    Raises DpdkUnavailableError if this build has no DPDK or EAL does not start.
+    """
 
     local: str
-    """own HOST or HOST:PORT; port 0: any. With a switch, the address its job description lists"""
+    """HOST or HOST:PORT of this worker. Port 0: any. With a switch, the address in its description."""
     eal_args: Sequence[str] = ()
-    """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
+    """EAL arguments, once per process: ("-a", "0000:3b:00.1").
+    Without hardware: ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0")."""
     devices: Sequence[str] = ()
-    """names or PCI addresses; empty: all that EAL has"""
+    """Names or PCI addresses of devices. Empty: all devices of EAL."""
     prefix_length: int = 24
+    """Bits of the network part of `local`."""
     gateway: str = ""
-    """next hop of other networks; empty: none"""
+    """Next hop to other networks. Empty: none."""
     neighbours: Sequence[tuple[str, str]] = ()
-    """(IP, MAC) of next hops; others are found by ARP"""
+    """(IP, MAC) of next hops. ARP finds all others."""
     mtu_bytes: int = 1500
+    """MTU of the device in bytes."""
     verify_udp_checksum: bool = True
-    """False for peers behind veth with checksum offload"""
+    """Check UDP checksums. Use False if peers are behind veth with checksum offload."""
 
 
 @dataclass(frozen=True)
@@ -74,40 +80,41 @@ class FaultConfig:
 
 @dataclass(frozen=True)
 class Timeouts(RefusesGone):
-    """Seconds. When a packet is sent again follows the round trips, and needs no setting."""
+    """Timeouts in seconds. Retransmissions follow the measured round trips and need no setting."""
 
     connect_s: float = 10.0
+    """Seconds to look up and join the servers."""
     operation_s: float = 60.0
-    """from the push to its last result"""
+    """Seconds from a push to its last result."""
     loss_s: float = 0.05
-    """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
+    """Loss-tolerant: seconds after which a packet of codes without a result counts as lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings(RefusesGone):
-    """How a worker talks to servers, in Session, NetworkConfig and Compression.thc."""
+    """Settings of the connection to servers, shared by Session, NetworkConfig and Compression.thc."""
 
     quorum: Quorum = None
-    """workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all; the
-    rest is left behind"""
+    """Workers that complete a sum: a number, or a share below 1 (0.9 is the paper's). None: all.
+    A late worker has no part in the sum. Its parameters may drift apart: use a ParameterSynchronizer."""
     loss_tolerant: bool = False
-    """codes are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are
-    always repeated, because workers that quantize with different norms add up wrong sums. Workers may then get
-    different averages, as with a quorum: use a ParameterSynchronizer"""
+    """Count lost packets of codes as zero after timeouts.loss_s instead of repeating them.
+    Norms are always repeated, because sums of codes with different norms are wrong. Workers may get different
+    averages, as with a quorum: use a ParameterSynchronizer."""
     timeouts: Timeouts | None = None
-    """None: the defaults; in a training, an operation takes at most CompressionPolicy.deadline_s"""
+    """A Timeouts. None: its defaults, and in a training CompressionPolicy.deadline_s for operation_s."""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
-    """kernel UDP or DPDK, with its settings"""
+    """Kernel UDP ("udp" or a UdpConfig) or DPDK (a DpdkConfig)."""
     faults: FaultConfig | None = None
-    """for tests"""
+    """Faults for tests."""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
-    """path of the key file of an authenticated job, or its 32 bytes; None: the file that the environment variable
-    THC_KEY_FILE names, and a job without a key if there is none (docs/contributors/security.md). Servers must have the same key"""
+    """Path of a key file, or the 32 bytes of the key of the job. None: THC_KEY_FILE, or no key.
+    Servers need the same key (docs/servers.md#keys)."""
     run: Run | None = None
-    """which training this is, a number or a text that all its workers have and no other training; None: what the
-    environment variable THC_RUN says, or else, in a Session without a process group, the variables of torchrun, Slurm
-    or BytePS's scheduler. A server that has another training under this job number refuses the worker, whose gradients
-    would be added to that one's. Two trainings without a run are one training to it, and thc-ps logs a warning"""
+    """An ID (number or text) shared by all workers of one run. None: THC_RUN, or an automatic ID.
+    Automatic IDs are a random number of rank 0 (process groups), or the ID of torchrun, Slurm or BytePS's scheduler.
+    A server rejects a worker with the same job but another run, because it would add gradients of two runs. Two runs
+    without an ID are one run to a server, and thc-ps logs a warning."""
 
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:

@@ -27,33 +27,39 @@ from byteps_thc._net.session import Session
 from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.environment import VARIABLES, variable
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
 
 
 @dataclass(frozen=True)
 class NetworkConfig(NetworkSettings):
-    """Where the servers are, and how to talk to them: see NetworkSettings and Session.
+    """Addresses of servers or a switch, and the settings of the connection.
 
-    run: None: THC_RUN, and without it a random number of rank 0's, which the ranks of a process group share. With
-    loss_tolerant or a quorum ranks may get different sums, so that their parameters drift apart: use a
+    run: default: THC_RUN, or a random number of rank 0 that the ranks of a process group share.
+
+    With loss_tolerant or a quorum, ranks may get different sums, so their parameters drift apart. Use a
     ParameterSynchronizer, as the paper synchronises every epoch.
     """
 
     servers: Sequence[str]
+    """Addresses, "HOST" or "HOST:PORT" each, of all thc-ps or of one switch."""
     job: int = 1
+    """Number of the job on the servers, 0 to 65535, shared by all workers."""
     failover: bool | None = None
-    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/operations.md);
-    None: where there are several thc-ps, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True:
-    also with one, which may be restarted then"""
+    """Let ranks of a process group resume with other servers if a server fails or drains.
+    None: on with several thc-ps on kernel UDP, without a quorum or loss_tolerant, and outside ThcReducer. True also
+    supports one server, which may then be restarted (docs/servers.md)."""
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say (docs/plugins.md).
+        """Return the settings of THC_SERVERS and the other variables of the network (docs/settings.md).
 
-        Ranks of one host share them under torchrun: each binds the port of THC_LOCAL plus LOCAL_RANK. Raises
-        ConfigurationError for wrong values, and without servers.
+        Variables: THC_SERVERS, THC_JOB, THC_RUN, THC_BACKEND, THC_LOCAL and THC_EAL_ARGS.
+
+        Under torchrun, ranks of one host share the variables: each binds the port of THC_LOCAL plus LOCAL_RANK.
+
+        Raises ConfigurationError for invalid values, and if no server is named.
         """
         settings = network_from_environment()
         if not settings.get("servers"):
@@ -61,14 +67,14 @@ class NetworkConfig(NetworkSettings):
         if "lanes" in settings:
             raise ConfigurationError("THC_SERVERS: lanes are of BytePS: omit them")
         try:
-            job, local_rank = int(variable("JOB") or "1"), int(os.environ.get("LOCAL_RANK", "0"))
+            job, local_rank = int(variable("JOB") or VARIABLES["JOB"].default), int(os.environ.get("LOCAL_RANK", "0"))
         except ValueError as error:
             raise ConfigurationError(f"THC_JOB or LOCAL_RANK is no number: {error}") from error
         settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
         return cls(job=job, **settings)
 
     def shared_settings(self, workers: int) -> dict[str, object]:
-        """Return what must be the same on all `workers` workers: not addresses of their own."""
+        """Return the settings that must be the same on all `workers` workers."""
         return {
             "servers": list(self.servers),
             "job": self.job,
@@ -80,13 +86,13 @@ class NetworkConfig(NetworkSettings):
         }
 
     def may_drift(self, workers: int) -> bool:
-        """Whether workers may get different sums."""
+        """Return whether workers may get different sums."""
         return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
 
     def goes_on(self, workers: int) -> bool:
-        """Return whether workers with a process group go on when a server is gone; see failover.
+        """Return whether workers with a process group resume with other servers (`failover`).
 
-        ConfigurationError where that is asked for and does not work.
+        Raises ConfigurationError if failover=True is not supported with the other settings.
         """
         reason = None
         if self.may_drift(workers):
@@ -99,7 +105,15 @@ class NetworkConfig(NetworkSettings):
         return wanted and reason is None and workers > 1
 
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
-        """Join the servers' job; raises what Session raises."""
+        """Join the servers' job.
+
+        config: a ThcConfig, the same on all workers.
+        worker: this worker's number, 0 .. workers - 1.
+        workers: number of workers.
+        deadline_s: seconds; operation_s if `timeouts` is None.
+
+        Raises the errors of Session.
+        """
         settings = settings_of(self) | {"timeouts": self.timeouts or Timeouts(operation_s=deadline_s)}
         return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
 

@@ -62,26 +62,28 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Session(NetworkSettings):
-    """A connection of one worker to the servers of a job; a context manager.
+    """Connect one worker to the servers of a job; a context manager.
 
-    Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
-    a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
-    job's, a worker id that is taken.
+    Open a session in the process that uses it. In a forked child its methods raise TransportError, and close() keeps
+    the parent's session open.
 
-    Open a session in the process that uses it: in a forked child its methods raise TransportError, and close() leaves
-    the parent's session alone.
+    Raises ConfigurationError for invalid settings, TransportError or DpdkUnavailableError if the back end fails,
+    DeadlineError if a server does not answer within timeouts.connect_s, and ServerRefusedError if a server rejects the
+    worker: other settings than the job's, or a worker id in use.
     """
 
     servers: Sequence[str]
-    """"HOST" or "HOST:PORT" each, an IPv4 address or a name; partition p goes to servers[p mod len(servers)]. Names are
-    looked up once, within timeouts.connect_s"""
+    """Addresses, "HOST" or "HOST:PORT" each, of all thc-ps or of one switch.
+    A HOST is an IPv4 address or a name, looked up once within timeouts.connect_s. Partition p travels to servers[p
+    mod len(servers)]."""
     job: int = field(kw_only=True)
-    """16 bits, the same for all workers and different from other jobs on the servers"""
+    """Number of the job on the servers, 0 to 65535, shared by all workers."""
     worker: int = field(kw_only=True)
-    """0 .. workers - 1"""
+    """Number of this worker, 0 .. workers - 1."""
     workers: int = field(kw_only=True)
+    """Number of workers."""
     config: ThcConfig = field(kw_only=True)
-    """the same on all workers"""
+    """A ThcConfig, the same on all workers."""
     _session: _comm.Session = field(init=False)
     _silence: SilenceLog = field(init=False)
 
@@ -134,10 +136,14 @@ class Session(NetworkSettings):
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> _comm.Operation:
         """Start the preliminary stage alone.
 
-        norms: float32[B], copied. max_norms: float32[B], not to be touched until wait(); becomes the maximum
-        over the workers, zeros where a quorum has left this one behind. compared: so many words at the beginning must
-        be the same on all workers, whoever has how many norms: wait() returns as soon as they have come back and are
-        not, and nothing else of the stage is sure to come then. Raises InputError, or why the session ended.
+        partition: number of the partition, from 0.
+        norms: float32[B], copied.
+        max_norms: float32[B], in use until wait(); receives the maximum over the workers, or zeros if a quorum excluded
+            this worker.
+        compared: number of first words that must be the same on all workers, default 0. Numbers of norms may differ. If
+            the words differ, wait() returns at once, and other norms may be missing.
+
+        Raises InputError for invalid arguments, or the error that ended the session.
         """
         _check_integer("partition", partition, MAX_PARTITIONS, InputError)
         _check_arrays(norms=norms, max_norms=max_norms)
@@ -145,25 +151,40 @@ class Session(NetworkSettings):
         return self._session.push_norms(partition, norms, max_norms, compared=compared)
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> _comm.Operation:
-        """Start the main stage alone.
+        """Start the main stage alone. All arrays are in use until wait().
 
-        codes: packed, code_bits each. aggregate: uint8 or uint16 (value_bits), one element for every code.
-        contributions: uint8[chunks(len(aggregate))]. None of them may be touched until wait(). Codes of a partition of
-        which a quorum has left this worker behind in the norms are not added (thc-ps; a switch adds them). Raises
-        InputError, or why the session ended.
+        partition: number of the partition, from 0.
+        codes: uint8, packed codes of code_bits bits.
+        aggregate: uint8 or uint16 (value_bits), one element for every code.
+        contributions: uint8[chunks(len(aggregate))].
+
+        If a quorum excluded this worker from the norms, thc-ps does not add its codes, and a switch adds them.
+
+        Raises InputError for invalid arguments, or the error that ended the session.
         """
         _check_integer("partition", partition, MAX_PARTITIONS, InputError)
         _check_arrays(codes=codes, aggregate=aggregate, contributions=contributions)
         return self._session.push_codes(partition, codes, aggregate, contributions)
 
     def wait(self, stage: _comm.Operation, timeout: float | None = None) -> None:
-        """Wait for push_norms() or push_codes(). Raises why it failed, or DeadlineError after `timeout` seconds; the
-        stage is still in flight then, and fails itself after timeouts.operation_s."""
+        """Wait for push_norms() or push_codes().
+
+        stage: the result of either.
+        timeout: seconds; default: until timeouts.operation_s ends the stage.
+
+        Raises DeadlineError after `timeout`, with the stage still in flight, or the error of the stage.
+        """
         if not self.is_done(stage, timeout):
             raise DeadlineError(f"not done after {timeout} s; still in flight")
 
     def is_done(self, stage: _comm.Operation, timeout: float | None) -> bool:
-        """As wait(), but False when it is still in flight after `timeout` seconds."""
+        """Wait as wait() does, and return False if the stage is still in flight after `timeout`.
+
+        stage: the result of push_norms() or push_codes().
+        timeout: seconds, or None.
+
+        Raises the error of the stage.
+        """
         left_s = math.inf if timeout is None else timeout
         until_s = time.monotonic() + left_s
         while not self._session.wait(stage, left_s if math.isnan(left_s) else min(_LOOK_S, max(left_s, 0.0))):
@@ -174,33 +195,33 @@ class Session(NetworkSettings):
         return True
 
     def chunks(self, count: int) -> int:
-        """Packets, and elements of `contributions`, of a partition of `count` codes."""
+        """Return the packets, and elements of `contributions`, of a partition with `count` codes."""
         return -(-count // self.codes_per_packet)
 
     def new_aggregate(self, count: int) -> U8 | U16:
-        """Return zeros that push_codes() can put the aggregate of `count` codes into."""
+        """Return zeros for the aggregate of `count` codes in push_codes()."""
         return np.zeros(count, value_dtype(self.value_bits))
 
     def counters(self) -> dict[str, int]:
-        """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""
+        """Return numbers of sent, received, repeated and dropped packets, and bytes including the 32-byte headers."""
         return self._session.counters()
 
     def unanswered(self) -> list[tuple[float, int]]:
-        """Return for how many seconds each server has not answered a packet at most, and from which port.
+        """Return (seconds, port) of each server's oldest unanswered packet, 0.0 seconds if all are answered.
 
-        0.0 seconds if it has answered all packets. A notice that other workers are missing is an answer.
+        A notice that other workers are missing counts as an answer.
         """
         return self._session.unanswered()
 
     def heard(self) -> list[float]:
-        """Return how many seconds ago anything arrived from each server."""
+        """Return the seconds passed after the last packet from each server."""
         return self._session.heard()
 
     def inquiry(self) -> Callable[[float], list[str]]:
-        """Return what asks all servers, within so many seconds, whether they are there, also when this has ended.
+        """Return a function that probes all servers within a number of seconds, also after the session's end.
 
-        It gives "there", "leaving" (a thc-ps that drains), "silent" or "other" (a switch) for each. Kernel UDP, with a
-        socket of its own.
+        It returns "there", "leaving" (a draining thc-ps), "silent" or "other" (a switch) for each server. It uses a
+        socket of kernel UDP.
         """
         settings = _session_config(self)
         settings.codes_per_packet = self.codes_per_packet
@@ -208,7 +229,7 @@ class Session(NetworkSettings):
         return lambda timeout_s: _comm.ask_servers(settings, io, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Leave the job; what is in flight fails with TransportError. May be called again."""
+        """Leave the job. Operations in flight fail with TransportError. Repeated calls are allowed."""
         self._session.close()
 
 

@@ -35,24 +35,28 @@ from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 
 class ThcReducer:
-    """Averages named tensors over the ranks of a process group, or over workers with servers or a switch.
+    """Average named tensors over the ranks of a process group, or over workers with servers or a switch.
 
-    where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
-    switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
-    `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0; warm-up, stop_step and exclude are refused. levels: as ThcState's. With two levels, residuals,
-    figures and checkpoints are those of a rank's shards. config: a ThcConfig; or settings of ThcConfig as keywords,
-    ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). rows: names of
-    tensors whose rows have a scale each, such as the gradients of embeddings, added to policy.rows; None: no more than
-    those. grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps from one log line
-    ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    where: a process group (gloo or NCCL) whose ranks do the summing, default: the default group. Or a NetworkConfig:
+        servers or a switch sum for the ranks of the default group, or for `workers` workers without one. Without a
+        process group all tensors are compressed: bypass_elements is 0, and warm-up, stop_step and exclude raise
+        ConfigurationError.
+    config: a ThcConfig, or its settings as keywords: ThcReducer(bits=4).
+    levels: levels of ThcState, default "auto". With two levels residuals, statistics and checkpoints cover a rank's
+        shards.
+    policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
+    rows: names of tensors whose rows have a scale each, added to policy.rows; default: none.
+    worker: number of this worker, 0 .. workers - 1. Only without a process group.
+    workers: number of workers. Only without a process group.
+    grad_scaler: the GradScaler of the training, default: none. Requires waiting for calls one by one.
+    log_every: steps between lines of statistics in the log of rank 0 ("byteps_thc", INFO), default 0: none.
 
-    Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
-    is a context manager, and not for several threads at a time.
+    Every all_reduce() is one step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. A
+    reducer is a context manager. Only one thread may use it at a time. All ranks make it in the same order as their
+    other collectives, with the same settings.
 
-    All ranks must make it, in the same order as their other collectives and with the same settings. Raises
-    ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when ranks
-    or servers do not answer.
+    Raises ConfigurationError if ranks have different settings or settings are invalid, and TransportError or
+    DeadlineError if ranks or servers do not answer.
     """
 
     def __init__(
@@ -123,20 +127,21 @@ class ThcReducer:
     def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool) -> AverageWork | None: ...
 
     def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool = False) -> AverageWork | None:
-        """Replace every tensor by its average over the ranks, the same bits on all of them; collective.
+        """Replace every tensor by its average over the ranks, bit-identical on all ranks; collective.
 
-        tensors: float32, float16 or bfloat16, any shape, CPU or CUDA, also of several dtypes, not contiguous, empty, or
-        parameters that require gradients. All ranks pass the same names with the same numbers of elements in the same
-        order, call by call; calls may have different names. A name keeps its number of elements, dtype and device.
-        async_op: return an AverageWork at once; until it is waited for, nobody may touch the tensors, and other calls
-        may have other names only. Otherwise wait, and return None.
+        tensors: by name, float32, float16 or bfloat16, any shape, on CPU or CUDA. Mixed dtypes, non-contiguous and
+            empty tensors, and parameters that require gradients are supported. All ranks pass the same names with the
+            same numbers of elements in the same order; calls may have different names. A name keeps its size, dtype and
+            device.
+        async_op: return an AverageWork at once, default False: wait, and return None. Keep the tensors unchanged until
+            wait(); calls in flight need different names.
 
-        A tensor that is not finite on a rank makes NaN of the rotation blocks it is in, on all ranks.
+        A tensor that is not finite on one rank makes NaN of its rotation blocks on all ranks.
 
-        Raises InputError for tensors that cannot be averaged, and (from wait(), with async_op) when ranks pass other
-        ones than this: no tensor has changed then, and the reducer goes on. DeadlineError or TransportError when other
-        ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
-        has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
+        Raises InputError for unsupported tensors, and (with async_op from wait()) if ranks pass different tensors. All
+        tensors are then unchanged, and the reducer stays usable. If only one rank raises, the others wait for its next
+        call, or until the deadline. Raises DeadlineError or TransportError if other ranks or servers fail, and
+        ConfigurationError if a tensor does not fit the loaded state; the reducer is then closed.
         """
         signature = signature_of(tensors, self._policy)
         require_memory_of_its_own(tensors)
@@ -155,38 +160,38 @@ class ThcReducer:
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
-        """Elements by name, of the tensors of all calls so far, in two levels of this rank's shards of them; None
-        before the first.
-        """
+        """Elements by name of all tensors, or of this rank's shards with two levels; None before the first call."""
         sizes = {name: size for name, size, *_ in tuple(self._calls.known.values())}
         return self._opened.sizes_here(sizes) or None
 
     def compression_stats(self) -> CompressionStats:
-        """Return what compression did on this rank and what it cost; call it when nothing is in flight."""
+        """Return statistics of this rank. Call it when no call is in flight."""
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's part of a checkpoint, copied: step, random keys, settings, and residuals by name if any.
+        """Return a copy of this rank's part of a checkpoint: step, random keys, settings, and residuals by name if any.
 
-        Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
-        is in flight.
+        Every rank has its own state: save one per rank, as byteps_thc.checkpoint does.
+
+        Raises InputError if a call is in flight.
         """
         self._calls.require_idle("state_dict")
         return self._opened.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
+        """Load a state_dict() of the same rank, number of ranks, settings and levels.
 
-        ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
+        Raises ConfigurationError if the state does not fit, and InputError if a call is in flight; the reducer is then
+        unchanged.
         """
         self._calls.require_idle("load_state_dict")
         require_scope(state, self._opened.scope)
         self._opened.load_state_dict(state, self.parameter_sizes, complete=False)
 
     def close(self) -> None:
-        """End the threads, and leave the servers; what is in flight fails.
+        """End the threads and leave the servers. Calls in flight fail.
 
-        The collection of the reducer does so, too, once no call is in flight, or Python's end.
+        Python also closes a reducer at exit, or when it is collected and no call is in flight.
         """
         self._closed = True
         self._ending.close()

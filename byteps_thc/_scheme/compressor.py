@@ -60,15 +60,18 @@ class _Stage(enum.Enum):
 
 
 class Partition:
-    """Buffers and progress of one partition; made by Compressor.partition and used again every round.
+    """Buffers and progress of one partition, made by Compressor.partition and used in every round.
 
-    norms: float32[B + S], Euclidean norms of the rotation blocks and of rows with scales, to be max-reduced over the
-    workers; valid after measure. scales: of those rows; None without any. limits: float32[B], the norms that clamp the
-    blocks; valid after encode.
-    codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
-    float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far; None
-    without error feedback. ends: of rotation blocks, None without any. clamped: coordinates beyond the clamp in the
-    last encode. residual_kept: whether that encode wrote the residual.
+    norms: float32[B + S], Euclidean norms of the rotation blocks and of rows with scales, for a maximum over the
+        workers; valid after measure.
+    scales: scales of the rows, or None.
+    limits: float32[B], norms that clamp the blocks; valid after encode.
+    codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode.
+    residual: float32[coordinates], or uint16 with the bits of bfloat16 (ThcConfig.residual_dtype); None without error
+        feedback.
+    ends: ends of rotation blocks, or None.
+    clamped: coordinates beyond the clamp in the last encode.
+    residual_kept: whether the last encode wrote the residual.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Partition:
 
     @property
     def measured(self) -> F32:
-        """Norms of the blocks as they are, float32[B]."""
+        """Norms of the blocks before scaling, float32[B]."""
         return self.norms if self.scales is None else self.norms[: self.scales.blocks]
 
     @property
@@ -118,11 +121,14 @@ class Partition:
 
 
 class Compressor:
-    """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
+    """Compress one worker's gradients, and decode averages. THC and Uniform THC differ in their tables only.
 
-    config: the same on all workers; a table that is chosen already (ThcConfig.resolve) is kept. workers, worker: number
-    of workers and this one's id. threads: that work on a kernel together, 1 .. 8; None: limits.default_threads().
-    Results do not depend on it. Raises ConfigurationError when the settings cannot work for that many workers.
+    config: a ThcConfig, the same on all workers, or a ResolvedConfig, whose table is kept.
+    workers: number of workers.
+    worker: number of this worker, 0 .. workers - 1.
+    threads: threads per kernel, 1 .. 8; default: cores / processes of the host, at most 8. Results do not depend on it.
+
+    Raises ConfigurationError if the settings do not fit the number of workers.
     """
 
     def __init__(
@@ -152,7 +158,8 @@ class Compressor:
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
         """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate.
 
-        plan: see partition().
+        coordinates: number of coordinates.
+        plan: plan of partition(), default: none.
         """
         return self._sizes.of(coordinates, plan)
 
@@ -167,15 +174,20 @@ class Compressor:
         norms: F32 | None = None,
         codes: U8 | None = None,
     ) -> Partition:
-        """Return a new partition, in arrays of the caller's where they are given.
+        """Return a new partition, in the caller's arrays if given.
 
-        plan: where rotation blocks end besides, ascending multiples of 128 between 0 and coordinates, and which rows
-        have scales; the same on all workers. Raises ConfigurationError for other ends.
-        tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
-        the name. residual: like Partition.residual or a tensor in
-        host memory, what was lost before; None: zeros. norms: float32[B]. codes:
-        uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
-        without error feedback.
+        name: name of the gradient.
+        coordinates: number of coordinates.
+        plan: further ends of rotation blocks, ascending multiples of 128 below coordinates, and rows with scales; the
+            same on all workers; default: none.
+        tensor: 32-bit key of the random signs, the same on all workers and unique for each partition; default: from the
+            name.
+        residual: previous loss, as Partition.residual or a tensor in host memory; default: zeros.
+        norms: float32[B + S] to use; default: new.
+        codes: uint8 to use, as long as Partition.codes; default: new.
+
+        Raises InputError for other arrays, and ConfigurationError for other ends or for a residual without error
+        feedback.
         """
         count, padded = self.sizes(coordinates, plan)
         code_bytes = _core.code_bytes(padded, self.table.bits)
@@ -199,10 +211,12 @@ class Compressor:
         return Partition(name, key, coordinates, padded, ends_array(plan.ends), scales=scales, **arrays)
 
     def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
-        """Begin a round: return the norms of gradient + residual, which are those of its rotation, and of its rows.
+        """Begin a round, and return the norms of the rotated gradient + residual, and of its rows.
 
-        gradient: see arrays.gradient_view, `partition.coordinates` elements, which must stay as they are until
-        encode(). round: 32 bits, the same on all workers; never use one twice for a partition.
+        partition: a partition of this compressor.
+        gradient: array or CPU tensor with `partition.coordinates` elements, unchanged until encode().
+        round: 32 bits, the same on all workers, and unique for a partition.
+        bfloat16: whether a uint16 gradient holds the bits of bfloat16, default False.
         """
         flat = gradient_view(gradient, bfloat16=bfloat16)
         if flat.size != partition.coordinates:
@@ -222,11 +236,13 @@ class Compressor:
         return partition.norms
 
     def encode(self, partition: Partition, max_norms: F32) -> U8:
-        """Rotate, quantize and pack the gradient that was measured, keep its residual, and return partition.codes.
+        """Rotate, quantize and pack the measured gradient, keep its residual, and return partition.codes.
 
-        max_norms: float32[B + S], the maximum of partition.norms over the workers. A gradient that is not finite, on
-        this worker or another, leaves the residual as it was: the step will be skipped, and NaN must not stay behind.
-        Both norms count: with a quorum the maximum may be without this worker's.
+        partition: a partition after measure().
+        max_norms: float32[B + S], the maximum of partition.norms over the workers.
+
+        If a gradient is not finite on any worker, the residual stays unchanged, because the step will be skipped. Norms
+        of this worker count, too: with a quorum the maximum may exclude them.
         """
         _check_array("max_norms", max_norms, np.float32, len(partition.norms))
         partition.require(_Stage.MEASURED)
@@ -269,12 +285,16 @@ class Compressor:
         codes_per_chunk: int | None = None,
         bfloat16: bool = False,
     ) -> None:
-        """Write the average gradient to `out`; several times, if wanted.
+        """Write the average gradient to `out`. Repeated calls are allowed.
 
-        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8 or
-        uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them);
-        0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees
-        them.
+        partition: a partition after encode().
+        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values.
+        contributions: uint8 or uint16, number of workers in each chunk; a chunk with 0 becomes zeros.
+        out: array or CPU tensor, as the gradient.
+        codes_per_chunk: coordinates of a chunk; default: one chunk with all coordinates.
+        bfloat16: whether `out` is uint16 for the bits of bfloat16, default False.
+
+        A block whose maximum norm is not finite becomes NaN, so that a GradScaler detects it.
         """
         partition.require(_Stage.ENCODED)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)

@@ -50,7 +50,7 @@ class SettingsBesideTable(TypedDict, total=False):
 
 
 class ThcSettings(SettingsBesideTable, total=False):
-    """All settings of ThcConfig, as keyword arguments of front ends; ThcConfig describes them."""
+    """Settings of ThcConfig as keyword arguments of front ends."""
 
     bits: Bits | Literal["auto"]
     granularity: int | Literal["auto"]
@@ -59,49 +59,51 @@ class ThcSettings(SettingsBesideTable, total=False):
 
 
 class ThcConfig(Settings):
-    """Settings of one training job, the same on all workers. Raises ConfigurationError when they are not valid.
+    """Settings of compression, the same on all workers.
 
-    The default chooses granularity, p and value bits for the number of workers (_scheme/tables/selection.py says how).
-    ThcConfig.paper() is the setting of the paper's evaluation, ThcConfig.uniform() is Uniform THC.
+    The default selects granularity, p and value bits for the number of workers. ThcConfig.paper() has the settings of
+    the paper's evaluation, ThcConfig.uniform() is Uniform THC.
+
+    Raises ConfigurationError for invalid settings.
     """
 
     bits: Bits | Literal["auto"] = "auto"
-    """b, bits of a code; auto: 4 to servers and switches, 5 among ranks (rank_settings.py)"""
+    """Bits of a code, 1 to 8. auto: 5 among ranks, 4 with servers. A switch requires 4."""
     down_bits: Bits | None = None
-    """among ranks: bits of a code of an average, on its way from the rank that has made it; None: as `bits`. Servers
-    and switches send sums, and do not look at it"""
+    """Among ranks: bits of a code of an average, 1 to 8. None: the same as bits. Ignored with servers."""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
-    """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
+    """With servers: the largest table value g. auto: the best for the number of workers.
+    auto is at least 2^bits - 1, unless value_bits is too small for that and all workers."""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
-    """fraction of the coordinates that is clamped"""
+    """With servers: fraction of the coordinates that is clamped. auto: the best for the number of workers."""
     value_bits: Literal[8, 16, "auto"] = "auto"
-    """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16"""
+    """With servers: bits of a coordinate of a sum, 8 or 16. auto: 8 if the sums fit, else 16."""
     rotation_block: int = DEFAULT_ROTATION_BLOCK
-    """coordinates rotated together, a power of two in 64 .. 2^20"""
+    """Coordinates rotated together, a power of two from 64 to 2^20."""
     error_feedback: bool | Literal["auto"] = "auto"
-    """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
-    clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold); auto: as trainings say
-    (evaluation/benchmarks.md), which is off, with all bits and on all routes"""
+    """With servers: add the quantization loss to the next gradient of the same name. auto: off.
+    Costs a residual of 4 or 2 bytes per parameter, and doubles the error of a step. Without it, averages are divided
+    by the share that clamping keeps."""
     residual_dtype: ResidualDtype = "float32"
-    """what was lost is kept in, where there is error feedback: 4 bytes a parameter, or 2, rounded to nearest even.
-    One of LOCAL_SETTINGS: checkpoints with residuals of either type are loaded"""
+    """With servers: dtype of the residuals of error feedback, "float32" or "bfloat16" (half the memory).
+    Rounded to nearest even. Workers may differ, and checkpoints with either dtype load."""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
-    """selects the signs of the rotation and the rounding"""
+    """Seed of the rotation's signs and of the rounding."""
     rounding: RoundingMode = "stratified"
-    """which random bits the workers round with: stratified, the same ones shifted against each other, so that their
-    errors cancel in part; or independent, each worker its own, as in the paper"""
+    """With servers: random bits, "stratified" (shared and shifted) or "independent" (the paper's).
+    With stratified rounding, errors of the workers cancel in part."""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
-    """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
+    """Largest size of a partition in bytes of fp32 gradient, a multiple of 256."""
     codes_per_packet: Literal["auto"] | Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] = "auto"
-    """codes in a full packet, a multiple of 64; auto: as many as the paths to the servers take, or where those say so
-    fewer: a switch's 1024, or those of workers that came before. Where MTUs differ give all workers a number. No
-    average depends on it"""
+    """With servers: codes in a full packet, a multiple of 64. auto: as many as the MTU allows.
+    A switch supports 1024, and auto uses at most the number of the workers that joined before. Set a number if
+    workers have different MTUs. Averages do not depend on it."""
 
     @classmethod
     def paper(cls, **settings: Unpack[SettingsBesideTable]) -> Self:
-        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding.
+        """Return the settings of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding.
 
-        With error feedback, unless it is given otherwise.
+        settings: further settings; error_feedback is True by default.
         """
         settings.setdefault("error_feedback", True)
         return cls(bits=PAPER_BITS, granularity=PAPER_GRANULARITY, p=PAPER_P, rounding="independent", **settings)
@@ -115,17 +117,23 @@ class ThcConfig(Settings):
         rounding: RoundingMode = "stratified",
         **settings: Unpack[SettingsBesideTable],
     ) -> Self:
-        """Return Uniform THC with codes of `bits` bits (section 4): the identity table, g = 2^bits - 1."""
+        """Return Uniform THC (section 4): the identity table, g = 2^bits - 1.
+
+        bits: bits of a code, 1 to 8, default 4.
+        p: fraction of the coordinates that is clamped, default "auto".
+        rounding: "stratified" (default) or "independent".
+        settings: further settings of ThcConfig.
+        """
         config = cls(bits=bits, p=p, rounding=rounding, **settings)
         return config.model_copy(update={"granularity": (1 << config.code_bits) - 1})
 
     @classmethod
     def from_environment(cls, **settings: Unpack[ThcSettings]) -> Self:
-        """Return the settings of $THC_CONFIG (environment.py) with those given here, which go first.
+        """Return the settings of $THC_CONFIG, overridden by `settings`.
 
-        Front ends use it if they are given no ThcConfig. A warning names the settings of the variable that are given
-        here, too, and not used. ConfigurationError for settings that are not valid, in the variable also where they are
-        not used.
+        Front ends use it without a ThcConfig. A warning names the overridden settings of the variable.
+
+        Raises ConfigurationError for invalid settings, including overridden settings of the variable.
         """
         environment = variable_settings("CONFIG", cls.model_fields)
         cls(**settings)  # whose mistakes are not the variable's
@@ -141,9 +149,9 @@ class ThcConfig(Settings):
 
     @classmethod
     def check_environment(cls, config: ThcConfig) -> None:
-        """Warn of all of $THC_CONFIG that is not used because a program gives `config`.
+        """Warn of the settings of $THC_CONFIG that `config` overrides.
 
-        Raises ConfigurationError for settings that no ThcConfig has.
+        Raises ConfigurationError for unknown settings.
         """
         say_unused("CONFIG", variable_settings("CONFIG", cls.model_fields), config.model_dump(), "a ThcConfig")
 
@@ -174,19 +182,23 @@ class ThcConfig(Settings):
 
     @property
     def keeps_residuals(self) -> bool:
-        """error_feedback, with "auto" decided."""
+        """Whether error feedback is on; "auto" is off."""
         return self.error_feedback is True
 
     def warn_of_ignored_bits(self, user: str, worker: int) -> None:
-        """Warn once, on worker 0, of down_bits that have no effect on `user`."""
+        """Warn once, on worker 0, if down_bits have no effect.
+
+        user: name of the front end in the warning.
+        worker: number of this worker.
+        """
         if self.down_bits is not None and worker == 0:
             warn_once(f"down_bits={self.down_bits} has no effect on {user}: omit it")
 
     def resolve(self, workers: int) -> ResolvedConfig:
-        """Return the table and value bits for servers and switches with that many workers.
+        """Return the table and value bits for servers and switches with `workers` workers.
 
-        ConfigurationError when granularity * workers does not fit the aggregate, naming what would, and for more than
-        MAX_RANKS workers; servers and switches take fewer (limits.py).
+        Raises ConfigurationError if granularity * workers does not fit the aggregate, or for more than 1024 workers.
+        Servers and switches support fewer workers.
         """
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
@@ -216,21 +228,25 @@ def require_thc(config: object, user: str) -> None:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """ThcConfig for servers and a number of workers: nothing "auto" is left, and sums are known to fit."""
+    """A ThcConfig for servers and a number of workers, without "auto", whose sums fit."""
 
     config: ThcConfig
+    """The settings."""
     workers: int
+    """Number of workers."""
     table: LookupTable
+    """The lookup table of codes."""
     value_bits: int
+    """Bits of a coordinate of a sum, 8 or 16."""
 
     @property
     def error_feedback(self) -> bool:
-        """Whether what quantization loses is kept, and added to the next gradient."""
+        """Whether the quantization loss is added to the next gradient."""
         return self.config.keeps_residuals
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
+        """The config as plain values for a checkpoint, with the chosen bits."""
         chosen = {"bits": self.table.bits, "error_feedback": self.error_feedback}
         return self.config.model_dump(exclude={"down_bits", *LOCAL_SETTINGS}) | chosen
 
@@ -240,10 +256,10 @@ class ResolvedConfig:
 
     @property
     def decode_threshold(self) -> float:
-        """The clamp in norms that an average is decoded with.
+        """The clamp, in norms, for decoding an average.
 
-        Clamping shrinks the average: E[z clamp(z)] = 1 - p for a standard normal z (Stein). Error feedback returns what
-        is missing; without it, averages are divided by 1 - p, which makes them unbiased where the workers' norms are
+        Clamping shrinks the average: E[z clamp(z)] = 1 - p for a standard normal z (Stein). Error feedback returns the
+        missing part. Without it, averages are divided by 1 - p, which makes them unbiased if the workers' norms are
         equal. A worker with a smaller norm than the largest is clamped less, and weighs up to 1 / (1 - p) too much.
         """
         threshold = self.table.threshold
@@ -251,15 +267,15 @@ class ResolvedConfig:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What an average depends on besides the gradients: the same on all workers."""
+        """All values besides the gradients that change an average; the same on all workers."""
         return (self.shared_hash, self.table.bits, [*self.table.values], self.workers)
 
     @property
     def shared_hash(self) -> int:
-        """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
+        """32-bit hash of the settings that servers ignore and all workers must share.
 
-        Other signs, clamps (of an average, too) or blocks than the other workers' would give wrong averages without any
-        error; with other rounding, averages would err more than they should.
+        Different signs, clamps or blocks would make wrong averages without an error. Different rounding would increase
+        their error.
         """
         config = self.config
         sizes = (config.rotation_block, config.partition_bytes)

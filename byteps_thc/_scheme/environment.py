@@ -8,37 +8,48 @@ import tomllib
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.gone import VARIABLES as GONE
 from byteps_thc._scheme.gone import instead_of
 from byteps_thc._scheme.settings import similar_to, warn_once
 
-#: All of them, without THC_.
-NAMES = (
-    "BACKEND",
-    "CONFIG",
-    "DEADLINE_S",
-    "EAL_ARGS",
-    "JOB",
-    "KEY_FILE",
-    "LOCAL",
-    "LOG_EVERY",
-    "POLICY",
-    "PS",
-    "ROUTE",
-    "RUN",
-    "SERVERS",
-)
-#: Seconds that a wait takes at most unless THC_DEADLINE_S says so; CompressionPolicy's default.
-_DEADLINE_S = "600"
-#: Of those with settings.
+
+class Variable(NamedTuple):
+    """Default and meaning of a variable; scripts/generate_settings.py writes both into docs/settings.md."""
+
+    default: str
+    meaning: str
+
+
+#: Texts of variables with settings, in errors.
 _EXAMPLES = {
     "CONFIG": "bits=4,down_bits=6",
     "POLICY": "warmup_steps=100,exclude=lm_head",
     "SERVERS": "10.0.0.1,10.0.0.2:4000,quorum=0.9",
 }
+#: By name without THC_.
+VARIABLES = {
+    "BACKEND": Variable("udp", "`udp` (the kernel's) or `dpdk`, which requires `THC_LOCAL`"),
+    "CONFIG": Variable("", f"Settings of `ThcConfig`, or a TOML file: `{_EXAMPLES['CONFIG']}`"),
+    "DEADLINE_S": Variable("600", "Seconds that a wait for other ranks may take"),
+    "EAL_ARGS": Variable("", "Options of DPDK's EAL: `-a 0000:3b:00.1`"),
+    "JOB": Variable("1", "Number of the job on the servers, with BytePS of the first lane's job"),
+    "KEY_FILE": Variable("", "Path of the file with the key of the jobs"),
+    "LOCAL": Variable(
+        "", "IP or IP:PORT that the worker binds. With BytePS lane k binds the k-th port above. Unset: any"
+    ),
+    "LOG_EVERY": Variable("0", "BytePS: steps between lines of statistics in the log of rank 0, 0 for none"),
+    "POLICY": Variable("", f"Settings of `CompressionPolicy`, or a TOML file: `{_EXAMPLES['POLICY']}`"),
+    "PS": Variable(
+        "", "Path of the program thc-ps, for `thc ps`, `thc doctor` and demos. Unset: beside Python, or on PATH"
+    ),
+    "ROUTE": Variable("network", "BytePS: `network` (thc-ps or a switch) or `servers` (the servers of BytePS)"),
+    "RUN": Variable("", "ID shared by all workers of one run. Unset: an automatic ID"),
+    "SERVERS": Variable("", f"Addresses of servers, and settings, or a TOML file: `{_EXAMPLES['SERVERS']}`"),
+}
+NAMES = tuple(VARIABLES)
 
 
 def variable(name: str) -> str:
@@ -69,8 +80,8 @@ def _warn_of_unknown() -> None:
 
 
 def default_deadline_s() -> float:
-    """Return the seconds of THC_DEADLINE_S, or 600; ConfigurationError unless they are a positive number."""
-    text = variable("DEADLINE_S") or _DEADLINE_S
+    """Return the seconds of THC_DEADLINE_S, or its default; ConfigurationError unless they are a positive number."""
+    text = variable("DEADLINE_S") or VARIABLES["DEADLINE_S"].default
     try:
         seconds = float(text)
     except ValueError:

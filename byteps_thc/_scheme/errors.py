@@ -20,26 +20,28 @@ class TransportError(ThcError, OSError):
 
 
 class DpdkUnavailableError(TransportError):
-    """DPDK was asked for, and this build has none, its libraries are not installed here, or EAL did not start."""
+    """DPDK is missing in this build, its libraries are not installed, or EAL did not start."""
 
 
 class ServerRefusedError(TransportError):
-    """The server refused this worker: configuration or table mismatch, duplicate worker id, too many jobs."""
+    """The server rejected this worker: other settings or table, duplicate worker id, or too many jobs."""
 
 
 class RestartError(TransportError):
-    """The server or another worker restarted, and results of this round are lost."""
+    """The server or another worker restarted. Results of this round are lost."""
 
 
 class CheckpointError(ThcError, OSError):
-    """A checkpoint is damaged, incomplete, or has no state of compression under the name asked for."""
+    """A checkpoint is damaged, incomplete, or has no compression state under this name."""
 
 
 class DeadlineError(ThcError, TimeoutError):
     """A wait ran out of time.
 
-    slot, round: the first packet position without a result; missing_workers: ids of the workers the server had not
-    heard from when it last answered, empty when it never answered.
+    message: the text of the error.
+    slot: first packet position without a result.
+    round: round of that packet.
+    missing_workers: ids of the workers missing at the server's last answer; empty without an answer.
     """
 
     def __init__(self, message: str, slot: int = 0, round: int = 0, missing_workers: tuple[int, ...] = ()) -> None:

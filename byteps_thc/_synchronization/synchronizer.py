@@ -36,32 +36,37 @@ def synchronize_parameters(
     compression: object = None,
     grad_scaler: Any = None,
 ) -> None:
-    """Make replicas identical, bit for bit: all get the parameters, buffers and optimizer state of rank 0; collective.
+    """Copy the parameters, buffers and optimizer state of rank 0 to all ranks, bit for bit; collective.
 
-    As ParameterSynchronizer.synchronize(), for a training that knows itself when an epoch is over. Arguments and errors
-    are ParameterSynchronizer's.
+    model: model of ParameterSynchronizer.
+    optimizer: its optimizer, default: none.
+    compression: its compression, default: none.
+    grad_scaler: its grad_scaler, default: none.
+
+    Use it in a training that counts epochs itself. Raises the errors of ParameterSynchronizer.
     """
     synchronizer = ParameterSynchronizer(model, optimizer, compression=compression, grad_scaler=grad_scaler)
     synchronizer.synchronize()
 
 
 class ParameterSynchronizer:
-    """Keeps replicas from drifting apart where losses or a quorum give them different averages (paper, section 6).
+    """Keep replicas from drifting apart if losses or a quorum give them different averages (paper, section 6).
 
-    model: whose parameters and buffers are copied from rank 0 to the others; with HSDP from the first replica of each
-    shard. optimizer: whose state and hyperparameters are copied, too;
-    None: there is none. compression: what compress(), compress_replicas() or ThcReducer() has returned: its ranks
-    and deadline. BytePS's optimizer is its own. Without it the ranks are those of the DDP model, or all.
-    grad_scaler: the GradScaler, if there is one: ranks that drift may skip different steps.
+    model: the model, whose parameters and buffers are copied from rank 0, or with HSDP from the first replica of each
+        shard.
+    optimizer: the optimizer, whose state and hyperparameters are copied; default: none.
+    compression: the result of compress(), compress_replicas() or ThcReducer(), for its ranks and deadline. Default: the
+        ranks of BytePS's optimizer or of the DDP model, or all.
+    grad_scaler: the GradScaler, default: none. Drifting ranks may skip different steps.
+    synchronize_every: calls of step() between synchronisations, about an epoch; default: only synchronize()
+        synchronises.
 
-    synchronize_every: calls of step() between synchronisations, about an epoch; None: synchronize() is called.
+    Residuals of error feedback stay on their ranks, because each rank still owes them to the average. Learning-rate
+    schedulers and random states are not copied. All ranks make a synchronizer and call its methods alike.
 
-    Residuals of error feedback stay where they are: each is what a rank's own gradients have lost, which it still owes
-    the average. Learning-rate schedulers and random states are not copied.
-
-    All ranks make it, and call its methods, alike. Raises ConfigurationError on all of them when their settings, models
-    or steps differ, naming what; TransportError or DeadlineError when another rank is gone or late. After these the
-    training must restart from its checkpoint: parameters may be of two ranks.
+    Raises ConfigurationError on all ranks if their settings, models or steps differ, and TransportError or
+    DeadlineError if another rank fails or is late. Restart the training from its checkpoint afterwards, because
+    parameters may be of two ranks.
     """
 
     def __init__(
@@ -89,13 +94,13 @@ class ParameterSynchronizer:
 
     @property
     def steps(self) -> int:
-        """Calls of step() so far."""
+        """Number of step() calls."""
         return self._steps
 
     def step(self) -> bool:
-        """Count an optimizer step, and synchronise when it is time; call it after optimizer.step(), on all ranks.
+        """Count an optimizer step, synchronise if it is due, and return whether it was.
 
-        Also after a step that a GradScaler has skipped. Returns whether the replicas were synchronised.
+        Call it on all ranks after optimizer.step(), also if a GradScaler skipped the step.
         """
         if self._every is None:
             raise ConfigurationError(
@@ -124,11 +129,11 @@ class ParameterSynchronizer:
                 self._grad_scaler.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs to go on counting, {"steps"}; the same on all ranks."""
+        """Return the count of steps for a checkpoint, {"steps"}; the same on all ranks."""
         return {"steps": self._steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict(), on all ranks the same one: the next step() compares them."""
+        """Load a state_dict(), the same on all ranks. The next step() compares them."""
         steps = state.get("steps") if isinstance(state, Mapping) else None
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
             raise ConfigurationError('not the state of a ParameterSynchronizer, which is {"steps": a number}')

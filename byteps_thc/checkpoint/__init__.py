@@ -1,13 +1,13 @@
-"""The state of compression in checkpoints of torch.distributed.checkpoint (DCP): counters, and residuals if any.
+"""Compression state in checkpoints of torch.distributed.checkpoint (DCP): counters, and residuals if any.
 
     dcp.save({"model": model_state, "thc": checkpointable(state)}, checkpoint_id=path)
 
     dcp.load({"model": model_state}, checkpoint_id=path)
-    load(state, path)                                   # by as many ranks as you like
+    load(state, path)                                   # by any number of ranks
 
-`state` is a ThcState, a handle of byteps_thc.fsdp or another state of a plug-in. loading.shares() says what happens to
-the residuals when the number of ranks changes. Frameworks that save on one rank get gathered(state), which has the
-parts of all of them.
+`state` is a ThcState, a handle of byteps_thc.fsdp, a ThcReducer or another state of a front end. If the number of ranks
+changes, load() redistributes the residuals. For frameworks that save on one rank, gathered(state) collects the parts of
+all ranks.
 """
 
 import byteps_thc._scheme.needs_torch  # noqa: F401

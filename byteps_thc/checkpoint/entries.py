@@ -32,18 +32,18 @@ _FORMAT = 1
 
 
 class CompressionState(Protocol):
-    """What can be saved: the states and handles of the plug-ins, and engines.
+    """Protocol of states for checkpoints: states and handles of front ends, and engines.
 
     state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors or arrays by parameter
-    name in mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all
-    ranks, and an attribute parameter_sizes, elements by parameter name.
+    name in mappings such as "residuals". Optional: "scope", a name for the ranks of a state without all ranks, and an
+    attribute parameter_sizes, elements by parameter name.
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this rank, copied."""
+        """Return a copy of this rank's state."""
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Take over a state_dict()."""
+        """Load a state_dict()."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,12 @@ class Checkpointable:
 
 
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:
-    """Return an object for dcp.save, whose entries have names of their own on every rank.
+    """Return an object for dcp.save, whose entries have unique names on every rank. Save between steps.
 
-    state: a ThcState, a handle of byteps_thc.fsdp, a ThcReducer, a GradientAverager or an engine. scope: names the
-    ranks of the state, such as a stage's, when they are not all ranks and the state has no such name itself (handles of
-    FSDP without replicas have); ranks that average in two levels have one scope, to which that of the shard is added.
-    ConfigurationError when a scope is needed and missing. Save between steps. Load with byteps_thc.checkpoint.load.
+    state: a ThcState, a handle of byteps_thc.fsdp, a ThcReducer, a GradientAverager or an engine.
+    scope: name of the ranks of the state, such as a stage, if not all ranks have it; default: the state's own, as of
+        FSDP handles without replicas. Ranks that average in two levels pass the same scope.
+
+    Load with byteps_thc.checkpoint.load. Raises ConfigurationError if a scope is missing.
     """
     return Checkpointable(state, scope)

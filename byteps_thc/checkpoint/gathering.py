@@ -82,10 +82,14 @@ def gathered(
 
         accelerator.register_for_checkpointing(gathered(state))
 
-    Its state_dict() brings the parts of all ranks to rank 0, into host memory: with error feedback 4 or 2 bytes a
-    parameter of each rank; to all ranks with everywhere=True, for frameworks that save a file on each host. The
-    framework must call it on all ranks. state, scope: as checkpointable()'s. process_group: those ranks; None: all.
-    deadline_s: of each wait for another rank.
+    state: state of checkpointable().
+    scope: scope of checkpointable(), default: none.
+    process_group: the ranks of the state, default: all ranks.
+    everywhere: gather on all ranks, for frameworks that save a file on each host; default False: on rank 0.
+    deadline_s: seconds of each wait for another rank, default 600.
+
+    Its state_dict() collects the parts of all ranks in host memory: with error feedback 4 or 2 bytes per parameter of
+    each rank. The framework must call it on all ranks.
     """
     return Gathered(state, scope, process_group, everywhere=everywhere, deadline_s=deadline_s)
 

@@ -34,30 +34,31 @@ def load(
     strict: bool = True,
     process_group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Load what `dcp.save({key: checkpointable(state), ...})` saved, from as many ranks as there were; collective.
+    """Load the entry of `dcp.save({key: checkpointable(state), ...})`, saved by any number of ranks; collective.
 
-    checkpoint: its folder, or a DCP storage reader. scope: as for checkpointable. parameters: the model's, as
-    model.named_parameters() gives them, to check names and sizes against; needless when the state knows its
-    parameters (FSDP handles do). Sizes are the state's where it knows them, which may be those of shards.
-    process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
+    state: the state to load into.
+    checkpoint: folder, or a DCP storage reader.
+    key: key in dcp.save, default "thc".
+    scope: scope of checkpointable(), default: none.
+    parameters: model.named_parameters(), to check names and sizes; default: the parameters of the state, if known. The
+        state's sizes, possibly of shards, override the model's.
+    strict: raise for residuals of unknown parameters or other levels, default True. False drops these residuals.
+    process_group: the ranks that load, default: all ranks. CUDA groups require torch.cuda.set_device().
 
-    The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (shares()), so that
-    their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients, and
-    are converted where they are kept in another type (ThcConfig.residual_dtype). A parameter without a saved residual
-    starts with none. Compression without error feedback, as among ranks, drops residuals with a warning.
+    The same number of ranks resumes bit-exactly. Another number redistributes the residuals and keeps their mean, the
+    pending update. Settings may differ from the saved settings: residuals are converted to residual_dtype. A parameter
+    without a saved residual starts with none. Compression without error feedback, as among ranks, drops residuals with
+    a warning. Without residuals, steps and rounds resume in any levels.
 
-    Residuals are not converted between levels: those of whole parameters, which ranks that average in one level have,
-    and those of shards, of as many as ranks share a node. Where the checkpoint has residuals, and of other levels than
-    the state's, it is a ConfigurationError; strict=False drops them. Where it has none, steps and rounds go on.
+    Residuals of whole parameters (one level) and of shards (two levels) are not converted into each other.
 
-    Load only what you trust: torch unpickles the folder's metadata, so who can write to it runs code here, as with any
-    torch.distributed.checkpoint.load() of the folder.
+    Load only trusted checkpoints: torch unpickles the folder's metadata, so a writer of the folder can run code here,
+    as with any torch.distributed.checkpoint.load().
 
-    Raises CheckpointError when the checkpoint has no such entry, is damaged or does not hold together, and
-    ConfigurationError when a parameter has another size, has a residual here and is unknown now (strict=False drops
-    it), or residuals are of other levels. An error on one rank is an error on all of them, and then no state has
-    changed; but for a state whose load_state_dict() refuses on some ranks what has the right parameters and sizes,
-    which the error says.
+    Raises CheckpointError if the entry is missing, damaged or inconsistent. Raises ConfigurationError if a parameter
+    has another size, or, with strict, for residuals of unknown parameters or other levels. An error on one rank is
+    raised on all ranks, and all states are then unchanged, unless load_state_dict() of some ranks rejects a state with
+    the right parameters and sizes, which the error says.
     """
     take_over(state, lambda: SavedInFolder(checkpoint, key), scope, parameters, strict, process_group)
 

@@ -1,4 +1,4 @@
-"""THC for DistributedDataParallel, in one call: state = compress(ddp, bits=4)."""
+"""Compressed averages for DistributedDataParallel: state = compress(ddp, bits=4)."""
 
 import byteps_thc._scheme.needs_torch  # noqa: F401
 from byteps_thc._engine.policy import CompressionPolicy

@@ -56,25 +56,32 @@ class UncompressedState:
 class ThcState:
     """State of thc_hook for one DDP model: engine, schedule, and with servers residuals.
 
-    process_group: DDP's, None for the default one; gloo or NCCL. levels: "flat": all ranks average compressed. "auto":
-    ranks that share a host are a node if there are several nodes with equal numbers of ranks, more than one, over gloo
-    if two levels are the faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks, and the name of its slow
-    dimension, between the nodes. With two levels averages are exact within a node, where each rank gets a shard of
-    every parameter, and compressed between the nodes; residuals, figures and checkpoints are the shard's. `network`
-    takes two levels of a mesh only. config: a ThcConfig; or settings of ThcConfig as keywords. policy: warm-up, bypass
-    of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do.
-    With a mesh, shard s of a node has the job network.job + s. model: names the residuals in checkpoints after the
-    model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's
-    first iteration, which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: its scale must
-    be the same on all ranks, but for those of a quorum or with lost packets. Residuals follow the scale, and a skipped
-    step restores all of them, which costs a copy per step. Without it, only residuals of the partition that is not
-    finite are restored. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    process_group: the process group of DDP, gloo or NCCL; default: the default group.
+    config: a ThcConfig, or its settings as keywords.
+    levels: levels of averages, default "auto". "flat" compresses over all ranks. "auto" uses two levels if several
+        hosts have the same number of ranks, more than one each: over NCCL always, over gloo if a measurement finds them
+        faster.
+        (mesh, dim) uses two levels of a 2-D mesh of the same ranks, and dim names its slow dimension, between the
+        nodes. Averages of two levels are exact within a node and compressed between nodes. Each rank of a node then has
+        a shard of every parameter, and residuals, statistics and checkpoints cover the shard. `network` supports levels
+        of a mesh only.
+    policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
+    network: a NetworkConfig of servers or a switch; default: the ranks do the summing. With a mesh, shard s of a node
+        uses the job network.job + s.
+    model: names residuals in checkpoints after the model's parameters, without the prefixes of DDP and torch.compile.
+        Default: numbers in the order of DDP's first iteration. A resumed run repeats it with the same model and
+        bucket_cap_mb.
+    grad_scaler: the GradScaler, default: none. Its scale must be the same on all ranks, except with a quorum or lost
+        packets. Residuals follow the scale, and a skipped step restores them, at the cost of a copy per step. Without
+        it, only residuals of the partition that is not finite are restored.
+    log_every: steps between lines of statistics in the log of rank 0 ("byteps_thc", INFO), default 0: none.
 
-    All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
-    be made before there is a default process group, for a framework that initialises torch.distributed later: settings
-    are compared, and servers joined, when all ranks first use it, in the first backward pass or for a checkpoint.
-    Raises ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when
-    ranks or servers do not answer.
+    All ranks of the group make it in the same order as their other collectives, with the same settings. It may precede
+    init_process_group(), for frameworks that call it later: ranks then compare settings, and join servers, in the first
+    backward pass or for a checkpoint.
+
+    Raises ConfigurationError if ranks have different settings or settings are invalid, and TransportError or
+    DeadlineError if ranks or servers do not answer.
     """
 
     def __init__(
@@ -139,7 +146,7 @@ class ThcState:
 
     @property
     def engine(self) -> Engine:
-        """What averages; made now where the state was made before there was a process group, by all ranks."""
+        """The engine; if the state preceded init_process_group(), the first use on all ranks opens it."""
         return self._opened().engine
 
     @property
@@ -162,28 +169,26 @@ class ThcState:
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
-        """Elements by name of the model's parameters, in two levels of this rank's shards of them; None when the state
-        was made without model.
-        """
+        """Elements by name of the model's parameters, or of this rank's shards; None without a model."""
         sizes = self._buckets.sizes()
         return None if sizes is None else self._opened().sizes_here(sizes)
 
     def compression_stats(self) -> CompressionStats:
-        """Return what compression did and what it cost; call it between steps."""
+        """Return statistics of this rank. Call it between steps."""
         self._warn_if_never_called()
         return self.engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's part of a checkpoint: step, random keys, settings, and residuals by parameter name if any.
 
-        Every rank has a state of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
+        Every rank has its own state: save one per rank, as byteps_thc.checkpoint does. Call it between steps.
         """
         return self._opened().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
+        """Load a state_dict() of the same rank, number of ranks, settings and levels.
 
-        ConfigurationError when it does not fit or is damaged; then nothing has changed.
+        Raises ConfigurationError if the state does not fit or is damaged; this state is then unchanged.
         """
         averaging = self._opened()
         require_scope(state, averaging.scope)
@@ -192,7 +197,7 @@ class ThcState:
         averaging.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:
-        """End the engine's threads, and leave the servers. A collected state does so, too, or Python's end."""
+        """End the engine's threads and leave the servers. Python does so at exit, or when it collects the state."""
         if not self._closed:
             self._warn_if_never_called()
         self._closed = True
@@ -208,7 +213,7 @@ class ThcState:
             )
 
     def _opened(self, gradients_on: torch.device | None = None) -> Opened:
-        """Return what averages; the first call makes it, where there was no process group before."""
+        """Return the opened engine. The first call opens it if the state preceded the process group."""
         if self._averaging is None:
             assert self._open is not None
             self._averaging = self._open(gradients_on)
@@ -217,11 +222,14 @@ class ThcState:
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
-    """Average a bucket of gradients over the ranks, compressed as `state` says; for ddp.register_comm_hook.
+    """Average a bucket of gradients over the ranks, compressed; for ddp.register_comm_hook.
 
-    bucket: float32, float16 or bfloat16; it is averaged in place, the same to the bit on all ranks. Raises InputError
-    for sparse gradients and other types. When a rank dies or is too late, backward raises a RuntimeError with the text
-    of TransportError or DeadlineError, and TransportError itself from then on. ConfigurationError for another state.
+    state: the ThcState of the model.
+    bucket: float32, float16 or bfloat16; averaged in place, bit-identical on all ranks.
+
+    Raises InputError for sparse gradients and other dtypes, and ConfigurationError for another state. If a rank fails
+    or is late, backward raises a RuntimeError with the text of TransportError or DeadlineError, and later calls
+    TransportError.
     """
     if not isinstance(state, ThcState | UncompressedState):
         raise ConfigurationError(
@@ -271,18 +279,20 @@ def compress(
     log_every: int = 0,
     **settings: Unpack[ThcSettings],
 ) -> ThcState:
-    """Average the gradients of a DDP model compressed, over the ranks of its process group; collective over them.
+    """Average the gradients of a DDP model compressed, and return its ThcState; collective over the ranks of the model.
 
         ddp = DistributedDataParallel(model)
         state = compress(ddp, bits=4)
 
-    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a
-    ThcConfig; or settings of ThcConfig as keywords, as here. levels: "flat":
-    averages are compressed over all ranks. "auto": if several hosts have equal numbers of ranks, more than one each,
-    averages may be exact within a host and compressed between the hosts: over NCCL they are, over gloo if that is the
-    faster way, measured here. (mesh, dim): a 2-D mesh of the same ranks and the name of a dimension: averages are exact
-    within the nodes, and compressed over the named dimension, between the nodes. Other arguments and errors: as
-    ThcState's, which is returned and names residuals after the model's parameters.
+    ddp: a DistributedDataParallel without a communication hook, or its torch.compile().
+    config: a ThcConfig, or its settings as keywords.
+    levels: "auto" (default), "flat" or (mesh, dim): exact averages within nodes, compressed between them (ThcState).
+    network: a NetworkConfig of servers or a switch; default: the ranks do the summing.
+    policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
+    grad_scaler: the GradScaler of the training, default: none.
+    log_every: steps between lines of statistics in the log of rank 0, default 0: none.
+
+    Residuals are named after the model's parameters. Raises the errors of ThcState.
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
         state = compress(ddp, levels=(mesh, "between"), bits=4)

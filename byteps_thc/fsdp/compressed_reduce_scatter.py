@@ -45,12 +45,14 @@ def compress_reduce_scatter(
         fully_shard(model)
         compression = compress_reduce_scatter(model, bits=4)
 
-    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig; or
-    settings of ThcConfig as keywords, as here. grad_scaler: the training's GradScaler, whose scale must be the same on
-    all ranks. log_every: steps per log line of rank 0; 0: none.
+    model: a model (and its blocks) after fully_shard() with a 1-D mesh.
+    config: a ThcConfig, or its settings as keywords.
+    policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
+    grad_scaler: the GradScaler of the training, default: none. Its scale must be the same on all ranks.
+    log_every: steps between lines of statistics in the log of rank 0, default 0: none.
 
-    Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
-    already, or when ranks have different settings. Errors of the network come out of backward().
+    Raises ConfigurationError if the model's sharding is not supported, if it is compressed already, or if ranks have
+    different settings. backward() raises errors of the network.
     """
     groups = parameter_groups(model)
     process_group = groups[0].process_group
@@ -117,9 +119,9 @@ def _scope(process_group: dist.ProcessGroup) -> str | None:
 
 
 class CompressedReduceScatter:
-    """The reduce-scatter of one parameter group; has the interface of torch's (private) ReduceScatter.
+    """Reduce-scatter of one parameter group, with the interface of torch's (private) ReduceScatter.
 
-    uncompressed: the one that torch had, for steps and groups that are not compressed.
+    uncompressed: torch's own, for uncompressed steps and groups.
     """
 
     def __init__(
@@ -138,7 +140,12 @@ class CompressedReduceScatter:
         self._matrices: dict[tuple[ShardedParameter, ...], ShardMatrix] = {}
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return memory for a gradient or a shard."""
+        """Return memory for a gradient or a shard.
+
+        size: shape.
+        dtype: torch dtype.
+        device: torch device.
+        """
         memory: Tensor = self._uncompressed.allocate(size, dtype=dtype, device=device)
         return memory
 
@@ -190,7 +197,7 @@ class CompressedReduceScatter:
 
 
 class FsdpCompression:
-    """Compression of an FSDP2 model: its state, its figures, its end.
+    """Handle of a compressed FSDP2 model: state, statistics, close().
 
     Save with byteps_thc.checkpoint.checkpointable(handle), between steps; load with byteps_thc.checkpoint.load.
     """
@@ -212,21 +219,21 @@ class FsdpCompression:
         self.parameter_sizes = sizes
 
     def compression_stats(self) -> CompressionStats:
-        """Return what compression did on this rank and what it cost."""
+        """Return statistics of this rank."""
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this rank's state, copied: counters, settings, and residuals by parameter name if any."""
+        """Return a copy of this rank's state: counters, settings, and residuals by parameter name if any."""
         return self._opened.state_dict(self._scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank and settings.
+        """Load a state_dict() of the same rank and settings.
 
-        ConfigurationError when it does not fit or is damaged; then nothing has changed.
+        Raises ConfigurationError if the state does not fit or is damaged; this state is then unchanged.
         """
         self._opened.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:
-        """Reduce uncompressed again, as before, and end the engine. May be called again."""
+        """Restore torch's reduce-scatter and end the engine. Repeated calls are allowed."""
         self._uninstall()
         self._engine.close()

@@ -49,14 +49,18 @@ def compress_replicas(
         fully_shard(model, mesh=mesh["shard"])
         compression = compress_replicas(model, mesh["replicate"], bits=4)
 
-    Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: of the dimension to
-    compress alone, mesh["replicate"]. config: a ThcConfig; or settings of ThcConfig as
-    keywords, as here. network: through a parameter server or switch instead of between the ranks. There
-    the replicas of every shard are a job of their own: shard s has the number network.job + s.
+    model: a model after fully_shard() over the shard dimension, in which torch's collectives stay.
+    mesh: the 1-D mesh of the dimension to compress, mesh["replicate"].
+    config: a ThcConfig, or its settings as keywords.
+    network: a NetworkConfig of servers or a switch; default: the ranks do the summing. The replicas of shard s use the
+        job network.job + s.
+    policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
+    grad_scaler: the GradScaler of the training, default: none. Its scale must be the same on all ranks.
+    log_every: steps between lines of statistics in the log of rank 0, default 0: none.
 
-    With error feedback (servers) a rank keeps residuals of its own shards, 4 or 2 bytes per element.
-    Replicas must begin with the same parameters, and then stay bit-identical; where `network` is loss-tolerant or has a
-    quorum, a ParameterSynchronizer makes them so. Other arguments and errors: as compress_reduce_scatter.
+    With error feedback (servers) a rank keeps residuals of its own shards, 4 or 2 bytes per element. Replicas must
+    begin with the same parameters, and then stay bit-identical. If `network` is loss-tolerant or has a quorum, use a
+    ParameterSynchronizer. Raises the errors of compress_reduce_scatter.
     """
     groups = parameter_groups(model)
     replicas, shard = _process_group(mesh), groups[0].process_group

@@ -8,7 +8,7 @@
     )
     bps.broadcast_parameters(model.state_dict(), root_rank=0)
 
-Started by bpslaunch, as every BytePS training. Needs torch, and BytePS built into the same Python (make byteps).
+Start the script with bpslaunch, as every BytePS training. Requires BytePS in the same Python (make byteps).
 """
 
 import byteps_thc._scheme.needs_torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""BytePS's operations with the signatures of byteps.torch: what its front end adds to those of _net/byteps.
+"""BytePS's operations with the signatures of byteps.torch: the part that _net/byteps lacks.
 
 push_pull and push_pull_async do not return uninitialised memory for CPU tensors, as byteps.torch 0.2.5 does.
 """
@@ -26,10 +26,12 @@ from byteps_thc.torch.settings import Compression, GradientCompression
 
 
 def init(lazy: bool = True) -> None:
-    """Start BytePS in this process; its role and peers are in the environment that bpslaunch sets.
+    """Start BytePS in this process, with the role and peers of bpslaunch's environment.
 
-    lazy: connect to the servers with the first push_pull instead of now. This, shutdown, suspend and resume raise
-    DeadlineError when others are not there within THC_DEADLINE_S, or 600, seconds.
+    lazy: connect to the servers with the first push_pull, default True; False: now.
+
+    This, shutdown, suspend and resume raise DeadlineError if peers do not answer within THC_DEADLINE_S (default 600)
+    seconds.
     """
     with suppress(ConfigurationError):  # the servers route checks the environment when it is chosen
         prepare_environment(ThcConfig.from_environment().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
@@ -39,7 +41,14 @@ def init(lazy: bool = True) -> None:
 def push_pull_async(
     tensor: Tensor, average: bool = True, name: str | None = None, version: int = 0, priority: int = 0
 ) -> Handle:
-    """Start adding up a tensor over all workers; the tensor stays as it is. See push_pull_async_inplace."""
+    """Start adding up a tensor over all workers, and keep the tensor unchanged.
+
+    tensor: as in push_pull_async_inplace.
+    average: divide by size(), default True.
+    name: default: the number of the call.
+    version: as in BytePS, default 0.
+    priority: default 0.
+    """
     # BytePS leaves the output of CPU tensors uninitialised unless it is the input.
     return push_pull_async_inplace(tensor.detach().clone(), average, name, version, priority)
 
@@ -47,7 +56,14 @@ def push_pull_async(
 def push_pull_inplace(
     tensor: Tensor, average: bool = True, name: str | None = None, version: int = 0, priority: int = 0
 ) -> Tensor:
-    """Add up a tensor over all workers, in place, and return it. See push_pull_async_inplace."""
+    """Add up a tensor over all workers, in place, and return it.
+
+    tensor: as in push_pull_async_inplace.
+    average: divide by size(), default True.
+    name: default: the number of the call.
+    version: as in BytePS, default 0.
+    priority: default 0.
+    """
     return synchronize(push_pull_async_inplace(tensor, average, name, version, priority))
 
 
@@ -61,8 +77,14 @@ def push_pull(
 ) -> Tensor:
     """Return the sum or average of a tensor over all workers; gradients flow through it.
 
-    name is required (InputError), as in BytePS. compression: Compression.none or fp16; THC keeps state for each
-    parameter and belongs into a DistributedOptimizer (ConfigurationError).
+    tensor: as in push_pull_async_inplace.
+    average: divide by size(), default True.
+    name: required, as in BytePS.
+    version: as in BytePS, default 0.
+    priority: default 0.
+    compression: Compression.none (default) or Compression.fp16.
+
+    Raises InputError without a name, and ConfigurationError for THC, which requires a DistributedOptimizer.
     """
     if name is None:
         raise InputError("push_pull needs name=..., the same on all workers")
@@ -96,10 +118,14 @@ _SMALLEST_CHUNK_BYTES = 4096
 
 
 def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: int, prefix: str = "Parameter.") -> None:
-    """Overwrite tensors with those of the process `root_rank`, bit for bit.
+    """Copy tensors from the process `root_rank` to all others, bit for bit.
 
     params: model.state_dict(), or a list of tensors or (name, tensor) pairs, such as list(model.named_parameters()),
-    with the same names and shapes in all processes. Values that are no tensors are left alone. Raises InputError.
+        with the same names and shapes in all processes. Other values are ignored.
+    root_rank: rank of the source.
+    prefix: prefix of the pushed names, default "Parameter.".
+
+    Raises InputError for unsupported arguments.
     """
     in_flight: deque[tuple[Tensor, Handle]] = deque()
     for name, tensor in _named_tensors(params):
@@ -114,10 +140,12 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, prefix: str = "Parameter.") -> None:
-    """Give every process the optimizer state and hyperparameters of the process `root_rank`, bit for bit.
+    """Copy the optimizer state and hyperparameters from the process `root_rank` to all others, bit for bit.
 
-    Any torch optimizer: tensors, numbers, tuples and None are kept as they are. The parameter groups must be the same
-    in all processes.
+    optimizer: any torch optimizer with the same parameter groups in all processes. Tensors, numbers, tuples and None
+        keep their types.
+    root_rank: rank of the source.
+    prefix: prefix of the pushed names, default "Parameter.".
     """
     broadcast_optimizer(optimizer, BytepsReplicas(root_rank, prefix))
 

@@ -1,4 +1,4 @@
-"""How a BytePS training uses THC: arguments of Compression.thc, or environment variables where there is no argument."""
+"""Settings of THC for BytePS: arguments of Compression.thc, or else environment variables."""
 
 from __future__ import annotations
 
@@ -40,32 +40,36 @@ def _from_list(value: object) -> object:
 
 
 class ThcCompression(Settings, NetworkSettings):
-    """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
+    """Settings of Compression.thc(config, ...), the same on all workers.
 
-    Those of NetworkSettings are for the network route. backend: lane k binds the k-th port above the port given; a DPDK
-    device serves one lane. run: None: the scheduler's address says it.
+    Default of an argument: the environment variable, then the default below. Settings of NetworkSettings apply to the
+    network route.
 
-    An argument that is not given is taken from the environment variables (docs/plugins.md), then from the default.
+    backend: lane k binds the k-th port above the given port. A DPDK device serves one lane.
+    run: default: THC_RUN, or the address of BytePS's scheduler.
+
+    Raises ConfigurationError for invalid settings.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     config: ThcConfig = Field(default_factory=ThcConfig.from_environment, kw_only=False)
-    """quantization, error feedback, partitions"""
+    """A ThcConfig. Default: THC_CONFIG, or its defaults."""
     route: Literal["network", "servers"] = "network"
-    """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""
+    """Route of codes: "network" (thc-ps or a switch) or "servers" (the servers of BytePS)."""
     servers: Annotated[Sequence[str], BeforeValidator(_from_list)] = ()
-    """network: "HOST" or "HOST:PORT" of every thc-ps or switch"""
+    """Network route: addresses, "HOST" or "HOST:PORT" each, of all thc-ps or of one switch."""
     job: int = Field(default=1, ge=0, lt=MAX_JOB_ID + 1)
-    """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
+    """Network route: number of the first lane's job on the servers. Lanes use job, job + 1, ..."""
     lanes: int | None = Field(default=None, ge=1, le=16)
-    """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
+    """Streams of gradients, 1 to 16, each a job on the servers. None: 2, with DPDK 1.
+    Layers that are needed first have their own lane."""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
-    """warm-up steps, small tensors, deadline"""
+    """A CompressionPolicy. Default: THC_POLICY, or its defaults."""
     grad_scaler: Any = None
-    """the torch GradScaler in use: residuals follow its scale, and stay as they were in steps that it skips"""
+    """The torch GradScaler. Residuals follow its scale, and skipped steps keep them."""
     log_every: int = Field(default=0, ge=0)
-    """steps between lines of statistics in the log of rank 0; 0: none"""
+    """Steps between lines of statistics in the log of rank 0. 0: none."""
 
     if not TYPE_CHECKING:  # as in Settings
 
@@ -81,7 +85,7 @@ class ThcCompression(Settings, NetworkSettings):
     @field_validator("quorum", mode="before")
     @classmethod
     def _check_quorum(cls, quorum: object) -> object:
-        """The number of workers is not known yet, so only what is wrong for any is refused here."""
+        """Refuse a quorum that is wrong for any number of workers, because the number is unknown here."""
         resolve_quorum(cast(Quorum, quorum), MAX_WORKERS)
         return quorum
 
@@ -95,11 +99,11 @@ class ThcCompression(Settings, NetworkSettings):
 
     @property
     def lane_count(self) -> int:
-        """Lanes, with the default put in."""
+        """Number of lanes, with the default resolved."""
         return self.lanes or (1 if isinstance(self.backend, DpdkConfig) else _DEFAULT_LANES)
 
     def network_of_lane(self, lane: int) -> NetworkConfig:
-        """Where the codes of a lane go, on the network route."""
+        """Return the servers of a lane on the network route."""
         of_lane = {
             "backend": self._backend_of_lane(lane),
             "run": run_of_scheduler() if self.run is None else self.run,
@@ -107,18 +111,24 @@ class ThcCompression(Settings, NetworkSettings):
         return NetworkConfig(self.servers, self.job + lane, **settings_of(self) | of_lane)
 
     def jobs_after(self, first: int) -> list[Hashable]:
-        """The lanes' jobs on the network route, if `first` jobs go before them."""
+        """Return the lanes' jobs on the network route, after `first` other jobs."""
         return [("job", self.job + first + lane) for lane in range(self.lane_count)]
 
     def sockets_after(self, first: int) -> list[Hashable]:
-        """The lanes' local addresses, if `first` go before them; none where the kernel chooses the ports."""
+        """Return the lanes' local addresses after `first` other sockets; none if the kernel chooses the ports."""
         if not isinstance(self.backend, UdpConfig) or self.backend.local == nth_socket(self.backend, 1).local:
             return []
         sockets = range(first, first + self.lane_count)
         return [("socket", nth_socket(self.backend, socket).local) for socket in sockets]
 
     def moved(self, jobs: int, sockets: int) -> ThcCompression:
-        """The same with higher job numbers and local ports; raises ConfigurationError if a job is too high."""
+        """Return the settings with higher job numbers and local ports.
+
+        jobs: number to add to the job.
+        sockets: number to add to the local port.
+
+        Raises ConfigurationError if a job number is too high.
+        """
         if self.job + jobs + self.lane_count - 1 > MAX_JOB_ID:
             raise ConfigurationError(
                 f"no {self.lane_count} free job number(s) from {self.job} to {MAX_JOB_ID}: choose a smaller THC_JOB"
@@ -144,10 +154,10 @@ class GradientCompression(Protocol):
     """BytePS's interface: one tensor at a time, nothing kept in between. Classes and instances both do."""
 
     def compress(self, tensor: Tensor) -> tuple[Tensor, Any]:
-        """Return what travels, and what decompress() needs."""
+        """Return the payload, and the context for decompress()."""
 
     def decompress(self, tensor: Tensor, ctx: Any) -> Tensor:
-        """Return the tensor as it was, for what arrived."""
+        """Return the tensor from the payload."""
 
 
 class NoneCompressor:
@@ -179,7 +189,7 @@ class Fp16Compressor:
 
 
 class Compression:
-    """The compressions to choose from; `none`, `fp16` as in byteps.torch, `thc(...)` makes a ThcCompression."""
+    """Compressions: `none` and `fp16` as in byteps.torch; `thc(...)` makes a ThcCompression."""
 
     none = NoneCompressor
     fp16 = Fp16Compressor

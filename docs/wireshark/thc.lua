@@ -69,9 +69,9 @@ local config_fields = {
 local flags = {
   ProtoField.bool("thc.flags.retransmit", "retransmit", 8, nil, 1, "sent before; ask for the state of the slot"),
   ProtoField.bool("thc.flags.partial", "partial", 8, nil, 2, "aggregate of a quorum, not of all workers"),
-  ProtoField.bool("thc.flags.abstain", "abstain", 8, nil, 4, "CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"),
+  ProtoField.bool("thc.flags.abstain", "abstain", 8, nil, 4, "CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server supports the flag"),
   ProtoField.bool("thc.flags.congested", "congested", 8, nil, 8, "in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"),
-  ProtoField.bool("thc.flags.last", "last", 8, nil, 16, "in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells"),
+  ProtoField.bool("thc.flags.last", "last", 8, nil, 16, "in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server sets the flag"),
 }
 
 layouts.header = {bytes = 0, by_name = {}}
@@ -98,17 +98,17 @@ add(layouts.header, "payload_count", 2, ProtoField.uint16("thc.payload_count", "
 add(layouts.header, "epoch", 4, ProtoField.uint32("thc.epoch", "epoch", base.DEC, nil, nil,
     "incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO"))
 add(layouts.header, "round", 4, ProtoField.uint32("thc.round", "round", base.DEC, nil, nil,
-    "how often this slot was used, from 1, a serial number that wraps around; decides what is stale"))
+    "number of uses of this slot, from 1, a serial number that wraps around; decides which packets are stale"))
 add(layouts.header, "slot", 4, ProtoField.uint32("thc.slot", "slot", base.DEC, nil, nil,
     "slot of the job, 0 .. slots - 1"))
 add(layouts.header, "partition", 2, ProtoField.uint16("thc.partition", "partition", base.DEC, nil, nil,
-    "partition the payload belongs to; workers that push in different orders are told so"))
+    "partition of the payload; workers that push in different orders get order_mismatch"))
 add(layouts.header, "chunk", 2, ProtoField.uint16("thc.chunk", "chunk", base.DEC, nil, nil,
     "packet position inside the partition"))
 add(layouts.header, "switch_pass", 1, ProtoField.uint8("thc.switch_pass", "switch_pass", base.DEC, nil, nil,
     "pass counter of a switch; zero on the wire outside the switch"), {internal = true})
 add(layouts.header, "switch_step", 1, ProtoField.uint8("thc.switch_step", "switch_step", base.DEC, nil, nil,
-    "what the next pass of a switch does; zero on the wire outside the switch"), {internal = true})
+    "action of the next pass of a switch; zero on the wire outside the switch"), {internal = true})
 add(layouts.header, "switch_state", 2, ProtoField.uint16("thc.switch_state", "switch_state", base.DEC, nil, nil,
     "scratch a switch carries between passes; zero on the wire outside the switch"), {internal = true})
 
@@ -118,9 +118,9 @@ add(layouts.hello, "table_hash", 8, ProtoField.uint64("thc.hello.table_hash", "t
 add(layouts.hello, "nonce", 8, ProtoField.uint64("thc.hello.nonce", "nonce", base.HEX, nil, nil,
     "random per worker process: tells a repeated HELLO from a restarted worker"))
 add(layouts.hello, "cookie", 8, ProtoField.uint64("thc.hello.cookie", "cookie", base.HEX, nil, nil,
-    "what CHALLENGE said; 0 before the first"))
+    "cookie of the last CHALLENGE; 0 before the first"))
 add(layouts.hello, "run", 8, ProtoField.uint64("thc.hello.run", "run", base.HEX, nil, nil,
-    "which training: the same on all its workers and on no others; 0: not told. Servers only compare it"))
+    "ID of the training, shared by its workers and no others; 0: unspecified. Servers only compare it"))
 add(layouts.hello, "granularity", 2, ProtoField.uint16("thc.hello.granularity", "granularity", base.DEC, nil, nil,
     "g, the largest table value"))
 add(layouts.hello, "codes_per_packet", 2, ProtoField.uint16("thc.hello.codes_per_packet", "codes_per_packet", base.DEC, nil, nil,
@@ -152,13 +152,13 @@ add(layouts.challenge, "cookie", 8, ProtoField.uint64("thc.challenge.cookie", "c
 
 layouts.error = {bytes = 0, by_name = {}}
 add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitmap", "worker_bitmap", base.HEX, nil, nil,
-    "incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero"))
+    "incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: that worker; else zero"))
 add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", base.DEC, error_reasons, nil,
     "see error_reasons"))
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
     "config_mismatch, bad_config, overflow, incomplete: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
-    "config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/contributors/protocol.md"))
+    "config_mismatch: the job's value of `field` (0: table, settings); new_epoch: the new epoch; others: docs/contributors/protocol.md"))
 -- End of what is generated.
 
 local function read(buffer, name)

@@ -5,6 +5,9 @@ Two gloo ranks, each on a host of its own (a network namespace) behind a link sh
 (lab/thc_lab/shaped_network.py). Needs root. Schemes take turns step by step in the same processes. Parameters stay
 gathered between forward and backward, so that backward only reduces. Times are the slowest rank's from a common
 barrier, and medians over the repetitions.
+
+--whole-step DTYPE times forward, backward and SGD instead. Parameters are gathered in that dtype for forward and again
+for backward, which is FSDP2's default. fp32, bf16 and THC differ in the reduce-scatter only.
 """
 
 from __future__ import annotations
@@ -23,17 +26,20 @@ from thc_lab.shaped_network import ShapedNetwork
 
 RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
 RANKS = 2
-PEERS = {
+#: At 0.1 Gb/s a step of fp32 takes 15 to 25 s.
+DEADLINE_S = 900.0
+BACKWARD_PEERS = {
     "waits": "THC, waited for group by group",
     "fp32": "FSDP2, fp32",
     "bf16": "FSDP2, reduce_dtype bf16",
     "alone": "backward alone",
 }
+STEP_PEERS = {"fp32": "reduce_dtype fp32", "bf16": "reduce_dtype bf16"}
 
 
 def backward_ms(network: ShapedNetwork, folder: Path, options: list[str]) -> dict[str, float]:
     """Return the milliseconds of a backward pass of each scheme. SystemExit when a rank fails."""
-    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options)
+    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options, deadline_s=DEADLINE_S)
     return {
         name: statistics.median(max(seconds) for seconds in zip(*(rank[name] for rank in ranks), strict=True)) * 1e3
         for name in ranks[0]
@@ -45,6 +51,7 @@ def main() -> None:
     parser.add_argument("--gbit", type=float, nargs="+", default=[1.0])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--rows", type=int, default=64, help="of a batch: what backward computes")
+    parser.add_argument("--whole-step", metavar="DTYPE", choices=("float32", "bfloat16"), help="of gathered parameters")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     try:
@@ -58,9 +65,11 @@ def main() -> None:
                 host.shape(gbit * 1e9)
             with tempfile.TemporaryDirectory() as folder:
                 options = ["--repeats", str(args.repeats), "--rows", str(args.rows)]
+                options += ["--whole-step", args.whole_step] if args.whole_step else []
                 times_ms = backward_ms(network, Path(folder), options)
-            what, own_us = f"FSDP2 backward with THC, {gbit:g} Gb/s", times_ms["thc"] * 1e3
-            for scheme, name in PEERS.items():
+            timed = f"step with THC, {args.whole_step} gathers" if args.whole_step else "backward with THC"
+            what, own_us = f"FSDP2 {timed}, {gbit:g} Gb/s", times_ms["thc"] * 1e3
+            for scheme, name in (STEP_PEERS if args.whole_step else BACKWARD_PEERS).items():
                 peer_us = times_ms[scheme] * 1e3
                 rows.append(Row(what, own_us, name, peer_us, "", peer_us / own_us, None))
     report(rows, args.json)

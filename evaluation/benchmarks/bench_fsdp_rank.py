@@ -1,10 +1,13 @@
-"""One rank of bench_fsdp.py, on its own host of the shaped network: times FSDP2's backward, scheme by scheme, in turn.
+"""One rank of bench_fsdp.py, on its own host of the shaped network: times backward passes or whole steps of FSDP2.
+
+Schemes take turns.
 
 Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk over eth0.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -23,7 +26,10 @@ WIDTH, LAYERS = 1024, 24
 
 
 class Scheme:
-    """A model of as many parameter groups as layers; what is gathered stays, so that backward only reduces."""
+    """A model of as many parameter groups as layers. Parameters stay gathered, so that backward only reduces."""
+
+    policy = MixedPrecisionPolicy()
+    reshards = False
 
     def __init__(
         self, reduce_dtype: torch.dtype | None = None, *, compressed: bool = False, waits: bool = False
@@ -32,10 +38,10 @@ class Scheme:
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
         self.model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        policy = MixedPrecisionPolicy(reduce_dtype=reduce_dtype)
+        policy = dataclasses.replace(self.policy, reduce_dtype=reduce_dtype)
         for part in (*layers, self.model):
-            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-        self.model.set_reshard_after_backward(False)
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=self.reshards)
+        self.model.set_reshard_after_backward(self.reshards)
         if compressed:
             compress_reduce_scatter(self.model)
         if waits:
@@ -44,7 +50,7 @@ class Scheme:
         self.step_s: list[float] = []
 
     def step(self, rows: Tensor, *, reduces: bool = True) -> float:
-        """Return the seconds of one backward; all ranks begin together."""
+        """Return the seconds of one backward pass; all ranks start together."""
         self.model.zero_grad()
         self.model.set_requires_gradient_sync(reduces)
         loss = self.model(rows).square().mean()
@@ -59,8 +65,32 @@ class Scheme:
         return seconds
 
 
-def make_schemes() -> dict[str, Scheme]:
-    """What is compared, by name."""
+class WholeStep(Scheme):
+    """FSDP2's default: parameters are gathered for forward, resharded, and gathered again for backward."""
+
+    reshards = True
+
+    def step(self, rows: Tensor, *, reduces: bool = True) -> float:
+        """Return the seconds of forward, backward and an SGD step; all ranks start together."""
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.model.set_requires_gradient_sync(reduces)
+        dist.barrier()
+        start = time.perf_counter()
+        self.model(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return time.perf_counter() - start
+
+
+def make_schemes(gathered: str | None) -> dict[str, Scheme]:
+    """Return the schemes to compare, by name. gathered: dtype of the parameters that a whole step gathers."""
+    if gathered:
+        WholeStep.policy = MixedPrecisionPolicy(param_dtype=getattr(torch, gathered))
+        return {
+            "fp32": WholeStep(torch.float32),
+            "bf16": WholeStep(torch.bfloat16),
+            "thc": WholeStep(compressed=True),
+        }
     return {
         "alone": Scheme(),
         "fp32": Scheme(),
@@ -73,10 +103,11 @@ def make_schemes() -> dict[str, Scheme]:
 def main() -> None:
     parser = rank_parser(__doc__)
     parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--whole-step")
     args = parser.parse_args()
     join(args, TIMEOUT_S)
     rows = torch.randn(args.rows, WIDTH, generator=torch.Generator().manual_seed(args.rank))
-    schemes = make_schemes()
+    schemes = make_schemes(args.whole_step)
     for repeat in range(WARM_UP_STEPS + args.repeats):
         for name, scheme in schemes.items():
             seconds = scheme.step(rows, reduces=name != "alone")

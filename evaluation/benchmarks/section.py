@@ -1,4 +1,4 @@
-"""A benchmark's section of evaluation/benchmarks.md: Markdown, which is printed, and which --json FILE has as "page"."""
+"""A benchmark's section of evaluation/benchmarks.md: printed as Markdown, and stored as "page" by --json FILE."""
 
 from __future__ import annotations
 

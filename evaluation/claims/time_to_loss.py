@@ -199,7 +199,7 @@ def loss_table(model: str, curves: Curves, times: Sequence[StepTimes]) -> Table:
 
 
 def loss_plot(curves: Curves, seeds: int) -> Plot:
-    """README's."""
+    """Of docs/results.md."""
     series = [
         Series(scheme, [curve.bytes_both_ways * step / 1e6 for step in curve.steps], curve.means(), curve.spreads())
         for scheme, curve in curves.items()

@@ -1,4 +1,7 @@
-"""evaluation/claims.md and README's part of it, from what was measured. Text around the marked parts is kept."""
+"""evaluation/claims.md, and parts of README and docs/results.md, from the measured results.
+
+Text around the marked parts is kept.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from pages.claim import Check, Claim
 from pages.plots import draw
 from pages.record import Record
 
-PAGE, README = Path("evaluation/claims.md"), Path("README.md")
-#: The table of which README shows some columns, under other headings.
-README_TABLE = "Time of a step"
+PAGE, README, RESULTS = Path("evaluation/claims.md"), Path("README.md"), Path("docs/results.md")
+DOCUMENTS = (PAGE, README, RESULTS)
+#: Beginnings of the titles of the tables that README and RESULTS show.
+README_TABLE, RESULTS_TABLE = "Time of a step", "Steps of a GPT"
+#: README's columns: heading in the table -> heading in README.
 README_COLUMNS = {
     "each worker's link": "link",
     "fp32 [ms]": "fp32",
@@ -28,16 +33,26 @@ Measured = Sequence[tuple[Claim, Record]]
 
 
 def write(root: Path, measured: Measured) -> None:
-    """Rewrite both documents, and the plots beside the page."""
+    """Rewrite all documents, and the plots beside the page."""
     for claim, record in measured:
         for plot in claim.plots_of(record.result):
             draw(plot, root / PAGE.parent / "figures")
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
-    shown = [table for _, record in measured for table in record.result.tables if table.title.startswith(README_TABLE)]
-    if shown:
-        replace(root / README, "step time", markdown(chosen(shown[0].cells, README_COLUMNS)))
+    tables = [table for _, record in measured for table in record.result.tables]
+    for table in tables:
+        if table.title.startswith(README_TABLE):
+            replace(root / README, "step time", markdown(columns(table.cells, README_COLUMNS)))
+        if table.title.startswith(RESULTS_TABLE):
+            replace(root / RESULTS, "step time", markdown(table.cells))
+
+
+def columns(cells: Sequence[Sequence[str]], names: Mapping[str, str]) -> list[list[str]]:
+    """Return some columns of a table, in the order of names: heading -> new heading."""
+    head, *rest = cells
+    places = [head.index(heading) for heading in names]
+    return [list(names.values()), *([row[place] for place in places] for row in rest)]
 
 
 def replace(document: Path, name: str, lines: Sequence[str]) -> None:
@@ -80,13 +95,6 @@ def sections(measured: Measured) -> list[str]:
 def stand_ins(measured: Measured) -> list[str]:
     """What could not be had, claim by claim."""
     return [f"- {claim.title}: {claim.stand_in}" for claim, _ in measured]
-
-
-def chosen(cells: list[list[str]], columns: Mapping[str, str]) -> list[list[str]]:
-    """Return columns of a table, named by their headings there, under the headings that they get."""
-    head, *rows = cells
-    at = [head.index(column) for column in columns]
-    return [[*columns.values()], *([row[i] for i in at] for row in rows)]
 
 
 def source(figure: str) -> str:

@@ -1,4 +1,4 @@
-"""The switch's agent: answers HELLO and GOODBYE as thc-ps does (docs/contributors/protocol.md, "Joining"). No sockets, no clock.
+"""The switch's agent: answers HELLO and GOODBYE as thc-ps does (protocol.md, "Joining"). No sockets, no clock.
 
 It differs from thc-ps in this: jobs are installed by the administrator, so a HELLO must agree with the job description
 and come from the address given there, and jobs do not expire; a job that every worker has left is closed until

@@ -1,4 +1,4 @@
-"""How a leaf joins its root: as worker `rack` of a job whose workers are racks (docs/contributors/protocol.md, "Racks"). No clock.
+"""How a leaf joins its root: as worker `rack` of a job whose workers are racks (protocol.md, "Racks"). No clock.
 
 It has no timers either: what makes it say HELLO again are the HELLOs of its workers, who repeat theirs.
 """

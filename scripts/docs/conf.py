@@ -21,20 +21,35 @@ from sphinx.transforms import SphinxTransform
 
 #: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
 GROUPS = {
-    "Start": ["Overview <self>", "docs/migration", "docs/status", "CHANGELOG"],
-    "Frameworks": ["docs/plugins", "docs/frameworks", "docs/engines", "docs/gpu"],
-    "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
-    "Algorithm and accuracy": [
-        "Algorithm <docs/contributors/algorithm>",
-        "evaluation/figures",
-        "evaluation/benchmarks",
-        "evaluation/README",
-        "tables/README",
+    "Start": ["Overview <self>", "docs/quickstart", "docs/results", "docs/migration", "docs/status", "CHANGELOG"],
+    "Train": [
+        "docs/ddp",
+        "docs/fsdp",
+        "docs/byteps",
+        "docs/reducer",
+        "docs/frameworks",
+        "docs/parameters",
+        "docs/checkpoints",
+        "docs/gpu",
     ],
-    "Operations": ["docs/operations", "docs/slow_links", "Testbed <docs/testbed>", "docs/contributors/security"],
-    "Reference": ["docs/api/byteps_thc", "docs/contributors/protocol"],
-    "Contributing": [
+    "Run servers and switches": [
+        "docs/servers",
+        "docs/slow_links",
+        "docs/switch",
+        "Testbed <docs/testbed>",
+        "thc-ps <ps_software/README>",
+        "P4 programs <p4/README>",
+        "Packets <worker_dpdk/README>",
+    ],
+    "Look after a training": ["docs/monitoring", "docs/troubleshooting"],
+    "Reference": ["docs/settings", "docs/api/byteps_thc", "tables/README"],
+    "Measurements": ["Claims <evaluation/claims>", "evaluation/benchmarks", "evaluation/README"],
+    "Contribute": [
         "How to <CONTRIBUTING>",
+        "docs/contributors/algorithm",
+        "docs/contributors/protocol",
+        "docs/contributors/security",
+        "docs/contributors/testing",
         "Source code <byteps_thc/README>",
         "Lab <lab/README>",
         "tests/model/README",
@@ -50,7 +65,7 @@ author = "the authors of byteps_thc"
 release = importlib.metadata.version("byteps_thc")
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "**/README.md"]
+include_patterns = ["*.md", "docs/**.md", "evaluation/*.md", "**/README.md"]
 exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
 
 myst_heading_anchors = 6  # of headings that links may name, as everywhere else
@@ -112,40 +127,40 @@ class FolderLinks(SphinxTransform):
         return path if path.is_dir() and not link["reftarget"].startswith("#") else None
 
 
+#: The line of an argument in a docstring: "bits: bits of a code, 1 to 8".
+_ARGUMENT = re.compile(r"([a-z_]\w*): ")
+
+
 def read_as_markdown(
-    _app: Sphinx, _what: str, _name: str, value: object, _options: object, docstring: list[str]
+    _app: Sphinx, _what: str, _name: str, _value: object, _options: object, docstring: list[str]
 ) -> None:
     """Make reStructuredText of a docstring, of whose marks ours use those of Markdown: `code` and indented blocks.
 
-    Arguments, which they describe as in "bits: of a code", become bold.
+    Lines of arguments, after an empty line, become a list.
     """
-    arguments = _arguments(value)
     lines: list[str] = []
-    in_code = False
+    in_code = in_list = False
     for line in docstring:
+        argument = _ARGUMENT.match(line) if in_list or not any(lines[-1:]) else None
         if line.startswith("    ") and not any(lines[-1:]) and not in_code:
             in_code = True
             lines += [".. code-block:: python", ""]
         in_code = in_code and line[:1] in {"", " "}
-        lines.append(line if in_code else _text(line, arguments))
+        in_list = argument is not None or (in_list and line.startswith(" "))
+        if argument:
+            lines.append(f"- **{_text(argument[1])}**: {_text(line[argument.end() :])}")
+        elif in_list:
+            lines.append(f"  {_text(line.strip())}")
+        else:
+            lines.append(line if in_code else _text(line))
     docstring[:] = lines
 
 
-def _text(line: str, arguments: re.Pattern[str]) -> str:
+def _text(line: str) -> str:
     parts = line.split("`")
     # Outside of code, which every second part is, these mean themselves.
-    parts[::2] = [arguments.sub(r"**\1**: ", re.sub(r"([|*_\\])", r"\\\1", part)) for part in parts[::2]]
+    parts[::2] = [re.sub(r"([|*_\\])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
-
-
-def _arguments(value: object) -> re.Pattern[str]:
-    """Where a docstring begins to say what an argument is, its underscores escaped."""
-    try:
-        names = list(signature(value).parameters) if callable(value) else []
-    except (TypeError, ValueError):
-        names = []
-    choices = "|".join(re.escape(name.replace("_", r"\_")) for name in names) or "(?!)"
-    return re.compile(rf"(?:^|(?<=[.;)] ))({choices}): ")
 
 
 def without_types(

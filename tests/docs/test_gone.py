@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from byteps_thc._engine.door import choose_config
 from byteps_thc._net.session import DpdkConfig
 from byteps_thc._scheme.environment import NAMES, variable
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.gone import COMMANDS, SETTINGS, VARIABLES, instead_of
 from byteps_thc._scheme.gone import NAMES as GONE
-from byteps_thc._scheme.gone import SETTINGS, VARIABLES, instead_of
 from byteps_thc._scheme.settings import warn_once
 from byteps_thc.torch import Compression
 
@@ -27,6 +29,15 @@ GIVEN: dict[str, Callable[[str], object]] = {
     "Timeouts": lambda name: Timeouts(**{name: 1}),
     "DpdkConfig": lambda name: DpdkConfig("10.0.0.5", **{name: 1}),
 }
+
+
+def test_the_page_that_errors_name_lists_all_that_is_gone() -> None:
+    page = (Path(__file__).parents[2] / "docs/migration.md").read_text(encoding="utf-8")
+    listed = "\n".join(re.findall(r"^\|([^|]+)\|", page.partition("## From an earlier")[2], flags=re.MULTILINE))
+    missing = [name for name in SETTINGS if not re.search(rf"\b{name}=", listed)]
+    missing += [name for name in (*VARIABLES, *(f"thc {command}" for command in COMMANDS)) if name not in listed]
+    missing += [name for name in GONE if not re.search(rf"[`.]{name}[`.]", listed)]
+    assert not missing
 
 
 @pytest.mark.parametrize("where", GIVEN)

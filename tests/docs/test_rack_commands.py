@@ -13,7 +13,7 @@ from byteps_thc._cli.launch import find_thc_ps
 
 ROOT = Path(__file__).parents[2]
 _TEXT = (ROOT / "ps_software/README.md").read_text(encoding="utf-8")
-[COMMANDS] = re.findall(r"^```\n(.*?)^```", _TEXT.partition("### Racks\n")[2], flags=re.MULTILINE | re.DOTALL)
+[COMMANDS] = re.findall(r"^```\n(.*?)^```", _TEXT.partition("## Racks\n")[2], flags=re.MULTILINE | re.DOTALL)
 WORKERS = """
 import sys
 from concurrent.futures import ThreadPoolExecutor

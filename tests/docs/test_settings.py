@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from byteps_thc import CompressionPolicy, NetworkConfig
+from byteps_thc._scheme.environment import VARIABLES
+from byteps_thc.torch.settings import ThcCompression
+
 ROOT = Path(__file__).parents[2]
 #: May only fall.
 MOST = 234
@@ -30,11 +34,28 @@ def test_settings_become_fewer() -> None:
     assert len(settings) <= MOST, "give the new setting in the place of one that nobody needs"
 
 
-def test_the_guide_names_all_variables() -> None:
-    text = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
-    settings = subprocess.run(
-        [sys.executable, "-P", str(ROOT / "evaluation/settings.py")], check=True, capture_output=True, text=True
-    ).stdout
-    variables = [line.partition(":")[0] for line in settings.splitlines() if line.startswith("THC_")]
-    assert len(variables) == 13
-    assert all(f"| `{variable}` |" in text for variable in variables)
+def test_the_page_of_settings_is_generated() -> None:
+    command = [sys.executable, "-P", str(ROOT / "scripts/generate_settings.py"), "--check"]
+    checked = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_page_names_all_variables() -> None:
+    text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    assert len(VARIABLES) == 13
+    assert all(f"| `THC_{name}` |" in text for name in VARIABLES)
+    for anchor in ("ThcConfig", "CompressionPolicy", "NetworkConfig", "Session", "Timeouts", "Environment variables"):
+        assert f"\n## {anchor}\n" in text
+
+
+def test_defaults_of_variables_are_those_of_settings() -> None:
+    """A front end that reads a variable has its default as the default of a field, too."""
+    fields = ThcCompression.model_fields
+    defaults = {
+        "BACKEND": {fields["backend"].default, NetworkConfig.backend},
+        "DEADLINE_S": {f"{CompressionPolicy.model_fields['deadline_s'].default:g}"},
+        "JOB": {str(fields["job"].default), str(NetworkConfig.job)},
+        "LOG_EVERY": {str(fields["log_every"].default)},
+        "ROUTE": {fields["route"].default},
+    }
+    assert {name: {each.default} for name, each in VARIABLES.items() if each.default} == defaults

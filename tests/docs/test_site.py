@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_has_all_pages(site: Path) -> None:
-    for name in ["index", "README", "docs/plugins", "p4/README", *(f"docs/api/{module}" for module in MODULES)]:
+    for name in ["index", "README", "docs/ddp", "p4/README", *(f"docs/api/{module}" for module in MODULES)]:
         assert (site / f"{name}.html").is_file(), name
     reference = (site / "docs/api/byteps_thc.ddp.html").read_text(encoding="utf-8")
     assert 'id="byteps_thc.ddp.thc_hook"' in reference
@@ -50,7 +50,7 @@ def test_search_knows_words_of_guide_and_reference(site: Path) -> None:
         found = index["terms"][word]
         return {index["docnames"][number] for number in (found if isinstance(found, list) else [found])}
 
-    assert "docs/plugins" in pages("lightn")  # words without their endings
+    assert "docs/frameworks" in pages("lightn")  # words without their endings
     assert "docs/contributors/protocol" in pages("philox4x32")
     assert "docs/api/byteps_thc.ddp" in pages("thc_hook") | pages("ddp")
     assert {"compress", "ThcState"} <= {entry[4] for entry in index["objects"]["byteps_thc.ddp"]}

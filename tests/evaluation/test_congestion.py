@@ -24,7 +24,7 @@ LATE_S = 30.0
 #: processor that other tests keep busy answers late.
 MOST_REPEATED = 0.05
 #: Beside a TCP stream, which keeps the queue full: the fewer packets are in it, the larger is the part of them that it
-#: drops. Workers with .08 of the link repeated 16 %; without congestion control they repeat 84 % (evaluation/benchmarks.md).
+#: drops. Workers with .08 of the link repeated 16 %; without congestion control they repeat 84 %.
 MOST_REPEATED_BESIDE_TCP = 0.4
 #: Of the link, beside one TCP stream. The target is 0.3; one server had 0.08 to 0.29.
 LEAST_SHARE = 0.04

@@ -40,11 +40,11 @@ def test_every_claim_was_measured(claims: list[Claim]) -> None:
 
 def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
     """Written anew it is the same, plots included."""
-    for document in (page.PAGE, page.README):
+    for document in page.DOCUMENTS:
         (tmp_path / document).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / document).write_text((ROOT / document).read_text())
     page.write(tmp_path, [(claim, Record.read(RESULTS / f"{claim.name}.json")) for claim in claims])
-    for document in (page.PAGE, page.README):
+    for document in page.DOCUMENTS:
         assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
     plots = {path.name for path in (tmp_path / "evaluation/figures").iterdir()}
     assert plots == {path.name for path in (ROOT / "evaluation/figures").iterdir()}
@@ -101,7 +101,7 @@ def test_tables_have_six_columns_at_most() -> None:
 
 def test_columns_are_chosen_and_renamed() -> None:
     cells = [["a", "b", "c"], ["1", "2", "3"]]
-    assert page.chosen(cells, {"c": "C", "a": "A"}) == [["C", "A"], ["3", "1"]]
+    assert page.columns(cells, {"c": "C", "a": "A"}) == [["C", "A"], ["3", "1"]]
 
 
 def test_all_tables_and_plots_of_the_page_are_small(claims: list[Claim]) -> None:

@@ -238,7 +238,7 @@ def test_ranks_that_reduce_different_gradients_learn_it_at_once(reports: Reports
 
 
 def test_ranks_may_not_run_different_modules_but_use_different_parameters_of_one(reports: Reports) -> None:
-    """As docs/plugins.md says."""
+    """As docs/fsdp.md says."""
     for report in reports:
         assert "ranks average different gradients" in report["different_modules"]
         assert "run the same modules in the same order" in report["different_modules"]

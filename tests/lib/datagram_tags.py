@@ -1,4 +1,4 @@
-"""The tags of authenticated jobs, written anew from docs/contributors/security.md: for vectors, and attackers who have the key."""
+"""Tags of authenticated jobs, written anew from docs/contributors/security.md: for vectors, and attackers with the key."""
 
 from __future__ import annotations
 

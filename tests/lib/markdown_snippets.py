@@ -1,19 +1,64 @@
-"""Python code in Markdown files."""
+"""Python code in Markdown files, and how a user runs it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: What users read on front ends, in this order; headings are different.
-GUIDE = [ROOT / f"docs/{page}.md" for page in ("plugins", "frameworks", "engines", "operations")]
+#: Pages for users, whose code is run.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/contributors").glob("*.md"))]
+#: A word of a script, and what starts it.
+STARTED_BY = {"init_process_group": "torchrun", "bps.init()": "bpslaunch", "sys.argv": "python"}
+#: Pages that show lines of files in docs/examples.
+EXAMPLES = ("frameworks",)
+#: The testbed starts its script (tests/lab/testbed/test_docs.py).
+TESTBED = ("testbed",)
 
 
-def text_before(document: Path, snippet: str) -> str:
-    """Return the paragraph right before a python block, in one line."""
-    before = document.read_text(encoding="utf-8").partition(f"```python\n{snippet}```")[0]
-    return " ".join(before.rstrip().rpartition("\n\n")[2].split())
+@dataclass(frozen=True)
+class Snippet:
+    """A python block of a page."""
+
+    page: Path
+    """the file"""
+    place: str
+    """name of the page and number of the block, such as ddp-1"""
+    block: str
+    """the code as the page shows it"""
+    script: str
+    """the code with the script of the page that it is appended to"""
+    starter: str
+    """torchrun, bpslaunch, python, example or testbed; empty if the page does not say how to run it"""
+    output: str
+    """text of the block right after it, which is what rank 0 prints; empty without one"""
+
+
+def page_snippets(page: Path) -> list[Snippet]:
+    """Return the python blocks of a page in their order.
+
+    A block without a word of STARTED_BY is appended to the last script above it if the paragraph before says "Append".
+    """
+    text = page.read_text(encoding="utf-8")
+    found: list[Snippet] = []
+    script, starter = "", ""
+    for match in re.finditer(r"^```python\n(.*?)^```\n(?:\n?```text\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL):
+        block, output = match[1], match[2] or ""
+        said = text[: match.start()].rstrip().rpartition("\n\n")[2]
+        if page.stem in EXAMPLES or page.stem in TESTBED:
+            code, by = block, "example" if page.stem in EXAMPLES else "testbed"
+        elif by := next((name for word, name in STARTED_BY.items() if word in block), ""):
+            code, script, starter = block, block, by
+        else:
+            code, by = f"{script}\n{block}", starter if "append" in said.lower() else ""
+        found.append(Snippet(page, f"{page.stem}-{len(found) + 1}", block, code, by, output))
+    return found
+
+
+def started_by(starter: str) -> list[Snippet]:
+    """Return the snippets of all pages that are run in this way."""
+    return [snippet for page in PAGES for snippet in page_snippets(page) if snippet.starter == starter]
 
 
 def python_snippets(document: Path) -> dict[str, list[str]]:
@@ -27,6 +72,13 @@ def python_snippets(document: Path) -> dict[str, list[str]]:
     return snippets
 
 
-def guide_snippets() -> dict[str, list[str]]:
-    """Return those of all pages of the guide."""
-    return {heading: blocks for page in GUIDE for heading, blocks in python_snippets(page).items()}
+def shell_commands(page: Path) -> list[str]:
+    """Return the commands of a page's sh blocks, without comments, variables before them, and what is after | or &."""
+    text = page.read_text(encoding="utf-8")
+    commands: list[str] = []
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"\s(?:\||&&?|;)(?:\s|$)", re.sub(r"(^|\s)#.*", "", line)):
+                command = re.sub(r"""^(?:[A-Z_]+=(?:"[^"]*"|'[^']*'|\S)* +)+""", "", part.strip())
+                commands += [command] if command else []
+    return commands

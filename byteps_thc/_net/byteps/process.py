@@ -177,19 +177,24 @@ def init(lazy: bool = True) -> None:
 
 
 def shutdown() -> None:
-    """Stop BytePS. Python does it at exit, too."""
+    """Stop BytePS. Python calls it at exit, too."""
     run_with_deadline(byteps_operations().shutdown, "shut down", default_deadline_s())
     _process.stopped()
 
 
 def suspend() -> None:
-    """Stop BytePS until resume(), for elastic training; close THC optimizers first."""
+    """Stop BytePS until resume(), for elastic training. Close THC optimizers first."""
     run_with_deadline(byteps_operations().suspend, "shut down", default_deadline_s())
     _process.stopped()
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int) -> None:
-    """Start BytePS again with other numbers of workers and servers. Make a new DistributedOptimizer then."""
+    """Start BytePS again with other numbers of workers and servers. Make a new DistributedOptimizer afterwards.
+
+    num_workers: number of worker processes.
+    num_servers: number of BytePS servers.
+    global_rank: this worker's number, 0 .. num_workers - 1.
+    """
     operations = byteps_operations()
     _connect(lambda: operations.resume(num_workers, num_servers, global_rank))
     _process.started()
@@ -199,7 +204,7 @@ def _require_launched(environment: Mapping[str, str]) -> None:
     if missing := [name for name in _LAUNCH_VARIABLES if not environment.get(name)]:
         raise ConfigurationError(
             f"{', '.join(missing)} not set: start a BytePS training with bpslaunch, not with torchrun or python alone, "
-            "beside its scheduler and servers. docs/plugins.md, 'Starting a BytePS training', has the commands"
+            "beside its scheduler and servers. docs/byteps.md, 'Start it', has the commands"
         )
 
 
@@ -210,7 +215,10 @@ def _connect(call: Callable[[], object]) -> None:
 
 
 def size() -> int:
-    """Return the number of training processes. Before init(), this and all below raise ConfigurationError."""
+    """Return the number of training processes.
+
+    Raises ConfigurationError before init(), as local_size(), rank() and local_rank() do.
+    """
     return int(running_operations().size())
 
 

@@ -40,7 +40,7 @@ class Handle:
 
 
 def declare(name: str) -> None:
-    """Give `name` its keys. Names must be declared, or pushed first, in the same order on all workers."""
+    """Assign keys to `name`. All workers must declare, or push first, the same names in the same order."""
     operations = running_operations()
     for key in tensor_names(name):
         operations.declare(key)
@@ -51,10 +51,16 @@ def push_pull_async_inplace(
 ) -> Handle:
     """Start adding up a tensor over all workers, in place.
 
-    tensor: contiguous; uint8, int32, int64, float16, float32 or float64, of the same shape and dtype on all workers and
-    in all calls with that name. average: divide by size(); integers are rounded down. name: None numbers the calls.
-    priority counts with BYTEPS_SCHEDULING_CREDIT only. If the last push of the name is in flight, waits for it, at most
-    default_deadline_s(). Raises InputError and DeadlineError.
+    tensor: contiguous; uint8, int32, int64, float16, float32 or float64. All workers and all calls with a name use the
+        same shape and dtype.
+    average: divide by size(), default True; integers are rounded down.
+    name: default: the number of the call.
+    version: as in BytePS, default 0.
+    priority: default 0; BytePS uses it with BYTEPS_SCHEDULING_CREDIT only.
+
+    If the last push of the name is in flight, the call waits for it, at most THC_DEADLINE_S (default 600) seconds.
+
+    Raises InputError for unsupported tensors and DeadlineError after the deadline.
     """
     if tensor.numel() == 0 or not tensor.is_contiguous():
         raise InputError("push_pull needs a tensor that is contiguous and not empty")
@@ -77,10 +83,13 @@ def poll(handle: Handle) -> bool:
 
 
 def synchronize(handle: Handle, deadline_s: float | None = None) -> Tensor:
-    """Wait for a push_pull and return its tensor; may be called again.
+    """Wait for a push_pull and return its tensor. Repeated calls are allowed.
 
-    deadline_s: seconds; None: the environment variable THC_DEADLINE_S, or 600. DeadlineError when it takes longer: a
-    worker or server is dead or did not push this name. BytePS cannot take a push back: end the process then.
+    handle: the result of a push_pull_async call.
+    deadline_s: seconds; default: THC_DEADLINE_S, or 600.
+
+    Raises DeadlineError after the deadline: a worker or server died or did not push this name. BytePS cannot cancel a
+    push, so end the process afterwards.
     """
     if not handle.finished:
         _wait(handle.number, handle.name, default_deadline_s() if deadline_s is None else deadline_s)

@@ -1,4 +1,4 @@
-"""A session with other servers after each move, for what pushes to one without knowing; docs/contributors/protocol.md says how."""
+"""Keep a session of pushes on other servers after each move (docs/contributors/protocol.md, "Failing over")."""
 
 from __future__ import annotations
 

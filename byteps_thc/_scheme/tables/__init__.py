@@ -1,4 +1,7 @@
-"""Lookup tables: optimal solver, choice of granularity and clamp, and the committed tables."""
+"""Lookup tables: the integers of the codes that servers add, and the points of codes that ranks decode.
+
+The folder tables/ of the repository has the solved tables.
+"""
 
 from byteps_thc._scheme.tables.lookup_table import LookupTable, solve_grid
 from byteps_thc._scheme.wire.layout import CODE_BITS

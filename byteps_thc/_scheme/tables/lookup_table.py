@@ -28,20 +28,23 @@ PAPER_GRANULARITY, PAPER_P = 30, 1 / 32
 
 @dataclass(frozen=True)
 class LookupTable:
-    """An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity, and the clamp it was made for.
+    """An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity, and its clamp.
 
-    A granularity below 2^bits - 1, for more workers than a sum of few bits takes otherwise, leaves codes over:
-    T[z] = min(z, granularity), and workers send the codes up to granularity alone.
+    If the granularity is below 2^bits - 1, T[z] = min(z, granularity), and workers send codes up to granularity only.
+    Such tables serve more workers than sums of few bits could hold otherwise.
 
     A coordinate x of a rotated block with norm N is about normal with standard deviation N. It is clamped to
-    +-threshold * N, that range is cut into `granularity` equal parts, and x is rounded, without bias, to one of the two
-    nearest of the points at parts `values`.
+    +-threshold * N. The range is cut into `granularity` equal parts, and x is rounded, without bias, to one of the two
+    nearest points at parts `values`.
 
-    bits: b, bits of a code, one of CODE_BITS. granularity: g. p: fraction of the coordinates that is clamped.
-    values: T, 2^bits integers. cost: expected squared quantization error of a coordinate, in units of its variance
-    (section 5.2, the integral over [-t_p, t_p] with the density of the normal itself; clamping not included).
+    bits: b, bits of a code, 1 to 8.
+    granularity: g, the largest value.
+    p: fraction of the coordinates that is clamped.
+    values: T, 2^bits integers.
+    cost: expected squared quantization error of a coordinate, in units of its variance, without clamping (section 5.2,
+        the integral over [-t_p, t_p] with the density of the normal itself).
 
-    Raises ConfigurationError when the values do not make such a table.
+    Raises ConfigurationError if the values make no such table.
     """
 
     bits: int
@@ -71,7 +74,12 @@ class LookupTable:
 
     @classmethod
     def solve(cls, bits: int, granularity: int, p: float) -> LookupTable:
-        """Return the table of least cost, found exactly by dynamic programming (about a millisecond)."""
+        """Return the table of least cost, found exactly by dynamic programming in about a millisecond.
+
+        bits: bits of a code, 1 to 8.
+        granularity: largest value.
+        p: fraction of the coordinates that is clamped.
+        """
         check_parameters(bits, granularity, p)
         unused = (1 << bits) - 1 - granularity
         if unused <= 0:
@@ -86,12 +94,16 @@ class LookupTable:
 
     @classmethod
     def uniform(cls, bits: int, p: float = PAPER_P) -> LookupTable:
-        """Return the identity table, g = 2^bits - 1: Uniform THC (section 4), where codes can be added as they are."""
+        """Return the identity table, g = 2^bits - 1, of Uniform THC (section 4), whose codes can be added directly.
+
+        bits: bits of a code, 1 to 8.
+        p: fraction of the coordinates that is clamped, default 1/32.
+        """
         return cls.solve(bits, (1 << bits) - 1, p)
 
     @property
     def levels(self) -> int:
-        """Number of different values, of codes 0 .. levels - 1: 2^bits, or granularity + 1 where that is less."""
+        """Number of different values, of codes 0 .. levels - 1: 2^bits, or granularity + 1 if smaller."""
         return min(len(self.values), self.granularity + 1)
 
     @property
@@ -111,32 +123,35 @@ class LookupTable:
         return float(f"{solver.shared_variance([value * step - self.threshold for value in self.values]):.9e}")
 
     def average_cost(self, workers: int, rounding: RoundingMode = "stratified") -> float:
-        """Expected squared quantization error of the average of independent gradients, times workers; 1: the cost.
+        """Return the expected squared quantization error of the average of independent gradients, times workers.
 
-        An error is shared + own: shared = h(v) of the worker's rounding number v, with variance V = shared_variance,
-        own = the rest, with variance cost - V, independent of the other workers' as their coordinates are. Independent
-        rounding averages both. Stratified numbers v + i / n (rounding.py) spread the shared parts evenly over h, which
-        is about a line: their sum is again a line of v, of variance V. So the errors' sum has variance
-        n (cost - V) + V, and the average times n: cost - (1 - 1/n) V, about (n + 1) / (2 n) of the cost. The more
-        coordinates correlate, the less is left; where they are equal, cost / n.
+        workers: number of workers; 1 gives the cost.
+        rounding: "stratified" (default) or "independent".
+
+        An error is shared + own: shared = h(v) of the worker's rounding number v, with variance V = shared_variance.
+        The own part has variance cost - V, and is independent of the other workers, as their coordinates are.
+        Independent rounding averages both. Stratified numbers v + i / n (rounding.py) spread the shared parts evenly
+        over h, which is about a line: their sum is again a line of v, of variance V. The sum of the errors has variance
+        n (cost - V) + V, and the average times n: cost - (1 - 1/n) V, about (n + 1) / (2 n) of the cost. Correlated
+        coordinates have less, and equal coordinates cost / n.
         """
         return self.cost if rounding == "independent" else self.cost - (1 - 1 / workers) * self.shared_variance
 
     @cached_property
     def array(self) -> npt.NDArray[np.uint16]:
-        """The values as the kernels take them: uint16[2^bits], read-only."""
+        """The values for kernels: uint16[2^bits], read-only."""
         array = np.array(self.values, dtype=np.uint16)
         array.flags.writeable = False
         return array
 
     @cached_property
     def hash(self) -> int:
-        """FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each): what HELLO carries (wire.toml)."""
+        """FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each), a field of HELLO (wire.toml)."""
         words = b"".join(value.to_bytes(2, "big") for value in (self.granularity, *self.values))
         return fnv1a_64(bytes([self.bits]) + words)
 
     def max_workers(self, value_bits: int) -> int:
-        """Return how many workers' table values always fit a sum of value_bits, at most MAX_RANKS."""
+        """Return how many workers' table values always fit a sum of value_bits, at most 1024."""
         return min(((1 << value_bits) - 1) // self.granularity, MAX_RANKS)
 
 

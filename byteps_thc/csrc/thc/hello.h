@@ -29,7 +29,7 @@ struct Hello {
   std::uint16_t job_id;
   std::uint8_t worker_id;
   std::uint64_t nonce;
-  std::uint64_t cookie;   ///< what CHALLENGE said; 0 before the first
+  std::uint64_t cookie;   ///< of the last CHALLENGE; 0 before the first
   std::uint64_t run = 0;  ///< which training; 0: not told
   JobConfig config;
 };

@@ -51,7 +51,7 @@ enum class MessageType : std::uint8_t {
   kError = 8,  // refusal, with a reason code in the payload
   kGoodbye = 9,  // worker leaves the job (best effort)
   kChallenge = 10,  // say HELLO again with this cookie: shows that the sender's address is its own
-  kProbe = 11,  // does this worker live? Somebody else says HELLO with its number
+  kProbe = 11,  // asks whether the worker lives, because another process says HELLO in its place
   kAlive = 12,  // answer to PROBE
 };
 
@@ -60,15 +60,15 @@ enum class ErrorReason : std::uint16_t {
   kUnknownJob = 2,  // no such job (server restarted or job expired): send HELLO
   kStaleEpoch = 3,  // the job was started anew by other workers
   kDuplicateWorker = 4,  // another live process already has the worker id in worker_bitmap
-  kConfigMismatch = 5,  // worker and job disagree about `field`, of which the job has job_value
-  kOverflow = 6,  // granularity * num_workers does not fit value_bits, or that of a rack 8 bits; `field` is granularity
+  kConfigMismatch = 5,  // worker and job disagree about `field`; job_value is the job's value
+  kOverflow = 6,  // granularity * num_workers does not fit value_bits, or a rack's does not fit 8 bits; `field` is granularity
   kTooManyJobs = 7,  // server is out of slots for another job
   kOrderMismatch = 8,  // workers pushed different partitions into one slot and round
   kDraining = 9,  // server is shutting down
-  kBadConfig = 10,  // the server does not take what HELLO has in `field`
-  kRacksIncomplete = 11,  // not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)
-  kOtherTraining = 12,  // the job number is another training's, which has another `run` and lives
-  kNewEpoch = 13,  // go on in epoch job_value: rounds would come again in this one; all slots stay as they are
+  kBadConfig = 10,  // the server refuses HELLO's value of `field`
+  kRacksIncomplete = 11,  // not a refusal: the job has job_value racks, and racks missing in worker_bitmap are late (0: the root is silent)
+  kOtherTraining = 12,  // the job number belongs to a living training with another `run`
+  kNewEpoch = 13,  // continue in epoch job_value, as rounds would repeat in this epoch; all slots keep their state
 };
 
 /// By value; empty where there is none.
@@ -122,9 +122,9 @@ inline constexpr std::array<const char*, 12> kConfigFieldNames = {
 
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
 inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum, not of all workers
-inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
+inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server supports the flag
 inline constexpr std::uint8_t kFlagCongested = 1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
-inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server tells
+inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server sets the flag
 
 /// Start of every message.
 struct Header {
@@ -139,12 +139,12 @@ struct Header {
   be16_t job_id;  ///< training job; many jobs share one server
   be16_t payload_count;  ///< codes, aggregate coordinates or norms in the payload
   be32_t epoch;  ///< incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO
-  be32_t round;  ///< how often this slot was used, from 1, a serial number that wraps around; decides what is stale
+  be32_t round;  ///< number of uses of this slot, from 1, a serial number that wraps around; decides which packets are stale
   be32_t slot;  ///< slot of the job, 0 .. slots - 1
-  be16_t partition;  ///< partition the payload belongs to; workers that push in different orders are told so
+  be16_t partition;  ///< partition of the payload; workers that push in different orders get order_mismatch
   be16_t chunk;  ///< packet position inside the partition
   be8_t switch_pass;  ///< pass counter of a switch; zero on the wire outside the switch
-  be8_t switch_step;  ///< what the next pass of a switch does; zero on the wire outside the switch
+  be8_t switch_step;  ///< action of the next pass of a switch; zero on the wire outside the switch
   be16_t switch_state;  ///< scratch a switch carries between passes; zero on the wire outside the switch
 };
 static_assert(sizeof(Header) == 32 && alignof(Header) == 1);
@@ -154,8 +154,8 @@ static_assert(std::is_trivially_copyable_v<Header>);
 struct HelloPayload {
   be64_t table_hash;  ///< FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)
   be64_t nonce;  ///< random per worker process: tells a repeated HELLO from a restarted worker
-  be64_t cookie;  ///< what CHALLENGE said; 0 before the first
-  be64_t run;  ///< which training: the same on all its workers and on no others; 0: not told. Servers only compare it
+  be64_t cookie;  ///< cookie of the last CHALLENGE; 0 before the first
+  be64_t run;  ///< ID of the training, shared by its workers and no others; 0: unspecified. Servers only compare it
   be16_t granularity;  ///< g, the largest table value
   be16_t codes_per_packet;  ///< codes in a full CODES packet
   be32_t slots;  ///< slots asked for (0: the server decides)
@@ -186,10 +186,10 @@ static_assert(std::is_trivially_copyable_v<ChallengePayload>);
 
 /// Payload of ERROR.
 struct ErrorPayload {
-  be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
+  be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: that worker; else zero
   be16_t reason;  ///< see error_reasons
   be16_t field;  ///< config_mismatch, bad_config, overflow, incomplete: see config_fields; else none
-  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/contributors/protocol.md
+  be32_t job_value;  ///< config_mismatch: the job's value of `field` (0: table, settings); new_epoch: the new epoch; others: docs/contributors/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);

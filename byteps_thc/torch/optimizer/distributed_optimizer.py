@@ -52,7 +52,7 @@ class _DistributedMethods:
             self._synchronizes = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Average the gradients, unless synchronize() has since the last backward(), and take the optimizer's step.
+        """Average the gradients, unless synchronize() has after the last backward(), and make the optimizer's step.
 
         Gradients that closure computes are averaged, too.
         """
@@ -69,7 +69,7 @@ class _DistributedMethods:
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients. InputError between backward() and synchronize(), while they are being averaged."""
+        """Clear the gradients. Raises InputError between backward() and synchronize()."""
         if self._hooks.in_flight:
             raise InputError(
                 "zero_grad() between backward() and step() or synchronize() would change gradients in flight"
@@ -77,7 +77,7 @@ class _DistributedMethods:
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002  the interface
-        """ConfigurationError: the new gradients would not be averaged. Add groups before wrapping."""
+        """Raise ConfigurationError: its gradients would not be averaged. Add groups before wrapping."""
         raise ConfigurationError("add the parameter group to the optimizer before DistributedOptimizer wraps it")
 
     @property
@@ -90,25 +90,28 @@ class _DistributedMethods:
         self._hooks.set_backward_passes_per_step(passes)
 
     def compression_state_dict(self) -> dict[str, Any]:
-        """Return what THC keeps on this worker (residuals by parameter name, rounds), for its checkpoint.
+        """Return this worker's compression state for a checkpoint: residuals by parameter name, and rounds.
 
-        Each worker saves its own. state_dict() stays that of the wrapped optimizer.
+        Each worker saves its own state. state_dict() is the wrapped optimizer's.
         """
         return {} if self._reducer is None else self._reducer.state_dict()
 
     def load_compression_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a compression_state_dict() of the same worker; ConfigurationError when it does not fit."""
+        """Load a compression_state_dict() of the same worker.
+
+        Raises ConfigurationError if the state does not fit.
+        """
         if self._reducer is not None:
             self._reducer.load_state_dict(state)
 
     def compression_stats(self) -> CompressionStats:
-        """Return what compression did and what it cost; all zero with one worker."""
+        """Return statistics of this worker; all zero with one worker."""
         return CompressionStats() if self._reducer is None else self._reducer.statistics()
 
     def close_compression(self) -> None:
-        """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more.
+        """Leave the network, before shutdown() or suspend(). Gradients are no longer averaged.
 
-        Another optimizer may have the parameters' names then.
+        Another optimizer may then use the names of the parameters.
         """
         self._hooks.close()
 
@@ -128,17 +131,21 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     compression: GradientCompression | ThcCompression = Compression.none,
     backward_passes_per_step: int = 1,
 ) -> Any:
-    """Return the optimizer with gradients averaged over all workers, while backward() is still running.
+    """Return the optimizer with gradients averaged over all workers while backward() is still running.
 
-    The result is an instance of the optimizer's own class, with its state and parameter groups, and the methods
+    optimizer: any torch optimizer. Use the result in its place, and make schedulers with it.
+    named_parameters: model.named_parameters(), in the order of the forward pass. Names must be unique among all open
+        optimizers of the process, and the same on all workers.
+    compression: Compression.none (default), Compression.fp16 or Compression.thc(...).
+    backward_passes_per_step: backward passes that accumulate before a push, default 1.
+
+    The result is an instance of the optimizer's class, with its state and parameter groups, and the methods
     synchronize, skip_synchronize, set_backward_passes_per_step, compression_stats, compression_state_dict,
-    load_compression_state_dict and close_compression. Use it in place of the optimizer, and make schedulers with it.
+    load_compression_state_dict and close_compression. Call init() before. All processes make the same optimizers in the
+    same order, and compare names and sizes.
 
-    named_parameters: model.named_parameters(), in the order of the forward pass; names must be unique among all open
-    optimizers of the process, and the same on all workers. compression: Compression.none, fp16, or thc(...).
-    Call init() before. All processes must make the same optimizers in the same order: they compare names and sizes.
-    Raises ConfigurationError (a ValueError) for names and settings, DeadlineError if another process makes no
-    optimizer, and for THC what Session raises.
+    Raises ConfigurationError (a ValueError) for invalid names and settings, DeadlineError if another process makes no
+    optimizer, and for THC the errors of Session.
     """
     if int(os.environ.get("BYTEPS_ENABLE_ASYNC", "0")):
         raise ConfigurationError("asynchronous training (BYTEPS_ENABLE_ASYNC) has no averages: use byteps.torch for it")

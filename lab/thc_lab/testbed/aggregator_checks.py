@@ -65,7 +65,7 @@ def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
     if aggregator.runner == "tofino" and (architecture == "v1model" or testbed.reach == "namespaces"):
         raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
     if testbed.job.key_file is not None:
-        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/contributors/security.md); leave it out")
+        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/servers.md#keys); leave it out")
     if aggregator.runner != "tofino" and testbed.reach == "ssh":
         missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
         if missing:

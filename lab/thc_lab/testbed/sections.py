@@ -190,7 +190,7 @@ class JobSettings(Section):
     """workers that complete a sum; None: all"""
     loss_tolerant: bool = False
     key_file: PlainPath | None = None
-    """path of the job's key on all hosts (docs/contributors/security.md); the testbed never reads it"""
+    """path of the job's key on all hosts (docs/servers.md#keys); the testbed never reads it"""
     udp_port: UdpPort = 49000
     """of the first worker at a NIC; others and further lanes have those above it"""
     thc: ThcConfig = ThcConfig()

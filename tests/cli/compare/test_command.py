@@ -160,9 +160,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_docs_commands_are_read() -> None:
-    text = (Path(__file__).parents[3] / "docs/operations.md").read_text()
-    lines = re.findall(r"^thc compare (.*?)(?: +#.*)?$", text, re.MULTILINE)
-    assert len(lines) >= 6
+    root = Path(__file__).parents[3]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [root / "README.md", *root.glob("docs/*.md")])
+    lines = re.findall(r"^thc compare(?: (.*?))?(?: +#.*)?$", text, re.MULTILINE)
+    assert lines
     for line in lines:
         assert "--seconds must be above 0" in refusal("--seconds", "0", *shlex.split(line))
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Count phrases that make our English hard to read, a file at a time, and hold the counts: they may only fall.
 
-    scripts/docs/words.py                 # the phrases, each with its place
-    scripts/docs/words.py FILE ...        # those of some files
-    scripts/docs/words.py --rates         # per 1,000 words, of files and of the docstrings of public names
-    scripts/docs/words.py --check         # compare with words.tsv (make lint)
-    scripts/docs/words.py --write         # write words.tsv
+    evaluation/words.py                 # the phrases, each with its place
+    evaluation/words.py FILE ...        # those of some files
+    evaluation/words.py --rates         # per 1,000 words, of files and of the docstrings of public names
+    evaluation/words.py --check         # compare with words.tsv (make lint)
+    evaluation/words.py --write         # write words.tsv
 
 Markdown files and the docstrings of Python packages are read; code is not. The kinds are:
 
@@ -13,21 +13,24 @@ start          a sentence that begins with Who, What, Where, That, Of or So
 relative       a free relative: "what is sent" for "the payload"
 demonstrative  a pronoun for a noun: "that of", "of it", "the other one", "there is"
 verb           a phrase for a verb of the trade: "goes on" for "resumes"
-argument       an argument of a public function without a line of its own in the docstring
+argument       an argument of a public function without its own line in the docstring
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 COUNTS = Path(__file__).with_name("words.tsv")
 #: Generated pages, and lists of names.
 SKIPPED = ("evaluation/benchmarks.md", "evaluation/claims.md", "docs/api/", "docs/examples/")
@@ -35,8 +38,10 @@ PACKAGES = ("byteps_thc/", "p4/thc_switch/", "lab/thc_lab/")
 PATTERNS = {
     "start": r"(?:^|(?<=[.!?:] ))(?:Who|What|Where|That|Of|So)\b(?![^.!?]*\?)",
     "relative": r"(?<!, )\b(?:what(?:ever)?|whoever|those who|(?:for|by|to|from|with|and|or|of) who)\b(?![^.!?]*\?)",
-    "demonstrative": r"\b(?:(?:that|those) of|of (?:it|them|these|those)(?= ?[.,;:)]| \w)|the other one|an own|there (?:is|are|was|were)|(?:this|that) one|those (?:that|which))\b",
-    "verb": r"\b(?:(?:go|goes|going|went) on|(?:leave|leaves|left|leaving) out|(?:takes?|took) back|(?:gives?|gave|given) (?:up|back)|(?:is|are|be) there\b(?! an?\b)|comes? to)\b",
+    "demonstrative": r"\b(?:(?:that|those) of|of (?:it|them|these|those)(?= ?[.,;:)]| \w)|the other one|an own"
+    r"|there (?:is|are|was|were)|(?:this|that) one|those (?:that|which))\b",
+    "verb": r"\b(?:(?:go|goes|going|went) on|(?:leave|leaves|left|leaving) out|(?:takes?|took) back"
+    r"|(?:gives?|gave|given) (?:up|back)|(?:is|are|be) there\b(?! an?\b)|comes? to)\b",
 }
 FLAGS = {"start": 0}
 
@@ -82,18 +87,7 @@ def found_in(file: str, text: str, first: int = 1) -> Iterator[Found]:
                 yield Found(file, first + line - 1, kind, paragraph[max(match.start() - 25, 0) : match.end() + 25])
 
 
-def public_functions(tree: ast.Module, module_is_public: bool) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield functions and methods of the names in __all__ of an importable module, or defined where users import them."""
-    for node in tree.body if module_is_public else []:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-            yield node
-        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            for each in node.body:
-                if isinstance(each, ast.FunctionDef) and (each.name == "__init__" or not each.name.startswith("_")):
-                    yield each
-
-
-def missing_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def missing_arguments(function: ast.FunctionDef) -> Iterator[str]:
     """Yield arguments that the docstring gives no line, of functions with two or more."""
     text = ast.get_docstring(function) or ""
     spec = function.args
@@ -102,17 +96,14 @@ def missing_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Itera
         yield from (name for name in names if not re.search(rf"^\s*`?{name}`?: ", text, re.M))
 
 
+@cache
 def public_definitions() -> dict[str, set[str]]:
-    """Return file -> names that users import: __all__ of byteps_thc and its public modules, where they are defined."""
-    import importlib
-    import inspect
-
+    """Return file -> names that it defines for users: those in __all__ of byteps_thc and its public modules."""
     places: dict[str, set[str]] = {}
     for name in ("", ".checkpoint", ".ddp", ".fsdp", ".torch"):
         module = importlib.import_module(f"byteps_thc{name}")
-        for public in module.__all__:
-            value = getattr(module, public)
-            defined = getattr(value, "__module__", "") or ""
+        for value in (getattr(module, public) for public in module.__all__):
+            defined = getattr(value, "__module__", None) or ""
             if defined.startswith("byteps_thc") and (inspect.isclass(value) or inspect.isfunction(value)):
                 path = defined.replace(".", "/")
                 file = f"{path}.py" if (ROOT / f"{path}.py").exists() else f"{path}/__init__.py"
@@ -120,27 +111,25 @@ def public_definitions() -> dict[str, set[str]]:
     return places
 
 
-def docstrings(file: str, tree: ast.Module, only: set[str] | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of docstrings; `only` those of some top-level names, and their public members."""
-    for node in ast.walk(tree) if only is None else _members(tree, only):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[0] if node.body else None
-            if isinstance(body, ast.Expr) and isinstance(body.value, ast.Constant) and isinstance(body.value.value, str):
-                yield body.lineno, body.value.value
-        fields = node.body if isinstance(node, ast.ClassDef) else []
-        for before, after in zip(fields, fields[1:], strict=False):
-            if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr):
-                if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-                    yield after.lineno, after.value.value
-
-
-def _members(tree: ast.Module, names: set[str]) -> Iterator[ast.AST]:
+def public_nodes(file: str, tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """Yield the definitions for users in a file, and public members of classes."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in public_definitions().get(file, ()):
             yield node
             for each in node.body if isinstance(node, ast.ClassDef) else []:
                 if isinstance(each, ast.FunctionDef) and (each.name == "__init__" or not each.name.startswith("_")):
                     yield each
+
+
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of the docstrings of modules, classes, functions and fields among nodes."""
+    for node in nodes:
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for i, each in enumerate(node.body):
+            after_field = isinstance(node, ast.ClassDef) and i and isinstance(node.body[i - 1], ast.AnnAssign)
+            if (i == 0 or after_field) and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                yield each.lineno, str(each.value.value)
 
 
 def files() -> list[str]:
@@ -157,9 +146,10 @@ def phrases(file: str) -> list[Found]:
     if file.endswith(".md"):
         return [*found_in(file, text)]
     tree = ast.parse(text)
-    found = [each for line, part in docstrings(file, tree) for each in found_in(file, part, line)]
-    for function in public_functions(tree, not any(part.startswith("_") for part in file.split("/")[:-1])):
-        found += [Found(file, function.lineno, "argument", name) for name in missing_arguments(function)]
+    found = [each for line, part in docstrings(ast.walk(tree)) for each in found_in(file, part, line)]
+    for node in public_nodes(file, tree):
+        if isinstance(node, ast.FunctionDef):
+            found += [Found(file, node.lineno, "argument", name) for name in missing_arguments(node)]
     return found
 
 
@@ -168,7 +158,7 @@ def rate(name: str, texts: list[str]) -> str:
     parts = [part for text in texts for _, part in paragraphs(prose(text))]
     words = sum(len(part.split()) for part in parts) or 1
     sentences = sum(len(re.findall(r"[.!?:](?: |$)", part)) or 1 for part in parts) or 1
-    blocks = sum(len(re.findall(r"^\s*```\S*$", text, re.M)) // 2 for text in texts)
+    blocks = sum(len(re.findall(r"^\s*```\w+$", text, re.M)) for text in texts)
     kinds = Counter(each.kind for text in texts for each in found_in(name, text))
     thousands = words / 1000
     numbers = [f"{kinds[kind] / thousands:5.1f}" for kind in ("relative", "demonstrative", "verb")]
@@ -183,9 +173,9 @@ def rates() -> Iterator[str]:
         if file.endswith(".md"):
             yield rate(file, [(ROOT / file).read_text(encoding="utf-8")])
     texts = list[str]()
-    for file, names in sorted(public_definitions().items()):
+    for file in sorted(public_definitions()):
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        texts += [text for _, text in docstrings(file, tree, names)]
+        texts += [text for _, text in docstrings(public_nodes(file, tree))]
     yield rate("docstrings of public names", texts)
 
 
@@ -194,19 +184,29 @@ def counted() -> dict[tuple[str, str], int]:
     return dict(Counter((each.file, each.kind) for file in files() for each in phrases(file)))
 
 
-def check(now: dict[tuple[str, str], int]) -> int:
+def read_counts(path: Path) -> dict[tuple[str, str], int]:
+    """Return the counts that --write has written."""
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    return {(file, kind): int(count) for file, kind, count in rows}
+
+
+def risen(now: dict[tuple[str, str], int], before: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """Return (file, kind) of counts above the written ones."""
+    return {key for key in now if now[key] > before.get(key, 0)}
+
+
+def check() -> int:
     """Compare with words.tsv, say what to do, and return the exit status."""
-    rows = [line.split("\t") for line in COUNTS.read_text(encoding="utf-8").splitlines()]
-    before = {(file, kind): int(count) for file, kind, count in rows}
-    more = {key for key in now if now[key] > before.get(key, 0)}
+    now, before = counted(), read_counts(COUNTS)
+    more = risen(now, before)
     for file in sorted({file for file, _ in more}):
         for each in phrases(file):
             if (file, each.kind) in more:
                 print(f"{file}:{each.line}: {each.kind}: {each.phrase}", file=sys.stderr)
     if more:
-        print("words: more of these phrases than before; write another sentence (scripts/docs/words.py)", file=sys.stderr)
+        print("words: more phrases than before; rewrite these sentences (CONTRIBUTING.md)", file=sys.stderr)
     elif now != before:
-        print("words: fewer phrases than words.tsv allows; run scripts/docs/words.py --write", file=sys.stderr)
+        print("words: fewer phrases than words.tsv allows; run evaluation/words.py --write", file=sys.stderr)
     return int(now != before)
 
 
@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> int:
         case ["--rates"]:
             print("\n".join(rates()))
         case ["--check"]:
-            return check(counted())
+            return check()
         case ["--write"]:
             rows = [f"{file}\t{kind}\t{count}\n" for (file, kind), count in sorted(counted().items())]
             COUNTS.write_text("".join(rows), encoding="utf-8")
