@@ -101,7 +101,7 @@ def results_table(results: list[RunResult]) -> Table:
         return f"{size_bytes / 1024:,.1f}{fewer}"
 
     row("validation loss, all (nats)", [f"{r.final_validation_loss:.4f}" for r in results])
-    row("  against uncompressed", [f"{100 * excess_loss(r, reference):+.2f} %" for r in results])
+    row("  against fp32", [f"{100 * excess_loss(r, reference):+.2f} %" for r in results])
     row("KiB up, payload", [kib(r.traffic.payload_up, reference.traffic.payload_up) for r in results])
     if reference.traffic.wire_up:
         row("KiB up, with headers", [kib(r.traffic.wire_up, reference.traffic.wire_up) for r in results])
