@@ -7,33 +7,20 @@ from pathlib import Path
 
 import pytest
 from byteps_lab import BytepsLab
-from markdown_snippets import text_before
+from markdown_snippets import started_by
 
 from byteps_thc._cli.launch import ParameterServer
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_byteps.py")
-GUIDE = ROOT / "docs/byteps.md"
-
-
-def scripts(page: Path) -> list[str]:
-    """Return the scripts of a page, and each with what is to be appended to it."""
-    whole: list[list[str]] = []
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
-        if "bps.init()" in block:
-            whole.append([block])
-        elif "Append" in text_before(page, block):
-            whole[-1].append(block)
-        else:
-            pytest.fail(f"{page.name}: neither a script, nor to be appended to one:\n{block}")
-    return [text for parts in whole for text in dict.fromkeys((parts[0], "\n".join(parts)))]
-
-
-STEP, STEP_AND_MORE, SEVERAL_OPTIMIZERS = scripts(GUIDE)
+#: Whole scripts, and slowly those with a block appended.
+SNIPPETS = [
+    pytest.param(snippet.script, id=snippet.place, marks=[] if snippet.script == snippet.block else pytest.mark.slow)
+    for snippet in started_by("bpslaunch")
+]
 
 
 @pytest.mark.byteps
-@pytest.mark.parametrize("snippet", [STEP, SEVERAL_OPTIMIZERS, pytest.param(STEP_AND_MORE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer, monkeypatch: pytest.MonkeyPatch) -> None:
     code = tmp_path / "snippet.py"
     code.write_text(snippet, encoding="utf-8")

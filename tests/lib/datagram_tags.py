@@ -1,4 +1,4 @@
-"""Tags of authenticated jobs, written anew from docs/contributors/security.md: for vectors, and attackers with the key."""
+"""Tags of authenticated jobs, written anew from docs/contributors/security.md: for vectors and forging workers."""
 
 from __future__ import annotations
 
