@@ -135,4 +135,4 @@ def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 def line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+    return f"| {' | '.join(cell.replace('|', '&#124;').replace('; ', '<br>') for cell in cells)} |"

@@ -1,1 +1,1 @@
-"""The demo: a small GPT trained by several workers, uncompressed, with Uniform THC and with THC (`thc demo`)."""
+"""`thc demo`: a small GPT that several workers train over slow links, with fp32, bf16 and THC."""

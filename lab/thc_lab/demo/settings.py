@@ -220,11 +220,11 @@ class RunResult:
 
 #: Mb/s of each worker's link in `thc demo`: an office's, or a share of a line between sites.
 LINK_MBIT = 100.0
-#: Of `thc demo`: four runs take three minutes on two cores.
+#: Of `thc demo`: four runs took 2 min 46 s on two cores that other processes used, too.
 DEFAULTS = DemoSettings(steps=160, layers=3, width=128, validate_every=10, nmse_every=0)
 
 #: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
-#: them, where that of `thc demo` has a million, and trains for fewer steps.
+#: them, where that of `thc demo` has 612,000, and trains for fewer steps.
 SWITCH_DEFAULTS = DemoSettings(
     steps=60,
     batch_size=16,
