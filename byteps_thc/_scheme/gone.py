@@ -52,8 +52,9 @@ _PLAN = "for Slurm and Kubernetes, start from docs/examples/slurm.sbatch and kub
 #: Commands and their options, by the words after `thc`. Those of thc-ps are in ps_software/options.cc.
 COMMANDS = {
     "break-even": "use thc compare",
-    "compare --engine": "use --servers 4 to compare through servers, too",
-    "compare --plot": "use --json, and a plot of your own",
+    "compare --engine": "omit it: ranks are always compared, and --servers 4 adds servers",
+    "compare --gpus-per-node": "use --ranks-per-host",
+    "compare --plot": "use --json, and plot its numbers",
     "tables list --p": "omit it, and use grep",
     "tables show --png": "omit it: tables have no picture",
     "tables solve": "use thc tables show",
