@@ -31,7 +31,7 @@ def load(path: Path) -> Testbed:
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} is no description of a testbed: {error}") from error
+        raise ConfigurationError(f"{path} is not a description of a testbed: {error}") from error
     _resolve_folder(fields, path.resolve().parent)
     try:
         return read(fields)

@@ -96,7 +96,7 @@ def test_what_is_missing_is_named(command: list[str], bmv2_jobs: Path) -> None:
 
 
 def test_reset_of_a_job_that_is_not_there() -> None:
-    assert "there is no job 5 in the job description; there are: 1" in failure(
+    assert "job 5 is not in the job description; its jobs are 1" in failure(
         "reset", EXAMPLE, "5", "--target", "bfshell"
     )
 
@@ -150,4 +150,4 @@ def test_a_description_may_be_json(tmp_path: Path) -> None:
     path.write_text(Deployment.load(EXAMPLE).model_dump_json())
     assert switch("plan", path) == switch("plan", EXAMPLE)
     path.write_text("[switch]")
-    assert "is no job description" in failure("plan", path)
+    assert "is not a job description" in failure("plan", path)
