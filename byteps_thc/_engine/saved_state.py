@@ -61,7 +61,7 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
     sizes: elements of the parameters that are known here; None: none are. complete: whether there are no others.
     """
     if not isinstance(state, Mapping):
-        raise ConfigurationError(f"not a state of compression: a {type(state).__name__}; give what state_dict() gave")
+        raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
     for name, value in _residuals(state).items():
         size = residual_array(name, value).size
         if sizes is None or (not complete and name not in sizes):

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc._engine.door import choose_config, choose_policy, open_engine
+from byteps_thc._engine.door import choose_config, choose_policy, open_engine, warn_of_unused_servers
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.exchange import network_of_shard
 from byteps_thc._engine.parameters import apart
@@ -63,6 +63,7 @@ def compress_replicas(
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         config = choose_config(config, settings)
+        warn_of_unused_servers(network)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)

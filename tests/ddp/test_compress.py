@@ -25,7 +25,7 @@ WHAT_TO_WRITE = {
     "reducer: ThcConfig": "not a ThcConfig: ThcReducer(None, ThcConfig(...))",
     "compress: plain model": "not a Linear: compress(DistributedDataParallel(model)). byteps_thc.fsdp",
     "compress: twice": "has a communication hook already",
-    "compress: config and settings": "bits: write settings into the ThcConfig(...) that is given",
+    "compress: config and settings": "bits: pass settings in the ThcConfig(...) or as keywords, not both",
     "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
     "compress: variable beside keywords": "THC_CONFIG: bit: there is no such setting, did you mean bits",
     "compress: variable beside a config": "THC_CONFIG: bit: there is no such setting, did you mean bits",
@@ -41,7 +41,7 @@ WHAT_TO_WRITE = {
     "fsdp: policy": "policy is a dict: give CompressionPolicy(",
     "fsdp: model": "the first argument is the model, not None",
     "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: give mesh["replicate"]',
-    "fsdp: config and settings": "bits: write settings into the ThcConfig(...) that is given",
+    "fsdp: config and settings": "bits: pass settings in the ThcConfig(...) or as keywords, not both",
 }
 
 
@@ -67,4 +67,4 @@ def test_wrong_use_says_what_to_write(reports: list[dict[str, Any]], what: str) 
 def test_a_rank_outside_of_the_group_is_told_so(reports: list[dict[str, Any]]) -> None:
     first, second = (report["said"]["state: not in group"] for report in reports)
     assert first == "nothing"
-    assert second == "ConfigurationError: this rank is not in the process group: make ThcState on its ranks only"
+    assert second == "ConfigurationError: this rank is not in the process group: call ThcState on its ranks only"

@@ -134,7 +134,9 @@ def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
         assert "elements of 'x' share memory" in texts["expanded"]
         assert texts["alias"] == "InputError: 'x' and 'y' share memory: pass it under one name, or copies"
         assert texts["config"].startswith("ConfigurationError: config is a str")
-        assert texts["worker"].startswith("ConfigurationError: the process group says which worker this is")
+        assert texts["worker"].startswith(
+            "ConfigurationError: worker and workers are for training without a process group: omit them"
+        )
         assert "not a list: ThcReducer(torch.distributed.new_group(ranks))" in texts["where"]
         assert texts["closed"].startswith("TransportError: the reducer has ended: the reducer was closed")
 

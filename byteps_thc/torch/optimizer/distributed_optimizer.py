@@ -72,7 +72,7 @@ class _DistributedMethods:
         """Clear the gradients. InputError between backward() and synchronize(), while they are being averaged."""
         if self._hooks.in_flight:
             raise InputError(
-                "zero_grad() between backward() and step() or synchronize() would change gradients in flight"
+                "zero_grad() would change gradients in flight: call it after step() or synchronize()"
             )
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
@@ -268,7 +268,10 @@ class GradientHooks:
         assert self._reducer is not None
         gradient = parameter.tensor.grad
         if gradient is None or gradient.layout != torch.strided:
-            raise InputError(f"the gradient of {parameter.name!r} is sparse; BytePS averages dense gradients only")
+            raise InputError(
+                f"the gradient of {parameter.name!r} is sparse, and BytePS averages dense gradients: use "
+                "Embedding(sparse=False)"
+            )
         with self._push_lock:
             self._pushed.add(parameter.name)
             self._reducer.push(parameter)
