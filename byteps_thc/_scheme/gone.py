@@ -11,7 +11,7 @@ _LEVELS = (
     'compress(), ThcState and ThcReducer take levels="auto", "flat" or (mesh, dim), compress_replicas() takes '
     'mesh["replicate"], and compress_reduce_scatter() has the mesh of fully_shard()'
 )
-_WAY = "omit it: workers find what the way carries"
+_WAY = "omit it: workers measure the path"
 #: Settings, by name.
 SETTINGS = {
     "adaptive_clamp": _RANKS,
@@ -28,7 +28,7 @@ SETTINGS = {
     "rto_min_s": _WAY,
     "slots": "omit it: the server decides (thc-ps --slots, a switch's job description)",
     "subtract_rounding": _RANKS,
-    "total_bits": "give bits for the way to the ranks that average, and down_bits for the way back",
+    "total_bits": "pass bits for codes of gradients, and down_bits for codes of averages",
     "uniform_table": "use ThcConfig.uniform(), or give granularity=2^bits - 1",
     "window_bytes": _WAY,
 }

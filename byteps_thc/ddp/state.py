@@ -189,7 +189,7 @@ class ThcState:
         averaging = self._opened()
         require_scope(state, averaging.scope)
         if isinstance(state, Mapping) and "loss_scale" not in state:
-            raise ConfigurationError("not the state of a ThcState: loss_scale missing")
+            raise ConfigurationError("the state lacks loss_scale: pass the whole result of state_dict()")
         averaging.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:

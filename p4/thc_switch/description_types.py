@@ -59,6 +59,6 @@ def _explain(error: ValidationError) -> str:
     lines = []
     for detail in error.errors():
         where = ".".join(str(part) for part in detail["loc"])
-        message = detail["msg"].removeprefix("Value error, ")
+        message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
         lines.append(f"{where}: {message}" if where else message)
     return "; ".join(dict.fromkeys(lines))

@@ -12,7 +12,7 @@ NO_TENSOR = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of
 NO_NUMBERS = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16, of numbers up to 2^96"
 #: The error of every damage contains these words.
 WORDS = {
-    "empty": "the state lacks version",
+    "empty": "the state lacks ",
     "none": "the state is a NoneType: pass the result of state_dict()",
     "list": "the state is a list: pass the result of state_dict()",
     "truncated": "has 1199 elements and its gradient 1200",

@@ -29,8 +29,8 @@ def test_default_is_the_automatic_choice(workers):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
-        ({"down_bits": 9}, "down_bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"bits": 9}, "bits: must be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"down_bits": 9}, "down_bits: must be 1, 2, 3, 4, 5, 6, 7 or 8"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),

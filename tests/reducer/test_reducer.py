@@ -123,7 +123,7 @@ def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
         texts = report["texts"]
         assert texts["size"].startswith("InputError: 'known' has 2001 elements of torch.float32 on cpu, and had 2000")
         assert "has 2000 elements of torch.float16 on cpu, and had 2000 elements of torch.float32" in texts["dtype"]
-        assert texts["double"].startswith("InputError: 'x' is torch.float64 on cpu; float32, float16 or bfloat16")
+        assert texts["double"].startswith("InputError: 'x' is torch.float64 on cpu: pass float32, float16 or bfloat16")
         assert texts["sparse"] == "InputError: 'x' is sparse: pass to_dense()"
         assert texts["distributed"] == "InputError: 'x' is a DTensor: pass to_local()"
         assert texts["none"].startswith(

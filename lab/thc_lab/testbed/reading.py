@@ -66,7 +66,7 @@ def _explain(error: ValidationError, root: type[BaseModel]) -> str:
 
 def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     path, names = _follow(detail["loc"], root)
-    message = detail["msg"].removeprefix("Value error, ")
+    message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])

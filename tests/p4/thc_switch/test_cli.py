@@ -105,7 +105,7 @@ def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
     assert "serve a Tofino with --target grpc" in failure("serve", EXAMPLE, "--target", "bfshell")
     path = tmp_path / "no_interface.toml"
     path.write_text(bmv2_jobs.read_text().replace("cpu_interface", "# cpu_interface"))
-    assert "Give --interface, or cpu_interface" in failure("serve", path, "--target", "bmv2")
+    assert "pass --interface, or set cpu_interface" in failure("serve", path, "--target", "bmv2")
 
 
 @pytest.mark.slow
