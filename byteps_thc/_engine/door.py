@@ -60,7 +60,7 @@ def choose_policy(
     _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
     _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
     if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
-        raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: give the GradScaler of the training")
+        raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: pass the GradScaler of the training")
     require_log_interval(log_every)
     return CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
 
@@ -76,7 +76,7 @@ def warn_of_unused_servers(network: NetworkConfig | None) -> None:
 
 def _require(name: str, value: object, kind: type, example: str) -> None:
     if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{name} is {describe(value)}: give {example}")
+        raise ConfigurationError(f"{name} is {describe(value)}: pass {example}")
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,9 @@ def choose_replicas(model: nn.Module, optimizer: object, compression: object) ->
         replicas: Replicas | None = compression.replicas
         if replicas is None:
             raise ConfigurationError(
-                f"{describe(compression)} has no replicas that could be synchronised: without a process group nobody "
-                "can copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
-                "compress_reduce_scatter() are on one rank each, and do not drift"
+                f"{describe(compression)} has no replicas to synchronise. Copying needs a process group: call "
+                "torch.distributed.init_process_group() before. And the shards of compress_reduce_scatter() are on one "
+                "rank each, and do not drift"
             )
         return replicas
     if any(hasattr(parameter, "to_local") for parameter in model.parameters()):

@@ -137,7 +137,7 @@ def _refuse_unhooked(groups: str) -> None:
 
 def _process_group(mesh: object) -> dist.ProcessGroup:
     if not isinstance(mesh, DeviceMesh):
-        raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: give mesh["replicate"]')
+        raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: pass mesh["replicate"]')
     if mesh.ndim != 1:
         names = mesh.mesh_dim_names or ()
         example = f"mesh[{names[0]!r}]" if names else 'mesh["replicate"], of a mesh with mesh_dim_names'
