@@ -127,7 +127,7 @@ def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
         assert texts["sparse"] == "InputError: 'x' is sparse: pass to_dense()"
         assert texts["distributed"] == "InputError: 'x' is a DTensor: pass to_local()"
         assert texts["none"].startswith(
-            "InputError: 'x' is a NoneType, not a tensor: leave a parameter without gradient"
+            "InputError: 'x' is a NoneType, not a tensor: omit parameters without a gradient"
         )
         assert texts["list"] == "InputError: 'x' is a list, not a tensor"
         assert "on meta" in texts["meta"]
