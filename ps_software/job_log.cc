@@ -47,9 +47,9 @@ std::string JobLog::line_of(const JobEvent& event) const {
     case JobChange::kLeft:
       return job + " ended: all workers have left";
     case JobChange::kIdle:
-      return job + " ended: nothing was heard of its workers for the idle timeout";
+      return job + " ended: its workers were silent for --idle-timeout";
     case JobChange::kNoPlace:
-      return job + " refused: there are as many jobs as --max-jobs and --max-jobs-per-address let in";
+      return job + " refused: --max-jobs or --max-jobs-per-address is reached; raise it";
     case JobChange::kNoMemory:
       return job + " refused: its " + std::to_string(event.slots) + " slots take " + size_text(event.needed_bytes) +
              ", and " + std::to_string(event.free_bytes / 1024) + " KiB of --max-memory are left; raise it" +

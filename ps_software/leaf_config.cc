@@ -29,7 +29,7 @@ Workers parse_workers(const std::string& text) {
   const auto first = to_number(view.substr(0, dash));
   const auto last = dash == std::string_view::npos ? first : to_number(view.substr(dash + 1));
   if (!first || !last || *last < *first || *last >= wire::kMaxWorkers) {
-    throw ConfigurationError("'" + text + "' is no rack: FIRST-LAST names its workers, such as 0-3, below " +
+    throw ConfigurationError("'" + text + "' is not a rack: write its first and last worker, such as 0-3, below " +
                              std::to_string(wire::kMaxWorkers));
   }
   return {*first, *last};

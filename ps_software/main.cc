@@ -45,7 +45,7 @@ void announce(const std::string& address, const std::string& ready_file) {
   std::ofstream file(ready_file);
   file << address << '\n';
   file.close();
-  if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file);
+  if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file + ": name a writable file");
 }
 
 /// Tells systemd (Type=notify; sd_notify(3)) "READY=1", "STOPPING=1", "WATCHDOG=1". Nobody listens unless NOTIFY_SOCKET

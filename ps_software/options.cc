@@ -209,7 +209,7 @@ void read_racks(const RackTexts& texts, Options& o) {
   try {
     const io::Endpoint root = io::resolve_servers({texts.upstream}, wire::kUdpPort).front();
     if (root == io::Endpoint{io::parse_ipv4(o.listen), o.port}) {
-      throw ConfigurationError("this is the server's own address: the root is another thc-ps");
+      throw ConfigurationError("this is the server's own address: pass the address of the root, another thc-ps");
     }
     io::check_port_range(root.port, o.threads);
     o.leaf = make_leaf(root, texts.rack, texts.racks);

@@ -12,6 +12,8 @@
 #   deploy    all of these, one after the other
 #   teardown  stop the agent and bf_switchd. The compiled program stays
 #
+# --dry-run prints the commands, and needs no SDE: it prints SDE_INSTALL for a folder that is not known.
+#
 # Environment: SDE or SDE_INSTALL of the Intel / open-p4studio SDE; THC, the thc command (default: .venv/bin/thc, PATH);
 # P4C, the compiler (default: the SDE's bf-p4c, or p4c on PATH with Tofino back end);
 # THC_SWITCH_STATE, folder for the compiled program, logs and process ids (default: build/switch).
@@ -38,8 +40,10 @@ run() {
   fi
 }
 
+# A dry run without an SDE shows SDE_INSTALL in place of its folder.
 sde_install() {
   local folder=${SDE_INSTALL:-${SDE:+$SDE/install}}
+  if $dry_run; then folder=${folder:-SDE_INSTALL}; fi
   [[ -n $folder ]] || die "set SDE or SDE_INSTALL to the SDE's folder"
   $dry_run || [[ -d $folder ]] || die "$folder is not there; set SDE_INSTALL to the folder the SDE is installed in"
   echo "$folder"
@@ -117,6 +121,7 @@ step_compile() {
   if [[ -z $compiler ]]; then
     if [[ -n ${SDE_INSTALL:-}${SDE:-} ]]; then compiler=$(sde_install)/bin/bf-p4c; else compiler=$(command -v p4c || true); fi
   fi
+  if $dry_run; then compiler=${compiler:-$(sde_install)/bin/bf-p4c}; fi
   [[ -n $compiler ]] || die "no P4 compiler: set SDE_INSTALL (bf-p4c), or P4C to a p4c with Tofino back end"
   if [[ -f $conf && -z $(find "$root/p4/programs" -name '*.p4' -newer "$conf" -print -quit) ]]; then
     echo "compiled already: $conf"

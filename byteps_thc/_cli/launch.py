@@ -28,7 +28,7 @@ def find_thc_ps() -> Path:
     """Path of thc-ps: $THC_PS, beside the running Python, or on PATH; ConfigurationError when there is none."""
     if given := os.environ.get("THC_PS"):
         if not os.access(given, os.X_OK):
-            raise ConfigurationError(f"THC_PS={given!r} is no program: give the path of thc-ps")
+            raise ConfigurationError(f"THC_PS={given!r} is not a program: set it to the path of thc-ps, or unset it")
         return Path(given)
     beside = Path(sys.executable).parent / "thc-ps"
     for candidate in (str(beside), shutil.which("thc-ps")):
@@ -54,7 +54,7 @@ def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, time
             return line.removeprefix(prefix).strip()
         if not line:
             return None
-    raise TransportError(f"{name} was not ready after {timeout_s:g} s")
+    raise TransportError(f"{name} was not ready after {timeout_s:g} s: read its messages above")
 
 
 class Child:

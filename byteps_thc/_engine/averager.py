@@ -149,13 +149,16 @@ class GradientAverager:
         views = {}
         for name, gradient in gradients.items():
             if name not in out:
-                raise InputError(f"out has no array for gradient {name!r}")
+                raise InputError(f"out has no array for gradient {name!r}: pass one of its size, or omit out")
             source, target = gradient_view(gradient), gradient_view(out[name])
             if source.size != target.size or not target.flags.writeable:
                 raise InputError(f"out[{name!r}] must be a writable array of {source.size} elements")
             known = self._gradients.get(name)
             if known is not None and known.size != source.size:
-                raise InputError(f"gradient {name!r} had {known.size} elements before and has {source.size} now")
+                raise InputError(
+                    f"gradient {name!r} had {known.size} elements before and has {source.size} now: keep sizes, or use "
+                    "another name"
+                )
             views[name] = _tensor(source, gradient), _tensor(target, out[name])
         require_disjoint(
             (name, view.data_ptr(), view.nbytes) for name, pair in views.items() for view in pair if view.numel()

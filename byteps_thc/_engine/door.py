@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -28,8 +29,9 @@ from byteps_thc._net.mesh import Levels, MeshGroups, MeshReplicas
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
+from byteps_thc._scheme.environment import variable
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe
+from byteps_thc._scheme.settings import describe, warn_once
 
 
 def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
@@ -45,7 +47,7 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
     _require("config", config, ThcConfig, "ThcConfig(...)")
     if settings:
         ThcConfig(**settings)  # whose own mistakes go first
-        raise ConfigurationError(f"{', '.join(settings)}: write settings into the ThcConfig(...) that is given")
+        raise ConfigurationError(f"{', '.join(settings)}: pass settings in the ThcConfig(...) or as keywords, not both")
     config = cast(ThcConfig, config)
     ThcConfig.check_environment(config)
     return config
@@ -58,14 +60,23 @@ def choose_policy(
     _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
     _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
     if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
-        raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: give the GradScaler of the training")
+        raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: pass the GradScaler of the training")
     require_log_interval(log_every)
     return CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
 
 
+def warn_of_unused_servers(network: NetworkConfig | None) -> None:
+    """Warn once, on the first rank, if $THC_SERVERS is set and a front end that could use servers has none."""
+    if network is None and variable("SERVERS") and os.environ.get("RANK", "0") == "0":
+        warn_once(
+            "THC_SERVERS is ignored, ranks average without servers: pass network=NetworkConfig.from_environment() "
+            "(to ThcReducer as its first argument), or unset the variable"
+        )
+
+
 def _require(name: str, value: object, kind: type, example: str) -> None:
     if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{name} is {describe(value)}: give {example}")
+        raise ConfigurationError(f"{name} is {describe(value)}: pass {example}")
 
 
 @dataclass(frozen=True)
@@ -196,14 +207,13 @@ def _open_worker(
     bypass_elements or exclude. Raises what Session raises.
     """
     if network.failover:
-        raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
+        raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: omit it")
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})
     if policy.warmup_steps or policy.bypass_elements or policy.exclude or policy.stop_step is not None:
         raise ConfigurationError(
             "warmup_steps, stop_step, bypass_elements and exclude need a process group, which sums what is not "
-            "compressed: call "
-            "torch.distributed.init_process_group() before, or leave them out"
+            "compressed: call torch.distributed.init_process_group() before, or omit them"
         )
     device = device_of(None, config, policy, None, engine="network", needs_nccl=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
@@ -219,4 +229,7 @@ def _open_worker(
 
 
 def _no_exact_sum(tensor: Tensor) -> Waitable:
-    raise ConfigurationError(f"{tensor.numel()} elements would travel uncompressed, which needs a process group")
+    raise ConfigurationError(
+        f"{tensor.numel()} elements would travel uncompressed, which needs a process group: call init_process_group() "
+        "before"
+    )

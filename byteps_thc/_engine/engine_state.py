@@ -99,7 +99,7 @@ class EngineState:
 
     def _require_fitting(self, state: State) -> None:
         if not isinstance(state, Mapping):
-            raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
+            raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
         if self.residuals is None and state.get("residuals", {}) != {}:
             raise ConfigurationError(
                 "state does not fit: it has residuals, and this compression keeps none. An earlier version or servers "
@@ -108,7 +108,7 @@ class EngineState:
         needed = (*self._identity, *_COUNTERS, *(() if self.residuals is None else ("residuals",)))
         missing = [key for key in needed if key not in state]
         if missing:
-            raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
+            raise ConfigurationError(f"the state lacks {', '.join(missing)}: pass the whole result of state_dict()")
         for key, value in self._identity.items():
             theirs = state[key]
             if key == "config":
@@ -118,7 +118,10 @@ class EngineState:
                 raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}{remedy}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
-                raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
+                raise ConfigurationError(
+                    f"state is damaged: its {key} is {state[key]!r}, not a count; load the checkpoint again, or an "
+                    "earlier one"
+                )
         require_sound(state)
         require_as_saved(state)
 

@@ -158,7 +158,7 @@ class FlatEngine(Engine):
         require_not_captured(gradient)
         check_rows(matrix, self.workers, gradient, output)
         if self.in_stream and output.device != self.device:
-            raise InputError(f"gradient is on {output.device}, not on {self.device}: build the model there")
+            raise InputError(f"gradient is on {output.device}, not on {self.device}: move the model to {self.device}")
         staged = output.device != self.device
         result = torch.empty_like(output, device=self.device) if staged else output
         contents = Contents(label, matrix.parameters)

@@ -79,7 +79,7 @@ class InFlight:
     def require_idle(self, call: str) -> None:
         """Raise InputError when there are gradients in flight."""
         if count := len(self.keys()):
-            raise InputError(f"{call} between steps only: {count} buffers are in flight")
+            raise InputError(f"{call} while {count} buffers are in flight: call it between steps")
 
     def _require_free(self, key: str) -> None:
         if self._error is not None:

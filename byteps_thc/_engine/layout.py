@@ -161,7 +161,7 @@ def check_rows(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tens
         )
     for tensor in (gradient, output):
         if tensor.dtype not in DTYPES or not tensor.is_contiguous():
-            raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
+            raise InputError(f"gradient is {tensor.dtype}: it must be float32, float16 or bfloat16, and contiguous")
 
 
 def _plan(ends: tuple[int, ...], compressed: Iterable[ParameterSlice]) -> BlockPlan:

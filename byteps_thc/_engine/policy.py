@@ -84,7 +84,7 @@ class CompressionPolicy(Settings):
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:
         if self.stop_step is not None and self.stop_step < self.warmup_steps:
-            raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
+            raise ValueError(f"stop_step must be at least warmup_steps, {self.warmup_steps}, not {self.stop_step}")
         return self
 
     def shared_settings(self) -> dict[str, object]:
@@ -146,7 +146,7 @@ class CompressionPolicy(Settings):
             largest = max(elements for _, elements in parameters)
             warn_once(
                 f"nothing is compressed: all {len(parameters)} trained parameters, of {largest} elements at most, "
-                "travel uncompressed. Change "
+                "travel uncompressed. Lower bypass_elements, or exclude fewer parameters, in "
                 f"CompressionPolicy(bypass_elements={self.bypass_elements}, exclude={self.exclude})"
             )
 
@@ -157,7 +157,7 @@ class CompressionPolicy(Settings):
         """
         if self.kernels == "device":
             raise ConfigurationError(
-                f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
+                f'CompressionPolicy(kernels="device"): {route} compress in host memory only: omit kernels, or use '
                 "a ThcConfig with DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
             )
 

@@ -61,15 +61,15 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
     sizes: elements of the parameters that are known here; None: none are. complete: whether there are no others.
     """
     if not isinstance(state, Mapping):
-        raise ConfigurationError(f"not a state of compression: a {type(state).__name__}; give what state_dict() gave")
+        raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
     for name, value in _residuals(state).items():
         size = residual_array(name, value).size
         if sizes is None or (not complete and name not in sizes):
             continue
         if name not in sizes:
             raise ConfigurationError(
-                f"the state's residuals have parameter {name!r}, which is unknown here: is the checkpoint of another "
-                "model?"
+                f"the state's residuals have parameter {name!r}, which is unknown here: load the checkpoint of this "
+                "model"
             )
         require_size(name, size, sizes[name])
 
@@ -117,8 +117,8 @@ def require_size(name: str, saved: int, size: int) -> None:
     """Raise ConfigurationError unless what a state has of a parameter has as many elements as the parameter."""
     if saved != size:
         raise ConfigurationError(
-            f"the residual of parameter {name!r} has {saved} elements and its gradient {size}: is the checkpoint of "
-            "another model, or were parameters counted in another order (ThcState(model=...))?"
+            f"the residual of parameter {name!r} has {saved} elements and its gradient {size}: load the checkpoint of "
+            "this model, and pass ThcState(model=...) if parameters are counted in another order"
         )
 
 

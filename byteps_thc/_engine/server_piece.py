@@ -159,9 +159,8 @@ class PartitionFigures:
         if before and self._outgrown:
             self._warned = True
             _logger.warning(
-                "the residual of %r has %.3g times the energy of gradient and residual before it was quantized: error "
-                "feedback diverges, and training will. Use more bits, or error_feedback=False; leave p and "
-                "rotation_block at their defaults",
+                "the residual of %r has %.3g times the energy of the quantized gradient: error feedback diverges, and "
+                "training will. Use more bits, or error_feedback=False, and the defaults of p and rotation_block",
                 partition.name,
                 lost / quantized if quantized else float("inf"),
             )

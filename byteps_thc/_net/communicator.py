@@ -61,10 +61,10 @@ def translate(error: RuntimeError) -> ThcError:
     late = "timed out" in text.lower() or "timeout" in text.lower()
     if late:
         return DeadlineError(
-            "other ranks did not answer in time: have they stopped, or did one of them evaluate or write a checkpoint "
-            f"for longer than CompressionPolicy.deadline_s? {text}"
+            "other ranks did not answer in time: read their logs. If one was busy, as with an evaluation or a "
+            f"checkpoint, raise CompressionPolicy(deadline_s=...). {text}"
         )
-    return TransportError(f"the connection to another rank is lost; has it ended? {text}")
+    return TransportError(f"the connection to another rank is lost: read the log of the rank that has ended. {text}")
 
 
 def from_rank_zero() -> dist.BroadcastOptions:

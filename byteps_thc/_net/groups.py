@@ -33,7 +33,7 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
     if group is None:
         raise ConfigurationError(f"call torch.distributed.init_process_group() before {caller}()")
     if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise ConfigurationError(f"this rank is not in the process group: make {caller} on its ranks only")
+        raise ConfigurationError(f"this rank is not in the process group: call {caller} on its ranks only")
     if isinstance(group, Settings):
         right = f"{caller}(None, {type(group).__name__}(...)), where None is the default process group"
     elif isinstance(group, DeviceMesh):

@@ -6,6 +6,7 @@ Annotations are types here, no strings: classes of other modules inherit them, w
 import math
 import numbers
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -116,6 +117,13 @@ class NetworkSettings(RefusesGone):
     A server rejects a worker with the same job but another run, because it would add gradients of two runs. Two runs
     without an ID are one run to a server, and thc-ps logs a warning."""
 
+    def __post_init__(self) -> None:
+        for name, kind in (("timeouts", Timeouts), ("faults", FaultConfig)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                example = "Timeouts(connect_s=10, operation_s=60)" if kind is Timeouts else "FaultConfig(drop=0.01)"
+                raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}: pass {example}")
+
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:
     """Return the network settings of a NetworkConfig or the like, by name."""
@@ -182,7 +190,7 @@ def resolve_quorum(quorum: Quorum, workers: int) -> int:
     if isinstance(quorum, numbers.Integral) and not isinstance(quorum, bool):
         if 1 <= quorum <= workers:
             return int(quorum)
-        raise ConfigurationError(f"quorum {quorum} is not in 1 .. {workers}, the number of workers")
+        raise ConfigurationError(f"quorum must be in 1 .. {workers}, the number of workers, not {quorum}")
     if isinstance(quorum, numbers.Real) and not isinstance(quorum, bool) and 0 < quorum < 1:
         # What is written, not the nearest binary fraction: 0.07 of 100 are 7, and 0.07 * 100 is a little more.
         return math.ceil(Fraction(repr(float(quorum))) * workers)
@@ -193,6 +201,11 @@ def resolve_quorum(quorum: Quorum, workers: int) -> int:
 
 #: Of THC_SERVERS, besides the addresses and Timeouts.
 _KINDS: dict[str, tuple[type, ...]] = {"quorum": (int, float), "loss_tolerant": (bool,), "lanes": (int,)}
+_ALLOWED = {
+    "quorum": "a number of workers (9), or a share of them below 1 (0.9)",
+    "loss_tolerant": "true or false",
+    "lanes": "a positive number",
+}
 
 
 def servers_of(text: object) -> tuple[str, ...]:
@@ -210,10 +223,10 @@ def network_from_environment() -> dict[str, Any]:
     settings = variable_settings("SERVERS", ("servers", *_KINDS, *seconds))
     for name, value in settings.items():
         if name in _KINDS and type(value) not in _KINDS[name]:
-            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not {_KINDS[name][-1].__name__}")
+            raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be {_ALLOWED[name]}")
         if name in (*seconds, "lanes") and (type(value) not in (int, float) or value <= 0):
             unit = " of seconds" if name in seconds else ""
-            raise ConfigurationError(f"THC_SERVERS: {name} is {value!r}, not a positive number{unit}")
+            raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be a positive number{unit}")
     try:
         resolve_quorum(settings.get("quorum"), MAX_WORKERS)
     except ConfigurationError as error:
@@ -223,6 +236,13 @@ def network_from_environment() -> dict[str, Any]:
         settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
+        for address in settings["servers"]:
+            if not re.fullmatch(r"[\w.-]+(:\d+)?", address):
+                raise ConfigurationError(
+                    f"THC_SERVERS: {address!r} is not a server: write HOST or HOST:PORT, where HOST is an IPv4 "
+                    "address or "
+                    "a name, such as 10.0.0.1"
+                )
     return settings
 
 
@@ -237,13 +257,15 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
     if kind != "dpdk":
         return nth_socket(UdpConfig(local=local), socket) if local else None
     if not local:
-        raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
+        raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL: set it to this worker's IP address")
     if socket > 0:
-        raise ConfigurationError("THC_BACKEND=dpdk: a device of DPDK serves one process, so start one on each host")
+        raise ConfigurationError("THC_BACKEND=dpdk: a DPDK device serves one process: start one on each host")
     try:
         return DpdkConfig(local=local, eal_args=shlex.split(variable("EAL_ARGS")))
     except ValueError as error:
-        raise ConfigurationError(f"THC_EAL_ARGS={variable('EAL_ARGS')!r}: {error}") from None
+        raise ConfigurationError(
+            f"THC_EAL_ARGS={variable('EAL_ARGS')!r}: {error}; quote arguments as in a shell"
+        ) from None
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:

@@ -25,7 +25,7 @@ def told_run(run: Run | None) -> str | None:
     if run is None:
         return variable("RUN") or None
     if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
-        raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
+        raise ConfigurationError(f"run is {run!r}: pass a number or a text, the same on all workers of this training")
     return str(run)
 
 

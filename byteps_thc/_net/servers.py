@@ -27,9 +27,10 @@ from byteps_thc._net.session import Session
 from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import VARIABLES, variable
+from byteps_thc._scheme.environment import VARIABLES, variable, whole_number
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
+from byteps_thc._scheme.limits import MAX_RANKS
+from byteps_thc._scheme.wire.layout import MAX_JOB_ID, MAX_PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class NetworkConfig(NetworkSettings):
         """
         settings = network_from_environment()
         if not settings.get("servers"):
-            raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
+            text = variable("SERVERS")
+            wrong = f"THC_SERVERS={text!r} has no address" if text else "THC_SERVERS is not set"
+            raise ConfigurationError(f"{wrong}: set it to the addresses of thc-ps or a switch, such as 10.0.0.1")
         if "lanes" in settings:
-            raise ConfigurationError("THC_SERVERS: lanes are of BytePS: omit them")
-        try:
-            job, local_rank = int(variable("JOB") or VARIABLES["JOB"].default), int(os.environ.get("LOCAL_RANK", "0"))
-        except ValueError as error:
-            raise ConfigurationError(f"THC_JOB or LOCAL_RANK is no number: {error}") from error
+            raise ConfigurationError("THC_SERVERS: lanes is a setting of BytePS alone: omit it")
+        job = whole_number("THC_JOB", variable("JOB") or VARIABLES["JOB"].default, MAX_JOB_ID)
+        local_rank = whole_number("LOCAL_RANK", os.environ.get("LOCAL_RANK", "0"), MAX_RANKS - 1)
         settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
         return cls(job=job, **settings)
 
@@ -100,7 +101,7 @@ class NetworkConfig(NetworkSettings):
         elif isinstance(self.backend, DpdkConfig):
             reason = "DPDK, whose devices a process opens once"
         if self.failover and reason is not None:
-            raise ConfigurationError(f"failover=True does not work with {reason}: leave it out")
+            raise ConfigurationError(f"failover=True does not work with {reason}: omit it")
         wanted = len(self.servers) > 1 if self.failover is None else self.failover
         return wanted and reason is None and workers > 1
 

@@ -92,6 +92,7 @@ class Session(NetworkSettings):
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
         for name, end in (("job", 1 << 16), ("worker", 1 << 8), ("workers", 1 << 63)):
@@ -175,7 +176,7 @@ class Session(NetworkSettings):
         Raises DeadlineError after `timeout`, with the stage still in flight, or the error of the stage.
         """
         if not self.is_done(stage, timeout):
-            raise DeadlineError(f"not done after {timeout} s; still in flight")
+            raise DeadlineError(f"the stage is not done after {timeout} s: it is still in flight, wait() again")
 
     def is_done(self, stage: _comm.Operation, timeout: float | None) -> bool:
         """Wait as wait() does, and return False if the stage is still in flight after `timeout`.
@@ -302,7 +303,7 @@ class SilenceLog:
             "server %s has been silent for %.1f s: a packet to its port %d has had no answer for %.1f s, although this "
             "worker repeats it, nor has a question whether the server is there. The step resumes when the server "
             "answers; with failover ranks use other servers meanwhile, without failover the step ends with "
-            "DeadlineError after %g s. Check that thc-ps runs there, and the way to it",
+            "DeadlineError after %g s. Check that thc-ps runs there, and the path to it",
             self._servers[number],
             ago_s,
             port,

@@ -36,7 +36,7 @@ def signature_of(tensors: Mapping[str, Tensor], policy: CompressionPolicy) -> tu
     signatures = []
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            hint = ": leave a parameter without gradient out, on all ranks" if tensor is None else ""
+            hint = ": omit parameters without a gradient, on all ranks" if tensor is None else ""
             raise InputError(f"{name!r} is a {type(tensor).__name__}, not a tensor{hint}")
         if hasattr(tensor, "device_mesh"):
             raise InputError(f"{name!r} is a DTensor: pass to_local()")
@@ -47,8 +47,8 @@ def signature_of(tensors: Mapping[str, Tensor], policy: CompressionPolicy) -> tu
         can_be = is_averaged(name, tensor.dtype, tensor.numel(), policy)
         if not can_be or tensor.device.type not in ("cpu", "cuda"):
             raise InputError(
-                f"{name!r} is {tensor.dtype} on {tensor.device}; float32, float16 or bfloat16 on a CPU or CUDA device "
-                f"is needed, or float64 of fewer than {policy.bypass_elements} elements"
+                f"{name!r} is {tensor.dtype} on {tensor.device}: pass float32, float16 or bfloat16 on a CPU or CUDA "
+                f"device, or float64 of fewer than {policy.bypass_elements} elements"
             )
         row = policy.row_elements(name, tensor.shape)
         signatures.append((name, tensor.numel(), row, tensor.dtype, tensor.device))

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, Unpack, overload
 import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine
+from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine, warn_of_unused_servers
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
@@ -81,9 +81,10 @@ class ThcReducer:
         with refusals_told(group):
             require_levels(levels)
             if dist.group.WORLD is not None and (worker is not None or workers is not None):
-                raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
+                raise ConfigurationError("worker and workers are for training without a process group: omit them")
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             config = choose_config(config, settings)
+            warn_of_unused_servers(network)
         ranks = group if group is not None or of_mesh else _worker(worker, workers)
         opened = open_engine(
             ranks, levels, network, config, policy, asks=True, grad_scaler=grad_scaler, log_every=log_every
@@ -213,8 +214,8 @@ class ThcReducer:
 def _worker(worker: int | None, workers: int | None) -> Worker:
     if worker is None or workers is None:
         raise ConfigurationError(
-            "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
-            "call torch.distributed.init_process_group() before"
+            "ThcReducer needs a process group, or a worker's number: call torch.distributed.init_process_group() "
+            "before, or pass ThcReducer(NetworkConfig(...), worker=0, workers=2)"
         )
     return Worker(worker, workers)
 

@@ -103,7 +103,7 @@ def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
         wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16 (uint16 with bfloat16=True)"
         raise InputError(f"gradient has dtype {source.dtype}, not {wanted}")
     if not source.flags.c_contiguous:
-        raise InputError("gradient is not C-contiguous; pass numpy.ascontiguousarray(gradient)")
+        raise InputError("gradient is not C-contiguous: pass numpy.ascontiguousarray(gradient)")
     flat: Gradient = source.reshape(-1)
     return flat
 
@@ -136,9 +136,9 @@ def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
     if torch is None or not isinstance(tensor, torch.Tensor):
         raise InputError(f"gradient is a {type(tensor).__name__}, not a NumPy array or torch tensor")
     if tensor.device.type != "cpu":
-        raise InputError(f"gradient is on {tensor.device}; copy it to the CPU first")
+        raise InputError(f"gradient is on {tensor.device}: copy it to the CPU first")
     if tensor.layout != torch.strided or not tensor.is_contiguous():
-        raise InputError("gradient is not contiguous; pass gradient.contiguous()")
+        raise InputError("gradient is not contiguous: pass gradient.contiguous()")
     tensor = tensor.detach()
     bfloat16 = tensor.dtype == torch.bfloat16
     if not (bfloat16 or tensor.dtype in (torch.float32, torch.float16)):

@@ -141,7 +141,9 @@ class Compressor:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
         self.resolved = config
         if self.resolved.workers != workers:
-            raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
+            raise ConfigurationError(
+                f"config was resolved for {self.resolved.workers} workers, not {workers}: resolve it for {workers}"
+            )
         self.config = self.resolved.config
         self.table = self.resolved.table
         self._threshold, self._decode_threshold = self.table.threshold, config.decode_threshold
@@ -192,7 +194,7 @@ class Compressor:
         count, padded = self.sizes(coordinates, plan)
         code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.resolved.error_feedback:
-            raise ConfigurationError("a residual is of no use without error feedback")
+            raise ConfigurationError("a residual needs error feedback: pass None, or set error_feedback=True")
         residual_dtype = residual_array_dtype(self.config.residual_dtype)
         if residual is None and self.resolved.error_feedback:
             residual = np.zeros(coordinates, residual_dtype)
@@ -344,4 +346,4 @@ def _check_array(name: str, array: object, dtype: npt.DTypeLike, size: int) -> N
         given = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
         raise InputError(f"{name} must be {np.dtype(dtype)}[{size}], not {given}")
     if not array.flags.c_contiguous:
-        raise InputError(f"{name} is not contiguous")
+        raise InputError(f"{name} is not contiguous: pass numpy.ascontiguousarray({name})")

@@ -57,7 +57,7 @@ def variable(name: str) -> str:
     assert name in NAMES
     for gone, instead in GONE.items():
         if os.environ.get(gone):
-            raise ConfigurationError(f"{gone}: there is no such variable any more: {instead}")
+            raise ConfigurationError(f"{gone} is not supported any more: {instead}")
     return os.environ.get(f"THC_{name}", "").strip()
 
 
@@ -87,8 +87,15 @@ def default_deadline_s() -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ConfigurationError(f"THC_DEADLINE_S must be a number of seconds, not {text!r}")
+        raise ConfigurationError(f"THC_DEADLINE_S must be a positive number of seconds, not {text!r}")
     return seconds
+
+
+def whole_number(name: str, text: str, most: int) -> int:
+    """Return the number in the text of a variable; ConfigurationError unless it is in 0 .. most."""
+    if not (text.isascii() and text.isdecimal()) or int(text) > most:
+        raise ConfigurationError(f"{name} must be a whole number in 0 .. {most}, not {text!r}")
+    return int(text)
 
 
 def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
@@ -119,7 +126,7 @@ def say_unused(name: str, settings: Mapping[str, Any], used: Mapping[str, Any], 
     unused = {setting: value for setting, value in settings.items() if setting not in used or used[setting] != value}
     if unused and os.environ.get("RANK", "0") == "0":
         text = ", ".join(f"{setting}={value}" for setting, value in unused.items())
-        warn_once(f"THC_{name}: not used: {text}; the program gives {instead}, which goes first")
+        warn_once(f"THC_{name}: ignored: {text}; the program sets {instead}, which overrides the variable")
 
 
 def _toml(path: str) -> dict[str, Any]:
@@ -138,7 +145,7 @@ def _parse(name: str, text: str) -> dict[str, Any]:
         if not separator or not key or not value:
             raise ValueError(f"{item!r} is not setting=value")
         if key in texts:
-            raise ValueError(f"{key} is there twice")
+            raise ValueError(f"{key} is given twice")
         setting, texts[key] = key, value
     return {key: _value(value) for key, value in texts.items()}
 

@@ -11,7 +11,7 @@ _LEVELS = (
     'compress(), ThcState and ThcReducer take levels="auto", "flat" or (mesh, dim), compress_replicas() takes '
     'mesh["replicate"], and compress_reduce_scatter() has the mesh of fully_shard()'
 )
-_WAY = "omit it: workers find what the way carries"
+_WAY = "omit it: workers measure the path"
 #: Settings, by name.
 SETTINGS = {
     "adaptive_clamp": _RANKS,
@@ -28,7 +28,7 @@ SETTINGS = {
     "rto_min_s": _WAY,
     "slots": "omit it: the server decides (thc-ps --slots, a switch's job description)",
     "subtract_rounding": _RANKS,
-    "total_bits": "give bits for the way to the ranks that average, and down_bits for the way back",
+    "total_bits": "pass bits for codes of gradients, and down_bits for codes of averages",
     "uniform_table": "use ThcConfig.uniform(), or give granularity=2^bits - 1",
     "window_bytes": _WAY,
 }
@@ -52,8 +52,9 @@ _PLAN = "for Slurm and Kubernetes, start from docs/examples/slurm.sbatch and kub
 #: Commands and their options, by the words after `thc`. Those of thc-ps are in ps_software/options.cc.
 COMMANDS = {
     "break-even": "use thc compare",
-    "compare --engine": "use --servers 4 to compare through servers, too",
-    "compare --plot": "use --json, and a plot of your own",
+    "compare --engine": "omit it: ranks are always compared, and --servers 4 adds servers",
+    "compare --gpus-per-node": "use --ranks-per-host",
+    "compare --plot": "use --json, and plot its numbers",
     "tables list --p": "omit it, and use grep",
     "tables show --png": "omit it: tables have no picture",
     "tables solve": "use thc tables show",

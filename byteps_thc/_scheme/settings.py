@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING
@@ -40,12 +41,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     for detail in error.errors():
         # A union reports once per alternative; the first part of the location is the setting.
         setting = str(detail["loc"][0]) if detail["loc"] else ""
-        message = detail["msg"].removeprefix("Value error, ")
+        message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
             message = f"{model.__name__} has no such setting{similar_to(setting, model.model_fields)}"
         given = f" (given: {detail['input']!r})" if setting else ""
         first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
-        lines.setdefault((setting, given), []).append(first)
+        messages = lines.setdefault((setting, given), [])
+        messages.append(first.removeprefix("must be ") if messages else first)
     return "; ".join(
         f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
         for (setting, given), messages in lines.items()

@@ -24,11 +24,11 @@ _PLAIN: tuple[Callable[[Any], Any], ...] = (bool, int, float, complex, str, byte
 def require_optimizer(optimizer: object) -> None:
     """Raise ConfigurationError unless it is an optimizer whose state is the same on all ranks."""
     if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "state"):
-        raise ConfigurationError(f"optimizer is {describe(optimizer)}: give the torch optimizer of the training")
+        raise ConfigurationError(f"optimizer is {describe(optimizer)}: pass the torch optimizer of the training")
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
         raise ConfigurationError(
             "ZeroRedundancyOptimizer keeps another part of the state on each rank, which cannot be copied from one to "
-            "the others: leave the optimizer out, or use a plain one"
+            "the others: omit the optimizer, or use a plain one"
         )
 
 

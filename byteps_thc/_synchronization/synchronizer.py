@@ -103,9 +103,7 @@ class ParameterSynchronizer:
         Call it on all ranks after optimizer.step(), also if a GradScaler skipped the step.
         """
         if self._every is None:
-            raise ConfigurationError(
-                "nothing says when to synchronise: give synchronize_every, or call synchronize() yourself"
-            )
+            raise ConfigurationError("step() needs synchronize_every: pass it, or call synchronize() yourself")
         if not self._compared:  # after load_state_dict(): ranks that count differently would wait for each other
             self._compare_ranks()
             self._compared = True
@@ -159,21 +157,21 @@ def choose_replicas(model: nn.Module, optimizer: object, compression: object) ->
     if compression is not None:
         if not hasattr(compression, "replicas"):
             raise ConfigurationError(
-                f"compression is {describe(compression)}: give what compress(), compress_replicas(), ThcReducer() or "
-                "BytePS's DistributedOptimizer() has returned"
+                f"compression is {describe(compression)}: pass the result of compress(), compress_replicas(), "
+                "ThcReducer() or BytePS's DistributedOptimizer()"
             )
         replicas: Replicas | None = compression.replicas
         if replicas is None:
             raise ConfigurationError(
-                f"{describe(compression)} has no replicas that could be synchronised: without a process group nobody "
-                "can copy parameters exactly, call torch.distributed.init_process_group() before; and the shards of "
-                "compress_reduce_scatter() are on one rank each, and do not drift"
+                f"{describe(compression)} has no replicas to synchronise. Copying needs a process group: call "
+                "torch.distributed.init_process_group() before. And the shards of compress_reduce_scatter() are on one "
+                "rank each, and do not drift"
             )
         return replicas
     if any(hasattr(parameter, "to_local") for parameter in model.parameters()):
         raise ConfigurationError(
-            "the model is sharded, and it must be known which ranks have the same shards: give compression=..., what "
-            "compress_replicas() has returned"
+            "the model is sharded, and some ranks have the same shards: pass compression=..., the result of "
+            "compress_replicas()"
         )
     wrapped = getattr(model, "_orig_mod", model)
     group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else None
@@ -191,7 +189,9 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     tensors = {name: local(tensor.detach()) for name, tensor in named}
     sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
     if sparse:
-        raise ConfigurationError(f"{sparse[0]!r} is sparse, and only dense tensors can be copied to other ranks")
+        raise ConfigurationError(
+            f"{sparse[0]!r} is sparse, and only dense tensors can be copied to other ranks: convert it with to_dense()"
+        )
     return tensors
 
 

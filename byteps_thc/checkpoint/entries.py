@@ -93,7 +93,10 @@ class Header:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"entry {entry!r} is damaged: {error!r}") from error
         if saved_format != _FORMAT:
-            raise CheckpointError(f"entry {entry!r} has format {saved_format}; this version reads {_FORMAT}")
+            raise CheckpointError(
+                f"entry {entry!r} has format {saved_format}, and this version reads {_FORMAT}: load it with its "
+                "version of byteps_thc"
+            )
         return header
 
 
@@ -204,7 +207,9 @@ class Checkpointable:
                     "tell whether it is damaged; use byteps_thc.checkpoint.load(state, checkpoint), or the same setting"
                 )
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
-                raise CheckpointError(f"{entry} is damaged: another size or checksum than when it was saved")
+                raise CheckpointError(
+                    f"{entry} is damaged: its size or checksum has changed; load an earlier checkpoint"
+                )
             kinds[kind][name] = loaded
         self._state.load_state_dict(sealed(own_state(header.values | kinds, self._scope)))
 

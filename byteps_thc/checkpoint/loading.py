@@ -97,14 +97,19 @@ def _redistributed(
     first = reader.header(mine, 0)
     old_workers = first.values.get("workers")
     if not isinstance(old_workers, int):
-        raise CheckpointError(f"the state of compression does not say of how many workers it is: {old_workers!r}")
+        raise CheckpointError(
+            f"the state of compression is damaged: its workers are {old_workers!r}; load an earlier one"
+        )
     state = first.values
     sums, kinds = _nothing(mine), _kept(first, mine, strict)
     for share in shares(mine["worker"], mine["workers"], old_workers):
         header = reader.header(mine, share.worker)
         for counter in ("round", "step"):
             if header.values.get(counter) != first.values.get(counter):
-                raise CheckpointError(f"ranks 0 and {share.worker} were saved at different times: another {counter}")
+                raise CheckpointError(
+                    f"ranks 0 and {share.worker} were saved at different times: another {counter}; load another "
+                    "checkpoint"
+                )
         if old_workers == mine["workers"]:
             state = header.values
         for kind, names in _wanted(header, kinds, sizes, strict).items():
@@ -152,7 +157,7 @@ def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
     kept = []
     for kind in header.tensors:
         if kind == "residuals" and not (kind in mine and mine["config"].get("error_feedback", True)):
-            _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
+            _logger.warning("error feedback is off: the checkpoint's residuals are dropped")
         elif kind not in mine:
             _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
         else:
@@ -173,7 +178,8 @@ def _wanted(header: Header, kinds: Iterable[str], sizes: Mapping[str, int] | Non
             assert sizes is not None
             if sizes[name] != saved[name].elements:
                 raise ConfigurationError(
-                    f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint"
+                    f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint: "
+                    "load the checkpoint of this model"
                 )
     return wanted
 

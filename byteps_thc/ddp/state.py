@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
+from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine, warn_of_unused_servers
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
@@ -104,6 +104,7 @@ class ThcState:
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             config = choose_config(config, settings)
             require_levels(levels)
+            warn_of_unused_servers(network)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
         self._config, self._policy = config, self._buckets.policy
@@ -193,7 +194,7 @@ class ThcState:
         averaging = self._opened()
         require_scope(state, averaging.scope)
         if isinstance(state, Mapping) and "loss_scale" not in state:
-            raise ConfigurationError("not the state of a ThcState: loss_scale missing")
+            raise ConfigurationError("the state lacks loss_scale: pass the whole result of state_dict()")
         averaging.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:
@@ -305,7 +306,9 @@ def compress(
         )
     with refusals_told(wrapped.process_group):
         if wrapped._comm_hooks:
-            raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
+            raise ConfigurationError(
+                "the model has a communication hook already, and DDP takes one: wrap the module in a new DDP"
+            )
     state = ThcState(
         wrapped.process_group,
         config,

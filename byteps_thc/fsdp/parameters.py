@@ -218,7 +218,9 @@ def _require_plain(name: str, sources: list[Any]) -> None:
                 'byteps_thc.fsdp.compress_replicas(model, mesh["replicate"], config)'
             )
         if any(parameter.is_dtensor for parameter in source.fsdp_params):
-            raise ConfigurationError(f"module {name!r} has parameters with tensor parallelism: not supported yet")
+            raise ConfigurationError(
+                f"module {name!r} has parameters with tensor parallelism, which is not supported: shard it without"
+            )
 
 
 def shard_matrix(

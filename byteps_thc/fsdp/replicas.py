@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc._engine.door import choose_config, choose_policy, open_engine
+from byteps_thc._engine.door import choose_config, choose_policy, open_engine, warn_of_unused_servers
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.exchange import network_of_shard
 from byteps_thc._engine.parameters import apart
@@ -67,6 +67,7 @@ def compress_replicas(
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         config = choose_config(config, settings)
+        warn_of_unused_servers(network)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
@@ -140,7 +141,7 @@ def _refuse_unhooked(groups: str) -> None:
 
 def _process_group(mesh: object) -> dist.ProcessGroup:
     if not isinstance(mesh, DeviceMesh):
-        raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: give mesh["replicate"]')
+        raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: pass mesh["replicate"]')
     if mesh.ndim != 1:
         names = mesh.mesh_dim_names or ()
         example = f"mesh[{names[0]!r}]" if names else 'mesh["replicate"], of a mesh with mesh_dim_names'

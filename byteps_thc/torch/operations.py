@@ -90,7 +90,7 @@ def push_pull(
         raise InputError("push_pull needs name=..., the same on all workers")
     if not hasattr(compression, "compress"):
         raise ConfigurationError(
-            "push_pull takes Compression.none or fp16; give Compression.thc to DistributedOptimizer"
+            "push_pull takes Compression.none or fp16: pass Compression.thc to DistributedOptimizer"
         )
     compressed, context = compression.compress(tensor)
     summed = _PushPull.apply(compressed, average, name, version, priority)  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from byteps_thc._net.network_settings import (
 from byteps_thc._net.run import run_of_scheduler
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import variable
+from byteps_thc._scheme.environment import variable, whole_number
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import Settings
 from byteps_thc._scheme.wire.layout import MAX_JOB_ID, MAX_WORKERS
@@ -80,7 +80,14 @@ class ThcCompression(Settings, NetworkSettings):
                 ThcConfig.check_environment(settings["config"])
             if settings.get("policy") is None or isinstance(settings["policy"], CompressionPolicy):
                 settings["policy"] = CompressionPolicy.chosen(settings.get("policy"))
-            super().__init__(**_from_environment() | settings)
+            found = _from_environment()
+            try:
+                super().__init__(**found | settings)
+            except ConfigurationError as error:
+                unset = (name for name in ("run", "route", "log_every") if name in found and name not in settings)
+                if names := [f"THC_{name.upper()}" for name in unset if f"{name}: " in str(error)]:
+                    raise ConfigurationError(f"{error} (from {' and '.join(names)})") from None
+                raise
 
     @field_validator("quorum", mode="before")
     @classmethod
@@ -92,9 +99,9 @@ class ThcCompression(Settings, NetworkSettings):
     @model_validator(mode="after")
     def _check(self) -> ThcCompression:
         if self.route == "network" and not self.servers:
-            raise ValueError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
+            raise ValueError("the network route needs addresses of thc-ps: pass servers=[...], or set THC_SERVERS")
         if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:
-            raise ValueError(f"{self.lane_count} lanes cannot share a DPDK device: lanes=1")
+            raise ValueError(f"{self.lane_count} lanes cannot share a DPDK device: pass lanes=1")
         return self
 
     @property
@@ -145,6 +152,8 @@ class ThcCompression(Settings, NetworkSettings):
 def _from_environment() -> dict[str, Any]:
     texts = {name: variable(name.upper()) for name in ("job", "run", "route", "log_every")}
     settings = network_from_environment() | {name: text for name, text in texts.items() if text}
+    if "job" in settings:
+        settings["job"] = whole_number("THC_JOB", settings["job"], MAX_JOB_ID)
     if backend := backend_from_environment():
         settings["backend"] = backend
     return settings

@@ -76,6 +76,6 @@ def _refuse_overlap(allocations: list[JobAllocation]) -> None:
     for low, high in itertools.pairwise(ordered):
         if low.first_slot + low.slots > high.first_slot:
             raise ConfigurationError(
-                f"jobs {low.job_id} and {high.job_id} overlap at slot {high.first_slot}: leave first_slot out, or "
+                f"jobs {low.job_id} and {high.job_id} overlap at slot {high.first_slot}: omit first_slot, or "
                 f"start job {high.job_id} at {low.first_slot + low.slots}"
             )

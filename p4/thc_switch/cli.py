@@ -119,7 +119,9 @@ def serve(
     deployment = Deployment.load(file)
     interface = interface or deployment.switch.cpu_interface
     if interface is None:
-        raise ConfigurationError("which interface is the CPU port's? Give --interface, or cpu_interface in [switch]")
+        raise ConfigurationError(
+            "the CPU port's interface is not known: pass --interface, or set cpu_interface in [switch]"
+        )
     if target is Target.BFSHELL:
         raise ConfigurationError("every bfshell call takes seconds; serve a Tofino with --target grpc")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -172,7 +174,7 @@ def describe(
             try:
                 value = value[int(part)] if isinstance(value, list) else value[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise ConfigurationError(f"{file} has no {key}") from None
+                raise ConfigurationError(f"{file} has no {key}: add it, or read another key") from None
         typer.echo(value if isinstance(value, str) else json_format.dumps(value))
 
 
@@ -195,7 +197,7 @@ def _find_job(deployment: Deployment, job_id: int) -> JobAllocation:
         if allocation.job_id == job_id:
             return allocation
     known = ", ".join(str(allocation.job_id) for allocation in allocations) or "none"
-    raise ConfigurationError(f"there is no job {job_id} in the job description; there are: {known}")
+    raise ConfigurationError(f"job {job_id} is not in the job description; its jobs are {known}")
 
 
 def _print_status(current: SwitchStatus) -> None:

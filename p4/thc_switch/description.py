@@ -225,7 +225,7 @@ class JobDescription(Description):
                 f"{len(upstream.workers)}: list those of this rack alone"
             )
         if self.quorum is not None:
-            raise ValueError("quorum: racks wait for all workers; leave it out")
+            raise ValueError("quorum: racks wait for all workers; omit it")
         if any((worker.ip, worker.udp_port) == (upstream.ip, upstream.udp_port) for worker in self.workers):
             raise ValueError(f"upstream has the address of a worker, {upstream.ip}:{upstream.udp_port}")
 
@@ -313,7 +313,7 @@ class Deployment(Description):
             text = path.read_text()
             fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-            raise ConfigurationError(f"{path} is no job description: {error}") from error
+            raise ConfigurationError(f"{path} is not a job description: {error}") from error
         try:
             return cls(**fields)
         except ConfigurationError as error:
@@ -327,14 +327,18 @@ class Deployment(Description):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(self.jobs) > limits.MAX_JOBS:
-            raise ValueError(f"{len(self.jobs)} jobs: a switch takes {limits.MAX_JOBS}")
+            raise ValueError(
+                f"{len(self.jobs)} jobs: a switch supports {limits.MAX_JOBS}; remove jobs, or use another switch"
+            )
         leaves = sum(job.upstream is not None for job in self.jobs)
         if len(self.jobs) * limits.JOB_ROWS + leaves * limits.ROOT_ROWS > limits.JOB_ENTRIES:
             most = (limits.JOB_ENTRIES - len(self.jobs) * limits.JOB_ROWS) // limits.ROOT_ROWS
             raise ValueError(f"{leaves} of {len(self.jobs)} jobs have an upstream: with so many jobs {most} may")
         stations = sum(len(job.workers) for job in self.jobs) + leaves
         if stations > limits.MAX_ALL_WORKERS:
-            raise ValueError(f"{stations} workers and roots of all jobs: a switch takes {limits.MAX_ALL_WORKERS}")
+            raise ValueError(
+                f"{stations} workers and roots of all jobs: a switch supports {limits.MAX_ALL_WORKERS}; remove jobs"
+            )
         if leaves and self.switch.flood_group in limits.ROOT_GROUPS:
             raise ValueError(
                 f"flood_group {self.switch.flood_group} is among those of roots, {limits.ROOT_GROUPS.start} .. "

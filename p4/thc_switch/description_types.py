@@ -46,11 +46,11 @@ class Description(BaseModel):
 
 
 def refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
-    """Raise ValueError for the first value that is there twice."""
+    """Raise ValueError for the first value that is given twice."""
     seen = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{what} {value} is there twice; give each its own")
+            raise ValueError(f"{what} {value} is given twice; give each its own")
         seen.add(value)
 
 
@@ -59,6 +59,6 @@ def _explain(error: ValidationError) -> str:
     lines = []
     for detail in error.errors():
         where = ".".join(str(part) for part in detail["loc"])
-        message = detail["msg"].removeprefix("Value error, ")
+        message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
         lines.append(f"{where}: {message}" if where else message)
     return "; ".join(dict.fromkeys(lines))

@@ -36,7 +36,9 @@ class UpstreamDescription(Description):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(self.ranges) < 2:
-            raise ValueError(f"racks is {self.racks!r}, one rack: leave upstream out, its switch sums for all workers")
+            raise ValueError(
+                f"racks is {self.racks!r}, one rack: omit upstream, the switch of one rack sums for all workers"
+            )
         if self.rack >= len(self.ranges):
             raise ValueError(f"rack is {self.rack}; racks names {len(self.ranges)}, numbered from 0")
         return self

@@ -134,8 +134,8 @@ def test_bad_input_is_refused_before_anything_is_sent(make_team, gradients_of):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda _: {}, "version, worker, workers, config, round, step, residuals missing"),
-        (lambda state: {"step": state["step"]}, "residuals missing"),
+        (lambda _: {}, "the state lacks version, worker, workers, config, round, step, residuals: pass"),
+        (lambda state: {"step": state["step"]}, "the state lacks .*residuals: pass"),
         (lambda state: state | {"step": "x"}, "its step is 'x'"),
         (lambda state: state | {"step": -1}, "its step is -1"),
         (lambda state: state | {"residuals": 7}, "its residuals are not a mapping"),

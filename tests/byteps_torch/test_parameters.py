@@ -33,9 +33,9 @@ def test_names_without_names_differ_between_groups(model):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda named: [p for _, p in named], "sequence of tuples"),
+        (lambda named: [p for _, p in named], r"tuples \(name, parameter\): pass model.named_parameters"),
         (lambda named: [(name, 1.0) for name, _ in named], "torch.Tensor"),
-        (lambda named: [("same", p) for _, p in named], "duplicates: same"),
+        (lambda named: [("same", p) for _, p in named], "these are not: same"),
         (lambda named: [*named, ("again", named[0][1])], "two names"),
         (lambda named: named[1:], r"lacks 1 .*\[3, 4\]"),
     ],

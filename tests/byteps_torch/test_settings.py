@@ -76,16 +76,20 @@ def test_lanes_bind_ports_of_their_own():
     [
         ({}, {}, "THC_SERVERS"),
         ({"route": "ring", "servers": ["10.0.0.1"]}, {}, "route: .*network.*servers"),
-        ({"servers": ["10.0.0.1"]}, {"JOB": "many"}, "job: .*integer"),
+        ({"servers": ["10.0.0.1"]}, {"JOB": "many"}, "THC_JOB must be a whole number in 0 .. 65535, not 'many'"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "rdma"}, "THC_BACKEND"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "dpdk"}, "THC_LOCAL"),
         ({}, {"SERVERS": "10.0.0.1,conect_s=1"}, "THC_SERVERS: conect_s: .*did you mean connect_s"),
-        ({}, {"SERVERS": "10.0.0.1,connect_s=soon"}, "THC_SERVERS: connect_s is 'soon', not a positive number"),
-        ({}, {"SERVERS": "10.0.0.1,lanes=two"}, "THC_SERVERS: lanes is 'two', not int"),
+        ({}, {"SERVERS": "10.0.0.1,connect_s=soon"}, "THC_SERVERS: connect_s='soon' must be a positive number"),
+        ({}, {"SERVERS": "10.0.0.1,lanes=two"}, "THC_SERVERS: lanes='two' must be a positive number"),
         ({}, {"SERVERS": "10.0.0.1,lanes="}, "write THC_SERVERS=10.0.0.1,10.0.0.2:4000,quorum=0.9 or the path"),
         ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup_steps=-1"}, "warmup_steps"),
         ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup_steps=x"}, "warmup_steps: .*from THC_POLICY"),
-        ({"servers": ["10.0.0.1"]}, {"DEADLINE_S": "x"}, "THC_DEADLINE_S must be a number of seconds, not 'x'"),
+        (
+            {"servers": ["10.0.0.1"]},
+            {"DEADLINE_S": "x"},
+            "THC_DEADLINE_S must be a positive number of seconds, not 'x'",
+        ),
         ({"servers": ["10.0.0.1"]}, {"DEADLINE_S": "1e9"}, "deadline_s: .*from THC_DEADLINE_S"),
         ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup=1"}, "THC_POLICY: warmup: .*did you mean warmup_steps"),
         ({"servers": ["10.0.0.1"], "bits": 4}, {}, "bits: .*it is a setting of ThcConfig"),
@@ -107,8 +111,8 @@ def test_a_policy_that_a_program_gives_wins_over_the_variable(monkeypatch, caplo
     policy = CompressionPolicy(bypass_elements=64)
     assert Compression.thc(route="servers", policy=policy).policy == policy == choose_policy(policy)
     assert caplog.messages == [
-        "THC_POLICY: not used: rows=experts.*; the program gives a CompressionPolicy, which goes first",
-        "THC_DEADLINE_S: not used: deadline_s=90.0; the program gives a CompressionPolicy, which goes first",
+        "THC_POLICY: ignored: rows=experts.*; the program sets a CompressionPolicy, which overrides the variable",
+        "THC_DEADLINE_S: ignored: deadline_s=90.0; the program sets a CompressionPolicy, which overrides the variable",
     ]
     assert choose_policy(None) == CompressionPolicy(bypass_elements=64, rows=("experts.*",), deadline_s=90)
 

@@ -12,9 +12,9 @@ NO_TENSOR = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of
 NO_NUMBERS = "residuals of 'weight' is not a finite 1-D float32 tensor, or one of bfloat16, of numbers up to 2^96"
 #: The error of every damage contains these words.
 WORDS = {
-    "empty": "missing",
-    "none": "not a state of compression: a NoneType",
-    "list": "not a state of compression: a list",
+    "empty": "the state lacks ",
+    "none": "the state is a NoneType: pass the result of state_dict()",
+    "list": "the state is a list: pass the result of state_dict()",
     "truncated": "has 1199 elements and its gradient 1200",
     "truncated, sealed": "has 1199 elements and its gradient 1200",
     "no elements": "has 0 elements and its gradient 1200",
@@ -32,12 +32,12 @@ WORDS = {
     "a bit": "residuals.weight is not as saved",
     "a name gone": "residuals.weight is missing",
     "a name that is none": "residuals of 7 is not a finite",
-    "residuals gone": "not the state of an engine: residuals missing",
+    "residuals gone": "the state lacks residuals: pass the whole result",
     "residuals no mapping": "its residuals are not a mapping from parameter names to tensors",
     "unknown name": "'stranger', which is unknown here",
     "checksums gone": "its checksums are missing",
     "checksums no mapping": "its checksums are missing",
-    "version gone": "not the state of an engine: version missing",
+    "version gone": "the state lacks version: pass the whole result",
     "version of the future": "its version is 99, here it is 2",
     "another round": "another checksum",
     "a round that is none": "its round is 'x', not a count",

@@ -189,7 +189,7 @@ def test_without_error_feedback_residuals_are_dropped_aloud(tmp_path: Path, capl
         load(new, tmp_path)
     assert new.kept() == {}
     assert new.values["step"] == 4
-    assert "error feedback is off now" in caplog.text
+    assert "error feedback is off: the checkpoint" in caplog.text
 
 
 def test_counters_of_ranks_go_on_with_servers(tmp_path: Path) -> None:

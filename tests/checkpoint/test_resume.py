@@ -152,5 +152,5 @@ def test_an_error_on_one_rank_is_an_error_on_all(halved: Reports) -> None:
 @pytest.mark.parametrize("kind", ["fsdp", "ddp"])
 def test_residuals_are_dropped_aloud_where_nothing_is_kept(halved: Reports, kind: str) -> None:
     for report in halved:
-        dropped = ["error feedback is off now: the checkpoint's residuals are not taken over"]
+        dropped = ["error feedback is off: the checkpoint's residuals are dropped"]
         assert report[kind]["of a server"] == ["loaded", dropped]

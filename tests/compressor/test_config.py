@@ -29,8 +29,8 @@ def test_default_is_the_automatic_choice(workers):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
-        ({"down_bits": 9}, "down_bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"bits": 9}, "bits: must be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"down_bits": 9}, "down_bits: must be 1, 2, 3, 4, 5, 6, 7 or 8"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
@@ -136,7 +136,9 @@ def test_keywords_win_and_one_line_says_what_of_the_variable_was_not_used(monkey
     monkeypatch.setenv("THC_CONFIG", "bits=2,seed=7,p=1/64")
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
         assert ThcConfig.from_environment(bits=3, p=1 / 64) == ThcConfig(bits=3, seed=7, p=1 / 64)
-    assert caplog.messages == ["THC_CONFIG: not used: bits=2; the program gives bits=3, p=0.015625, which goes first"]
+    assert caplog.messages == [
+        "THC_CONFIG: ignored: bits=2; the program sets bits=3, p=0.015625, which overrides the variable"
+    ]
 
 
 def test_what_cannot_be_beside_keywords_is_an_error_that_names_the_variable(monkeypatch):
@@ -154,7 +156,7 @@ def test_a_config_that_a_program_gives_wins_over_the_variable(monkeypatch, caplo
         choose_config(ThcConfig(bits=4), {})
         ThcCompression(ThcConfig(bits=4, seed=9), route="servers")
     assert caplog.messages == [
-        "THC_CONFIG: not used: seed=9; the program gives a ThcConfig, which goes first",
+        "THC_CONFIG: ignored: seed=9; the program sets a ThcConfig, which overrides the variable",
     ]
     monkeypatch.setenv("THC_CONFIG", "sede=9")
     for front_end in (lambda: choose_config(ThcConfig(), {}), lambda: ThcCompression(ThcConfig(), route="servers")):
@@ -172,11 +174,11 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
     ("text", "reason"),
     [
         ("bits", "'bits' is not setting=value; write THC_CONFIG=bits=4,down_bits=6"),
-        ("bits=4,bits=3", "bits is there twice"),
+        ("bits=4,bits=3", "bits is given twice"),
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),
         ("downbits=5", r"downbits: there is no such setting, did you mean down_bits or .*\?$"),
-        ("total_bits=11", r"^THC_CONFIG: total_bits: there is no such setting any more: give bits"),
+        ("total_bits=11", r"^THC_CONFIG: total_bits: there is no such setting any more: pass bits"),
         ("absent.toml", "No such file"),
         ("granularity=30,seed=-1", r"seed: .*\(THC_CONFIG says granularity, seed\)"),
     ],

@@ -19,13 +19,13 @@ WHAT_TO_WRITE = {
     "state: ThcConfig": "not a ThcConfig: ThcState(None, ThcConfig(...))",
     "state: model": "not a Linear: ThcState(None), or byteps_thc.ddp.compress(ddp)",
     "state: ranks": "not a list: ThcState(torch.distributed.new_group(ranks))",
-    "state: class": "config is the class ThcConfig: give ThcConfig(...)",
-    "state: bits": "config is an int: give ThcConfig(...)",
+    "state: class": "config is the class ThcConfig: pass ThcConfig(...)",
+    "state: bits": "config is an int: pass ThcConfig(...)",
     "state: log_every": "log_every",
     "reducer: ThcConfig": "not a ThcConfig: ThcReducer(None, ThcConfig(...))",
     "compress: plain model": "not a Linear: compress(DistributedDataParallel(model)). byteps_thc.fsdp",
     "compress: twice": "has a communication hook already",
-    "compress: config and settings": "bits: write settings into the ThcConfig(...) that is given",
+    "compress: config and settings": "bits: pass settings in the ThcConfig(...) or as keywords, not both",
     "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
     "compress: variable beside keywords": "THC_CONFIG: bit: there is no such setting, did you mean bits",
     "compress: variable beside a config": "THC_CONFIG: bit: there is no such setting, did you mean bits",
@@ -33,15 +33,15 @@ WHAT_TO_WRITE = {
     "fsdp: setting of servers": "rounding: settings of servers and switches",
     "reducer: setting of servers": "granularity, p, error_feedback, rounding: settings of servers and switches",
     "compress: policy's setting": "a setting of the policy: policy=CompressionPolicy(warmup_steps=...)",
-    "compress: policy": "policy is a dict: give CompressionPolicy(warmup_steps=100)",
-    "compress: network": 'network is a str: give NetworkConfig(["10.0.0.1"])',
-    "compress: grad_scaler": "grad_scaler is a bool: give the GradScaler of the training",
+    "compress: policy": "policy is a dict: pass CompressionPolicy(warmup_steps=100)",
+    "compress: network": 'network is a str: pass NetworkConfig(["10.0.0.1"])',
+    "compress: grad_scaler": "grad_scaler is a bool: pass the GradScaler of the training",
     "compress: log_every": "log_every must be 0 (never) or a number of steps, not 'often'",
-    "reducer: policy": "policy is an int: give CompressionPolicy(",
-    "fsdp: policy": "policy is a dict: give CompressionPolicy(",
+    "reducer: policy": "policy is an int: pass CompressionPolicy(",
+    "fsdp: policy": "policy is a dict: pass CompressionPolicy(",
     "fsdp: model": "the first argument is the model, not None",
-    "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: give mesh["replicate"]',
-    "fsdp: config and settings": "bits: write settings into the ThcConfig(...) that is given",
+    "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: pass mesh["replicate"]',
+    "fsdp: config and settings": "bits: pass settings in the ThcConfig(...) or as keywords, not both",
 }
 
 
@@ -67,4 +67,4 @@ def test_wrong_use_says_what_to_write(reports: list[dict[str, Any]], what: str) 
 def test_a_rank_outside_of_the_group_is_told_so(reports: list[dict[str, Any]]) -> None:
     first, second = (report["said"]["state: not in group"] for report in reports)
     assert first == "nothing"
-    assert second == "ConfigurationError: this rank is not in the process group: make ThcState on its ranks only"
+    assert second == "ConfigurationError: this rank is not in the process group: call ThcState on its ranks only"

@@ -79,7 +79,7 @@ def test_a_variable_that_is_set_says_what_is_in_its_place(name: str, monkeypatch
     for read in (ThcConfig.from_environment, NetworkConfig.from_environment, Compression.thc, lambda: variable("RUN")):
         with pytest.raises(ConfigurationError) as raised:
             read()
-        assert str(raised.value) == f"{name}: there is no such variable any more: {VARIABLES[name]}"
+        assert str(raised.value) == f"{name} is not supported any more: {VARIABLES[name]}"
 
 
 def test_there_are_thirteen_variables() -> None:

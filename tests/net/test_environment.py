@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from byteps_thc import NetworkConfig
+from byteps_thc._engine.door import warn_of_unused_servers
 from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.settings import warn_once
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
@@ -48,23 +50,51 @@ def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
     ("variables", "message"),
     [
         ({}, "THC_SERVERS is not set"),
-        ({"THC_SERVERS": " , "}, "THC_SERVERS is not set"),
-        ({"THC_SERVERS": "10.0.0.1", "THC_JOB": "one"}, "THC_JOB.*no number.*one"),
-        ({"THC_SERVERS": "10.0.0.1,quorum=most"}, "THC_SERVERS: quorum is 'most', not float"),
-        ({"THC_SERVERS": "10.0.0.1,quorum=0"}, "THC_SERVERS: quorum 0 is not in 1 .. 64"),
+        ({"THC_SERVERS": " , "}, "THC_SERVERS=',' has no address: set it to the addresses of thc-ps"),
+        ({"THC_SERVERS": "10.0.0.1", "THC_JOB": "one"}, "THC_JOB must be a whole number in 0 .. 65535, not 'one'"),
+        ({"THC_SERVERS": "10.0.0.1", "THC_JOB": "65536"}, "THC_JOB must be a whole number in 0 .. 65535, not '65536'"),
+        ({"THC_SERVERS": "10.0.0.1,::1"}, "THC_SERVERS: '::1' is not a server: write HOST or HOST:PORT"),
+        ({"THC_SERVERS": "10.0.0.1 10.0.0.2"}, "THC_SERVERS: '10.0.0.1 10.0.0.2' is not a server"),
+        (
+            {"THC_SERVERS": "10.0.0.1,quorum=most"},
+            r"THC_SERVERS: quorum='most' must be a number of workers \(9\), or a share",
+        ),
+        ({"THC_SERVERS": "10.0.0.1,quorum=0"}, "THC_SERVERS: quorum must be in 1 .. 64"),
         ({"THC_SERVERS": "10.0.0.1,quorum=1.5"}, "THC_SERVERS: quorum is 1.5: give a number of workers"),
-        ({"THC_SERVERS": "10.0.0.1,lanes=0"}, "THC_SERVERS: lanes is 0, not a positive number"),
-        ({"THC_SERVERS": "10.0.0.1,lanes=2"}, "THC_SERVERS: lanes are of BytePS"),
-        ({"THC_SERVERS": "10.0.0.1,loss_tolerant=1"}, "THC_SERVERS: loss_tolerant is 1, not bool"),
+        ({"THC_SERVERS": "10.0.0.1,lanes=0"}, "THC_SERVERS: lanes=0 must be a positive number"),
+        ({"THC_SERVERS": "10.0.0.1,lanes=2"}, "THC_SERVERS: lanes is a setting of BytePS alone: omit it"),
+        ({"THC_SERVERS": "10.0.0.1,loss_tolerant=1"}, "THC_SERVERS: loss_tolerant=1 must be true or false"),
         ({"THC_SERVERS": "10.0.0.1", "THC_BACKEND": "rdma"}, "THC_BACKEND must be udp or dpdk"),
         (
             {"THC_SERVERS": "10.0.0.1", "THC_BACKEND": "dpdk", "THC_LOCAL": "10.0.0.5", "LOCAL_RANK": "1"},
             "start one on each host",
         ),
-        ({"THC_SERVERS": "10.0.0.1,connect_s=60", "THC_DEADLINE_S": "x"}, "THC_DEADLINE_S must be a number of seconds"),
+        (
+            {"THC_SERVERS": "10.0.0.1,connect_s=60", "THC_DEADLINE_S": "x"},
+            "THC_DEADLINE_S must be a positive number of seconds",
+        ),
     ],
 )
 def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str) -> None:
     set_variables(monkeypatch, **variables)
     with pytest.raises(ConfigurationError, match=message):
         NetworkConfig.from_environment()
+
+
+@pytest.mark.parametrize("setting", ["timeouts", "faults"])
+def test_network_settings_of_another_type_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{setting} must be a .*, not 5: pass "):
+        NetworkConfig(["10.0.0.1"], **{setting: 5})  # type: ignore[arg-type]
+
+
+def test_servers_that_a_front_end_does_not_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    set_variables(monkeypatch, THC_SERVERS="10.0.0.1", RANK="1")
+    warn_of_unused_servers(None)  # the first rank says it
+    set_variables(monkeypatch, THC_SERVERS="10.0.0.1", RANK="0")
+    warn_of_unused_servers(NetworkConfig.from_environment())
+    assert not caplog.messages
+    warn_of_unused_servers(None)
+    assert "THC_SERVERS is ignored, ranks average without servers" in caplog.text

@@ -8,7 +8,7 @@ from ranks import run_ranks
 
 WORDS = {
     "state": "levels is 'racks'",
-    "reducer": "leave worker and workers out",
+    "reducer": "worker and workers are for training without a process group: omit them",
     "fsdp": "policy is an int",
     "hsdp": "log_every",
     "compress": "bits",

@@ -41,7 +41,7 @@ def test_nothing_is_told_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("wrong", ["", True, 1.5, b"run"])
 def test_other_runs_are_refused(wrong: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"run is .*: give a number or a text"):
+    with pytest.raises(ConfigurationError, match=r"run is .*: pass a number or a text"):
         Session(["127.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), run=wrong)  # type: ignore[arg-type]
 
 

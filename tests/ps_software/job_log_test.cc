@@ -42,7 +42,7 @@ TEST_F(JobLogTest, StartAndEndOfAShortJob) {
   log.update(now);
   EXPECT_EQ(take(), (Lines{"job 7 started: 1 worker, 64 slots", "job 7 ended: all workers have left",
                            "job 8 started: 4 workers, 4096 slots",
-                           "job 8 ended: nothing was heard of its workers for the idle timeout"}));
+                           "job 8 ended: its workers were silent for --idle-timeout"}));
   log.finish(now + 1s);
   EXPECT_EQ(take(), Lines{});
 }

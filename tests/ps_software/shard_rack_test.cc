@@ -687,7 +687,7 @@ TEST(LeafConfig, SaysWhatIsWrongWithRacks) {
   EXPECT_NE(error_of(0, {"0-3", "5-7"}).find("rack 1 must begin with worker 4, not 5"), std::string::npos);
   EXPECT_NE(error_of(0, {"1-3", "4-7"}).find("rack 0 must begin with worker 0"), std::string::npos);
   for (const char* bad : {"", "x", "3-1", "0-64", "-1", "0-", "0-3-4", "99999999999"}) {
-    EXPECT_NE(error_of(0, {bad, "4-7"}).find("is no rack"), std::string::npos) << bad;
+    EXPECT_NE(error_of(0, {bad, "4-7"}).find("is not a rack"), std::string::npos) << bad;
   }
 }
 

@@ -81,7 +81,7 @@ def test_help_and_version() -> None:
         (["--rack", "0", "--racks", "0-3,4-7"], "--rack requires --upstream"),
         ([*RACK_0, "--racks", "0-7"], "--rack is the number of this server's rack among those of --racks"),
         ([*RACK_0, "--racks", "0-3,5-7"], "rack 1 must begin with worker 4, not 5"),
-        ([*RACK_0, "--racks", "0-3,4-x"], "'4-x' is no rack"),
+        ([*RACK_0, "--racks", "0-3,4-x"], "'4-x' is not a rack"),
         (["--upstream", "the root", "--rack", "0", "--racks", "0-3,4-7"], "is neither an address nor a name"),
         (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "address and port must not be 0"),
         (
@@ -152,7 +152,7 @@ def test_jobs_that_find_no_room_are_logged(make_worker: MakeWorker, capfd: pytes
     assert logged_jobs(capfd) == [
         "job 5 refused: its 16 slots take 34 KiB, and 20 KiB of --max-memory are left; raise it, or lower --slots",
         "job 5 started: 1 worker, 4096 slots",
-        "job 6 refused: there are as many jobs as --max-jobs and --max-jobs-per-address let in",
+        "job 6 refused: --max-jobs or --max-jobs-per-address is reached; raise it",
         "job 5 ended: the server stops",
     ]
 

@@ -81,7 +81,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
 
 REFUSALS = {
     "other ranks": "the mesh has ranks [0, 1, 2, 3], and the process group [",
-    "worker": "leave worker and workers out",
+    "worker": "worker and workers are for training without a process group: omit them",
     "servers": "the mesh has no dimension 'no'",
 }
 

@@ -123,18 +123,20 @@ def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
         texts = report["texts"]
         assert texts["size"].startswith("InputError: 'known' has 2001 elements of torch.float32 on cpu, and had 2000")
         assert "has 2000 elements of torch.float16 on cpu, and had 2000 elements of torch.float32" in texts["dtype"]
-        assert texts["double"].startswith("InputError: 'x' is torch.float64 on cpu; float32, float16 or bfloat16")
+        assert texts["double"].startswith("InputError: 'x' is torch.float64 on cpu: pass float32, float16 or bfloat16")
         assert texts["sparse"] == "InputError: 'x' is sparse: pass to_dense()"
         assert texts["distributed"] == "InputError: 'x' is a DTensor: pass to_local()"
         assert texts["none"].startswith(
-            "InputError: 'x' is a NoneType, not a tensor: leave a parameter without gradient"
+            "InputError: 'x' is a NoneType, not a tensor: omit parameters without a gradient"
         )
         assert texts["list"] == "InputError: 'x' is a list, not a tensor"
         assert "on meta" in texts["meta"]
         assert "elements of 'x' share memory" in texts["expanded"]
         assert texts["alias"] == "InputError: 'x' and 'y' share memory: pass it under one name, or copies"
         assert texts["config"].startswith("ConfigurationError: config is a str")
-        assert texts["worker"].startswith("ConfigurationError: the process group says which worker this is")
+        assert texts["worker"].startswith(
+            "ConfigurationError: worker and workers are for training without a process group: omit them"
+        )
         assert "not a list: ThcReducer(torch.distributed.new_group(ranks))" in texts["where"]
         assert texts["closed"].startswith("TransportError: the reducer has ended: the reducer was closed")
 

@@ -38,7 +38,9 @@ def test_workers_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path
             own, other = names if rank == 0 else names[::-1]
             assert text.index(own) < text.index("another one") < text.index(other), text
         assert f"in round {1 + 7 * rank}, another one the same in round {8 - 7 * rank}." in texts["step"]
-        assert texts["nobody"].startswith("ConfigurationError: there is no process group: say who this is, ThcReducer(")
+        assert texts["nobody"].startswith(
+            "ConfigurationError: ThcReducer needs a process group, or a worker's number: call torch.distributed.init"
+        )
         assert "init_process_group() before ThcReducer()" in texts["no group"]
         for setting in ("warmup_steps", "bypass_elements", "stop_step"):
             assert texts[setting].startswith("ConfigurationError: warmup_steps, stop_step, bypass_elements and exclude")

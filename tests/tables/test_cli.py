@@ -29,7 +29,7 @@ def test_list_has_all_committed_tables():
     ]
     result = CliRunner().invoke(app, ["list", "-b", "8"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
-    assert "tables have codes of 2 to 5 bits; thc tables show computes others" in result.output
+    assert "--bits must be 2, 3, 4 or 5: thc tables show computes other tables" in result.output
 
 
 def test_auto_equals_the_library():

@@ -319,7 +319,7 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
 std::vector<std::unique_ptr<PacketIo>> open_dpdk_ios(const DpdkConfig& config) {
   if (config.mtu_bytes < 576 || config.prefix_length > 32 || config.local.ip == 0) {
     throw ConfigurationError(
-        "DPDK needs an own IPv4 address, an MTU of at least 576 and a prefix length of at most 32");
+        "DPDK needs the host's IPv4 address (local), an MTU of at least 576 and a prefix length of at most 32");
   }
   check_port_range(config.local.port, config.queues);
   const std::shared_ptr<DpdkDevices> shared = open_devices(config);

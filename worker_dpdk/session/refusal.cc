@@ -190,7 +190,7 @@ std::string packet_size_hint(const SessionConfig& config, LargePackets large_pac
                               ? "; small messages were answered, and large ones never: packets have up to "
                               : "; or only small packets get through since then: these have up to ";
   return why + std::to_string(datagram_bytes) +
-         " bytes, and where a part of the path has a smaller MTU than its ends, large ones are lost without a word. " +
+         " bytes, and where a part of the path has a smaller MTU than its ends, large ones are dropped silently. " +
          "ThcConfig(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
 }
 
@@ -250,15 +250,16 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kTooManyJobs:
       return {Failure::Kind::kRefused,
               who +
-                  "the server takes no more jobs, or no more from this address: thc-ps --max-jobs, "
-                  "--max-jobs-per-address and --max-memory; its log says which"};
+                  "the server takes no more jobs, or no more from this address: raise thc-ps --max-jobs, "
+                  "--max-jobs-per-address or --max-memory; its log says which"};
     case wire::ErrorReason::kOrderMismatch:
       return order_mismatch(message.header, server, config);
     case wire::ErrorReason::kDraining:
       return {Failure::Kind::kTransport, who + "the server is shutting down"};
     case wire::ErrorReason::kBadConfig:
       if (field == wire::ConfigField::kNone) {
-        return {Failure::Kind::kRefused, who + "the server cannot serve it as it was started; its log says why"};
+        return {Failure::Kind::kRefused,
+                who + "the server cannot serve this job: read its log, and change its options"};
       }
       return {.kind = Failure::Kind::kRefused,
               .message = who + "the server does not take " + name_of(field) + one_value(field, config) +
@@ -317,7 +318,7 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
       packet != nullptr && packet->seen_workers != 0 ? all_workers(config) & ~packet->seen_workers : 0;
   if (known.silent_for > Duration::zero()) {
     failure.message += ": the server has not answered for " + seconds(known.silent_for) +
-                       ", so it, or the way to it, " + "is down" +
+                       ", so the server or the path to it is down" +
                        (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
   } else if (known.undelivered_for > Duration::zero()) {
     failure.message += undelivered(server, known);

@@ -16,9 +16,9 @@ void require(bool condition, const std::string& message) {
 }
 
 void check_timeouts(const SessionConfig& config) {
-  require(config.connect_timeout > Duration::zero(), "connect timeout must be positive");
-  require(config.operation_timeout > Duration::zero(), "operation timeout must be positive");
-  require(config.loss_timeout > Duration::zero(), "loss timeout must be positive");
+  require(config.connect_timeout > Duration::zero(), "connect_s must be positive");
+  require(config.operation_timeout > Duration::zero(), "operation_s must be positive");
+  require(config.loss_timeout > Duration::zero(), "loss_s must be positive");
 }
 
 }  // namespace
@@ -32,17 +32,17 @@ std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned cod
 }
 
 SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes, std::size_t common_datagram_bytes) {
-  require(!config.servers.empty(), "a session needs at least one server");
+  require(!config.servers.empty(), "servers must have at least one server: pass addresses, such as 10.0.0.1");
   require(config.num_workers >= 1 && config.num_workers <= wire::kMaxWorkers,
           "workers must be 1 to " + std::to_string(wire::kMaxWorkers) + ", not " + std::to_string(config.num_workers));
   require(config.worker_id < config.num_workers,
-          "worker id " + std::to_string(config.worker_id) +
-              " must be less than workers = " + std::to_string(config.num_workers));
+          "worker must be in 0 .. " + std::to_string(config.num_workers - 1) + ", not " +
+              std::to_string(config.worker_id));
   const unsigned narrowest = config.table.value_bits_for(config.num_workers);
   if (config.value_bits == 0) {
     config.value_bits = narrowest;
   }
-  require(wire::is_value_bits(config.value_bits), std::string("value bits must be ") + wire::kValueBitsText);
+  require(wire::is_value_bits(config.value_bits), std::string("value_bits must be ") + wire::kValueBitsText);
   require(config.value_bits >= narrowest, "granularity " + std::to_string(config.table.granularity()) + " times " +
                                               std::to_string(config.num_workers) +
                                               " workers overflows 8-bit aggregates; use 16 value bits");
@@ -52,7 +52,7 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes, std:
   }
   require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket &&
               config.codes_per_packet % wire::kMinCodesPerPacket == 0,
-          "codes per packet must be a multiple of " + std::to_string(wire::kMinCodesPerPacket) + " in " +
+          "codes_per_packet must be a multiple of " + std::to_string(wire::kMinCodesPerPacket) + " in " +
               std::to_string(wire::kMinCodesPerPacket) + " .. " + std::to_string(wire::kMaxCodesPerPacket) + ", not " +
               std::to_string(config.codes_per_packet));
   const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} *

@@ -60,7 +60,7 @@ def main() -> None:
     sys.argv = script
     sys.path.insert(0, str(Path(script[0]).resolve().parent))
     runpy.run_path(script[0], run_name="__main__")
-    sys.exit(f"{script[0]} ended after {len(capture.gradients)} of the {steps} steps whose gradients were wanted")
+    sys.exit(f"{script[0]} ended after {len(capture.gradients)} of {steps} measured steps: lower --steps")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,12 @@ def compare(
     _require("--cores", cores, 0 < cores < float("inf"), "above 0")
     count = None if parameters is None else parse_parameters(parameters)
     if grads is not None and script is not None:
-        raise ConfigurationError("--grads and --script: give one of them, or neither for gradients made here")
+        raise ConfigurationError("--grads and --script exclude each other: pass one, or neither for random gradients")
     if script is None and arguments:
-        raise ConfigurationError(f"{' '.join(arguments)}: arguments are for a --script; a file takes --grads before it")
+        raise ConfigurationError(
+            f"unexpected arguments: {' '.join(arguments)}. Pass a file as --grads FILE, a script's arguments as "
+            "--script SCRIPT -- ARGUMENTS"
+        )
 
     import byteps_thc._scheme.needs_torch  # noqa: F401
     from byteps_thc._cli.compare import gradients as source
@@ -118,7 +121,9 @@ def _workers(workers: int | None, gradients: int | None, ranks_per_host: int, se
     if servers:
         require_packet_workers(ranks)
     if servers and device:
-        raise ConfigurationError("--servers and --device: give one of them; on a GPU, ranks are measured")
+        raise ConfigurationError(
+            "--servers and --device exclude each other: omit --servers, as only ranks are measured on a GPU"
+        )
     return ranks
 
 

@@ -35,9 +35,9 @@ def of_files(paths: Sequence[Path]) -> Gradients:
         loaded = _loaded(path)
         for one in loaded if isinstance(loaded, list | tuple) else [loaded]:
             if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
-                raise ConfigurationError(f"--grads {path} holds {type(one).__name__}; it takes {_HOW} of them")
+                raise ConfigurationError(f"--grads {path} holds {type(one).__name__}: make it by {_HOW} of them")
             if odd := [name for name, value in one.items() if value.layout != torch.strided or value.is_complex()]:
-                raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex; it takes dense gradients")
+                raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex: save dense real gradients")
             found.append({str(name): value.detach().float() for name, value in one.items() if value.numel()})
     return _checked(found)
 
@@ -50,7 +50,7 @@ def _loaded(path: Path) -> object:
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of bytes that are no pickle it may be any
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-    raise ConfigurationError(f"--grads {path}: {reason}; it takes {_HOW} of them")
+    raise ConfigurationError(f"--grads {path}: {reason}. Make it by {_HOW} of them")
 
 
 def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: float) -> tuple[Gradients, float]:
@@ -59,7 +59,7 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
     Raises ConfigurationError if the script ends before, or takes longer.
     """
     if not script.is_file():
-        raise ConfigurationError(f"--script {script}: there is no such file")
+        raise ConfigurationError(f"--script {script} does not exist: pass the path of a Python script")
     if steps < _LEAST_STEPS:
         raise ConfigurationError(
             f"--steps must be at least {_LEAST_STEPS}, not {steps}: the last four stand for workers, "
@@ -86,20 +86,24 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
 def _checked(gradients: Gradients) -> Gradients:
     """Raise InputError unless they are those of two to eight workers, finite and not all zero."""
     if len(gradients) < 2:
-        raise InputError("gradients of one worker: an average needs at least two (a file for each, or a list in one)")
+        raise InputError(
+            "gradients of one worker: pass those of two or more, --grads FILE for each or a list in one file"
+        )
     if len(gradients) > _MOST_WORKERS:
         raise InputError(
-            f"gradients of {len(gradients)} workers: at most {_MOST_WORKERS} run here as ranks; choose some, and give "
-            f"--workers {len(gradients)}"
+            f"gradients of {len(gradients)} workers: at most {_MOST_WORKERS} ranks run on this host. Pass "
+            f"{_MOST_WORKERS} of them, and --workers {len(gradients)}"
         )
     first = {name: value.shape for name, value in gradients[0].items()}
     for worker, own in enumerate(gradients):
         if {name: value.shape for name, value in own.items()} != first:
-            raise InputError(f"worker {worker}'s gradients have other names or shapes than worker 0's")
+            raise InputError(
+                f"worker {worker}'s gradients have other names or shapes than worker 0's: save the same model's"
+            )
         if bad := next((name for name, value in own.items() if not value.isfinite().all()), None):
-            raise InputError(f"worker {worker}'s gradient {bad!r} has NaN or infinity")
+            raise InputError(f"worker {worker}'s gradient {bad!r} has NaN or infinity: save another step")
     if not any(value.any() for own in gradients for value in own.values()):
-        raise InputError("all gradients are 0")
+        raise InputError("all gradients are 0: save them after backward()")
     return gradients
 
 

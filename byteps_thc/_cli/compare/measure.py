@@ -56,7 +56,9 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
     if there is no GPU, or thc-ps is not installed.
     """
     if layout.device and not torch.cuda.is_available():
-        raise ConfigurationError("--device measures on a GPU, and PyTorch finds none here: use a host that has one")
+        raise ConfigurationError(
+            "--device needs a GPU, and PyTorch finds none on this host: omit it, or use another host"
+        )
     ranks = min(layout.ranks, _RANKS_HERE) if gradients is None else len(gradients)
     most = min(layout.parameters, _PARAMETERS_HERE // ranks)
     if gradients is None:
@@ -148,7 +150,7 @@ def _run(job: Job, gradients: Sequence[list[Tensor]] | None, servers: int) -> tu
             process.wait()
         if code != 0:
             how = "did not end in time" if code is None else f"ended with exit code {code}"
-            raise TransportError(f"the ranks that measure on this host {how}: see above")
+            raise TransportError(f"the ranks that measure on this host {how}: read their messages above")
         results = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(job.ranks)]
     step_s = {
         name: statistics.median(map(max, zip(*(result["step_s"][name] for result in results), strict=True)))

@@ -84,7 +84,7 @@ def _why_rejected(server: tuple[str, int]) -> str:
         except ConnectionRefusedError:
             return "nothing listens on that port there, or a firewall rejects packets to it"
         except OSError as error:
-            return "" if isinstance(error, TimeoutError) else f"there is no way to it: {error.strerror}"
+            return "" if isinstance(error, TimeoutError) else f"the network has no path to it: {error.strerror}"
     return ""
 
 
@@ -98,7 +98,7 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
     codes = smaller.codes_per_packet
     meaning = (
         f"packets of {largest.codes_per_packet} codes, which this host's route to it takes, do not come "
-        f"back ({largest.error}); the MTU differs on the way. {smaller.describe()}"
+        f"back ({largest.error}); the MTU differs along the path. {smaller.describe()}"
     )
     mend = f"THC_CONFIG=codes_per_packet={codes}    # on all workers, or the same MTU everywhere"
     path = Finding(name, State.PROBLEM, meaning, mend, required=codes < SWITCH_CODES_PER_PACKET)
@@ -121,7 +121,7 @@ def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
     """How much the way carries in packets that have come back."""
-    name = f"way to {visit.address}"
+    name = f"link to {visit.address}"
     try:
         way = measure_way(visit, packets.codes_per_packet, min(packets.round_trips_s))
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile

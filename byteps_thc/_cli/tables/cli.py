@@ -89,7 +89,9 @@ def auto(
             return
         require_packet_workers(workers)
         if down_bits is not None:
-            raise typer.BadParameter("servers and switches send sums: --down-bits is for --engine collective")
+            raise typer.BadParameter(
+                "--down-bits is for --engine collective alone: omit it, servers and switches send sums"
+            )
         resolved = config.resolve(workers)
     except ThcError as error:
         raise _usage(error) from error
@@ -114,7 +116,7 @@ def list_tables(
         cells = (f"{table.bits}", f"{table.granularity}", f"1/{1 / table.p:g}", f"{table.cost:.2e}")
         output.add_row(*cells, f"{table.max_workers(8)}", " ".join(map(str, table.values)))
     if not output.row_count:
-        raise typer.BadParameter("tables have codes of 2 to 5 bits; thc tables show computes others")
+        raise typer.BadParameter("--bits must be 2, 3, 4 or 5: thc tables show computes other tables")
     table_console().print(output)
     table_console().print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
 

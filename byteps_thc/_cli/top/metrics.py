@@ -47,7 +47,7 @@ def url_of(address: str) -> str:
     """Read HOST:PORT, HOST or :PORT; ConfigurationError for anything else."""
     match = re.fullmatch(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d{1,5}))?", address)
     if not address or not match:
-        raise ConfigurationError(f"a server's metrics are at HOST:PORT, such as 127.0.0.1:9464, not {address!r}")
+        raise ConfigurationError(f"{address!r} is not an address of metrics: pass HOST:PORT, such as 127.0.0.1:9464")
     return f"http://{match[1] or '127.0.0.1'}:{match[2] or 9464}/metrics"
 
 
@@ -65,7 +65,7 @@ def scrape(url: str, timeout_s: float) -> Scrape:
             raise http.client.HTTPException(f"it sends more than {_MAX_BYTES >> 20} MiB")
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
-        raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
+        raise TransportError(f"{url} does not answer: {reason}. Start thc-ps there with --metrics-port") from None
     values: dict[tuple[str, str], float] = {}
     for metric, labels, value in _samples(data.decode(errors="replace")):
         job = _printable(labels.get("job", ""))
@@ -73,7 +73,7 @@ def scrape(url: str, timeout_s: float) -> Scrape:
         for name in names:
             values[name, job] = values.get((name, job), 0.0) + value
     if ("thc_ps_uptime_seconds", "") not in values:
-        raise TransportError(f"{url} answers, but is no thc-ps")
+        raise TransportError(f"{url} answers, but is not a thc-ps: pass the port of thc-ps --metrics-port")
     return Scrape(time.monotonic(), values)
 
 

@@ -51,7 +51,7 @@ def device_of(
             return None
     reason = _why_not(names if needs_nccl else None, config, gradients_on)
     if reason is None and policy.kernels == "auto" and engine not in TRIED:
-        reason = 'its kernels have not been run on one yet: CompressionPolicy(kernels="device") uses them'
+        reason = 'GPU kernels of this engine have not run on a GPU yet: CompressionPolicy(kernels="device") uses them'
     if reason is None:
         return indexed_device(torch.device("cuda") if gradients_on is None else gradients_on)
     if policy.kernels == "device":
@@ -68,7 +68,7 @@ def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.dev
     if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
         return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
     if gradients_on is None and not torch.cuda.is_available():
-        return "torch finds no GPU"
+        return "torch finds no GPU, so omit kernels, or use a host with a GPU"
     return _triton_lacks()
 
 

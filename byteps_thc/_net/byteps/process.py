@@ -143,7 +143,7 @@ _process = _Process()
 def running_operations() -> ModuleType:
     """Return BytePS's operations; ConfigurationError when it does not run, where BytePS says it has one worker."""
     if not _process.running:
-        raise ConfigurationError("BytePS has not been initialized; use bps.init()")
+        raise ConfigurationError("BytePS has not been initialized: call bps.init() before")
     return byteps_operations()
 
 

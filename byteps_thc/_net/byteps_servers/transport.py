@@ -206,7 +206,7 @@ def _check_job(resolved: ResolvedConfig, worker: int) -> None:
             f"this is worker {process.rank()} of {workers} in BytePS, and not {worker} of {resolved.workers}"
         )
     if workers < 2:
-        raise ConfigurationError("with one worker BytePS uses no servers, and there is nothing to add up")
+        raise ConfigurationError("with one worker BytePS uses no servers: start at least two, or omit Compression.thc")
     if process.local_size() > 1:
         raise ConfigurationError(
             f"{process.local_size()} processes on this host would have their codes added up before the servers look "
@@ -239,7 +239,9 @@ def prepare_environment(resolved: ResolvedConfig) -> None:
     largest = _core.padded_size(resolved.config.partition_coordinates, resolved.config.rotation_block)
     needed_bytes = largest * sum_bytes(resolved)
     if needed_bytes > _LARGEST_PARTITION_BYTES:
-        raise ConfigurationError(f"partition_bytes={resolved.config.partition_bytes} is too large for BytePS's servers")
+        raise ConfigurationError(
+            f"partition_bytes={resolved.config.partition_bytes} is too large for BytePS's servers: lower it"
+        )
     defaults = {
         "BYTEPS_THREADPOOL_SIZE": 2,
         "BYTEPS_MIN_COMPRESS_BYTES": 0,

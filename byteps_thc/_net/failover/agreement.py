@@ -58,7 +58,10 @@ class Agreement:
         while not self._all_are_there(keys):
             if time.monotonic() > deadline:
                 missing = [rank for rank, key in enumerate(keys) if not self._all_are_there([key])]
-                raise DeadlineError(f"rank {[*missing, self.ranks - 1][0]} of the group does not answer: has it ended?")
+                raise DeadlineError(
+                    f"rank {[*missing, self.ranks - 1][0]} of the group does not answer: read its log, it may have "
+                    "ended"
+                )
             if self._stop.wait(_POLL_S):
                 raise TransportError("the engine was closed")
         return self._values(keys)
@@ -112,6 +115,6 @@ class Agreement:
 
 def _store_is_gone(why: str) -> TransportError:
     return TransportError(
-        "the process group's store does not answer, so that ranks cannot agree on servers: has the process with it, "
-        f"rank 0's or torchrun's, ended, or is its host unreachable? {why}"
+        "the process group's store does not answer, so that ranks cannot agree on servers: check that its process, "
+        f"rank 0's or torchrun's, runs, and that its host is reachable. {why}"
     )

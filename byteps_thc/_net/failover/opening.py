@@ -58,7 +58,7 @@ def open_failover_session(
             if kind.startswith(_ERROR):
                 raise TransportError(f"rank {rank} could not join the servers: {kind.removeprefix(_ERROR)}")
         if _SWITCH in kinds and network.failover:
-            raise ConfigurationError("failover=True works with thc-ps, and a server is a switch: leave it out")
+            raise ConfigurationError("failover=True works with thc-ps, and a server is a switch: omit it")
     except ThcError:
         first.close()
         raise

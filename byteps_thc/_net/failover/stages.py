@@ -156,7 +156,7 @@ def _unfinished_of(kept: dict[int, NormStage] | dict[int, CodeStage]) -> tuple[i
 def _of_number(kept: dict[int, NormStage] | dict[int, CodeStage], number: int) -> Stage:
     stage = kept.get(number)
     if stage is None:  # it would be a fault of KeptStages; without this, the ranks' streams would part
-        raise TransportError(f"another rank lacks stage {number}, which this rank has no more: restart the training")
+        raise TransportError(f"another rank lacks stage {number}, which this rank no longer has: restart the training")
     return stage
 
 

@@ -56,7 +56,9 @@ class GpuCompressor:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
         self.resolved = config if isinstance(config, ResolvedConfig) else config.resolve(workers)
         if self.resolved.workers != workers:
-            raise ConfigurationError(f"settings were resolved for {self.resolved.workers} workers, not {workers}")
+            raise ConfigurationError(
+                f"config was resolved for {self.resolved.workers} workers, not {workers}: resolve it for {workers}"
+            )
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
         device = torch.device(device)
@@ -90,7 +92,7 @@ class GpuCompressor:
         what was lost before, read and written in place; None: zeros, with error feedback. plan: of the blocks.
         """
         if residual is not None and not self.resolved.error_feedback:
-            raise ConfigurationError("a residual is of no use without error feedback: pass None")
+            raise ConfigurationError("a residual needs error feedback: pass None, or set error_feedback=True")
         if residual is None and self.resolved.error_feedback:
             residual = torch.zeros(coordinates, dtype=self.residual_dtype, device=self.device)
         return DevicePartition(self, name, coordinates, residual, plan)

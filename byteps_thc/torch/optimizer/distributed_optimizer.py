@@ -71,9 +71,7 @@ class _DistributedMethods:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients. Raises InputError between backward() and synchronize()."""
         if self._hooks.in_flight:
-            raise InputError(
-                "zero_grad() between backward() and step() or synchronize() would change gradients in flight"
-            )
+            raise InputError("zero_grad() would change gradients in flight: call it after step() or synchronize()")
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002  the interface
@@ -275,7 +273,10 @@ class GradientHooks:
         assert self._reducer is not None
         gradient = parameter.tensor.grad
         if gradient is None or gradient.layout != torch.strided:
-            raise InputError(f"the gradient of {parameter.name!r} is sparse; BytePS averages dense gradients only")
+            raise InputError(
+                f"the gradient of {parameter.name!r} is sparse, and BytePS averages dense gradients: use "
+                "Embedding(sparse=False)"
+            )
         with self._push_lock:
             self._pushed.add(parameter.name)
             self._reducer.push(parameter)

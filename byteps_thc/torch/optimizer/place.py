@@ -123,16 +123,14 @@ def name_parameters(
 
 def _checked_pairs(pairs: list[Any]) -> list[tuple[str, Tensor]]:
     if any(not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
-        raise ConfigurationError(
-            "named_parameters should be a sequence of tuples (name, parameter), usually model.named_parameters()"
-        )
+        raise ConfigurationError("named_parameters must be tuples (name, parameter): pass model.named_parameters()")
     if any(not isinstance(parameter, Tensor) for _, parameter in pairs):
-        raise ConfigurationError("named_parameters should be a sequence of tuples (name, torch.Tensor)")
+        raise ConfigurationError("named_parameters must be tuples (name, torch.Tensor): pass model.named_parameters()")
     duplicates = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if duplicates:
         raise ConfigurationError(
-            f"names in named_parameters must be unique; found duplicates: {', '.join(sorted(duplicates))}"
+            f"names in named_parameters must be unique, and these are not: {', '.join(sorted(duplicates))}"
         )
     if len({id(parameter) for _, parameter in pairs}) < len(pairs):
-        raise ConfigurationError("named_parameters has a parameter under two names; model.named_parameters() does not")
+        raise ConfigurationError("named_parameters has a parameter under two names: pass model.named_parameters()")
     return pairs

@@ -53,9 +53,9 @@ def _check_racks(testbed: Testbed, aggregator: Racks) -> None:
     if testbed.training.launcher == "torchrun" and testbed.coordinator.name not in aggregator.racks[0].hosts:
         raise ValueError("training.coordinator: it has rank 0, so with racks it is in the first one")
     if testbed.job.quorum is not None:
-        raise ValueError("job.quorum: leaves and root wait for all workers; leave it out")
+        raise ValueError("job.quorum: leaves and root wait for all workers; omit it")
     if testbed.job.loss_tolerant:
-        raise ValueError("job.loss_tolerant: leaves and root wait for all workers; leave it out")
+        raise ValueError("job.loss_tolerant: leaves and root wait for all workers; omit it")
 
 
 def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
@@ -65,7 +65,7 @@ def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
     if aggregator.runner == "tofino" and (architecture == "v1model" or testbed.reach == "namespaces"):
         raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
     if testbed.job.key_file is not None:
-        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/servers.md#keys); leave it out")
+        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/servers.md#keys); omit it")
     if aggregator.runner != "tofino" and testbed.reach == "ssh":
         missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
         if missing:

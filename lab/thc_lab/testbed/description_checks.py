@@ -77,7 +77,7 @@ def _check_names(testbed: Testbed) -> None:
     names = [host.name for host in testbed.hosts]
     for key, name in _named_hosts(testbed):
         if name not in names:
-            raise ValueError(f"{key}: there is no host {name}; there are {', '.join(names)}")
+            raise ValueError(f"{key}: {name} is not a host; hosts are {', '.join(names)}")
 
 
 def _check_uses(testbed: Testbed) -> None:
@@ -85,7 +85,9 @@ def _check_uses(testbed: Testbed) -> None:
     used = {name for _, name in _named_hosts(testbed)}
     for number, host in enumerate(testbed.hosts):
         if not host.workers and host.name not in used:
-            raise ValueError(f"hosts.{number} ({host.name}): it has nothing to do; give it workers, or leave it out")
+            raise ValueError(
+                f"hosts.{number} ({host.name}): no part of the description uses it; give it workers, or omit it"
+            )
 
 
 def _named_hosts(testbed: Testbed) -> Iterator[tuple[str, str]]:
@@ -134,7 +136,7 @@ def _check_training(testbed: Testbed) -> None:
         if len({host.workers for host in testbed.worker_hosts}) > 1:
             raise ValueError("hosts: workers: torchrun starts as many ranks on every host; give all the same number")
         if (testbed.job.lanes or 1) > 1:
-            raise ValueError("job.lanes: lanes are BytePS's; leave it out with torchrun")
+            raise ValueError("job.lanes: lanes is a setting of BytePS alone; omit it with torchrun")
     if testbed.job.quorum is not None and testbed.job.quorum > testbed.workers:
         raise ValueError(f"job.quorum: {testbed.job.quorum} of {testbed.workers} workers; at most all of them")
     if testbed.coordinator.management_ip is None:
@@ -147,20 +149,20 @@ def _check_variable(name: str, value: str) -> None:
     """The value may be a secret: no error has it."""
     where = f"training.environment: {name}"
     if name.startswith(PLANNED_PREFIXES) and name not in FREE_VARIABLES:
-        raise ValueError(f"{where} follows from other sections; leave it out")
+        raise ValueError(f"{where} follows from other sections; omit it")
     if name in SHELL_VARIABLES:
-        raise ValueError(f"{where} changes what shells run; leave it out, and set it in a script that command names")
+        raise ValueError(f"{where} changes the commands of shells; omit it, and set it in a script that command names")
     if name.startswith(_LAUNCHER_PREFIXES) and not _PLAIN_VALUE.fullmatch(value):
         raise ValueError(f"{where} is read by bpslaunch, which has a shell: letters, digits and _.,:/=+@%- only")
 
 
 def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
     if testbed.lanes > 1:
-        raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
+        raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a DPDK device; omit it")
     if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
         raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
     if dpdk.driver != "af_packet" and not dpdk.hugepages:
-        raise ValueError(f"transport.hugepages: {dpdk.driver} needs them; leave it out")
+        raise ValueError(f"transport.hugepages: {dpdk.driver} needs huge pages; omit it")
     for number, host in enumerate(testbed.hosts):
         needed = host.workers + (host in testbed.aggregator_hosts)
         where = f"hosts.{number} ({host.name})"

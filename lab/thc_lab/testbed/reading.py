@@ -31,7 +31,7 @@ def load(path: Path) -> Testbed:
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} is no description of a testbed: {error}") from error
+        raise ConfigurationError(f"{path} is not a description of a testbed: {error}") from error
     _resolve_folder(fields, path.resolve().parent)
     try:
         return read(fields)
@@ -66,7 +66,7 @@ def _explain(error: ValidationError, root: type[BaseModel]) -> str:
 
 def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     path, names = _follow(detail["loc"], root)
-    message = detail["msg"].removeprefix("Value error, ")
+    message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])

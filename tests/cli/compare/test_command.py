@@ -140,10 +140,10 @@ def test_script_that_takes_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([1, 2], "holds int; it takes torch.save() of a dict of gradients by name"),
+        ([1, 2], "holds int: make it by torch.save() of a dict of gradients by name"),
         ({"a": torch.zeros(8)}, "gradients of one worker"),
         ([{"a": torch.zeros(8)}] * 2, "all gradients are 0"),
-        ([{"a": torch.ones(8)}] * 9, "gradients of 9 workers: at most 8 run here"),
+        ([{"a": torch.ones(8)}] * 9, "gradients of 9 workers: at most 8 ranks run on this host"),
         ([{"a": torch.ones(8)}, {"b": torch.ones(8)}], "worker 1's gradients have other names or shapes"),
         ([{"a": torch.ones(8)}, {"a": torch.full((8,), float("nan"))}], "worker 1's gradient 'a' has NaN"),
     ],
@@ -155,7 +155,7 @@ def test_other_files_are_refused(tmp_path: Path, content: Any, words: str) -> No
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("no gradients")
-    assert "it takes torch.save() of a dict" in refusal("--grads", tmp_path / "text.pt")
+    assert "Make it by torch.save() of a dict" in refusal("--grads", tmp_path / "text.pt")
     assert "No such file" in refusal("--grads", tmp_path / "none.pt")
 
 
@@ -171,10 +171,10 @@ def test_the_docs_commands_are_read() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--grads", "a.pt", "--script", "train.py"], "--grads and --script: give one of them"),
-        (["--script", "/none.py"], "there is no such file"),
+        (["--grads", "a.pt", "--script", "train.py"], "--grads and --script exclude each other: pass one"),
+        (["--script", "/none.py"], "--script /none.py does not exist: pass the path"),
         (["--script", __file__, "--steps", "6"], "--steps must be at least 7, not 6"),
-        (["more.pt"], "more.pt: arguments are for a --script"),
+        (["more.pt"], "unexpected arguments: more.pt. Pass a file as --grads FILE"),
         (["--seconds", "0"], "--seconds must be above 0"),
         (["--workers", "1"], "--workers must be in 2 .. 1024, not 1"),
         (["--workers", "1025"], "--workers must be in 2 .. 1024, not 1025"),
@@ -188,8 +188,8 @@ def test_the_docs_commands_are_read() -> None:
         (["--bandwidth", "fast"], "--bandwidth must be bits per second"),
         (["--parameters", "many"], "--parameters must be a number such as 25M, 7B or 1e9"),
         (["--parameters", "1e99"], "--parameters must be at most 100 T, not '1e99'"),
-        (["--device"], "--device measures on a GPU, and PyTorch finds none here"),
-        (["--device", "--servers", "1"], "--servers and --device: give one of them"),
+        (["--device"], "--device needs a GPU, and PyTorch finds none on this host: omit it"),
+        (["--device", "--servers", "1"], "--servers and --device exclude each other: omit --servers"),
     ],
 )
 def test_refuses_what_cannot_work(arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_refuses_what_cannot_work(arguments: list[str], words: str, monkeypatch:
 
 def test_ranks_that_end_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert "the ranks that measure on this host ended with exit code 1: see above" in refusal()
+    assert "the ranks that measure on this host ended with exit code 1: read their messages above" in refusal()
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_a_file_that_is_no_saved_object_is_named(content: bytes, tmp_path: Path)
     path.write_bytes(content)
     said = refusal("--grads", path, "--grads", path)
     assert f"--grads {path}: " in said
-    assert "it takes torch.save() of a dict of gradients by name" in said
+    assert "Make it by torch.save() of a dict of gradients by name" in said
     assert not content or ": ;" not in said
     if not content:
-        assert f"--grads {path}: the file is empty; it takes" in said
+        assert f"--grads {path}: the file is empty. Make it by" in said
 
 
 @pytest.mark.parametrize("value", [torch.eye(3).to_sparse(), torch.ones(3, dtype=torch.complex64)])

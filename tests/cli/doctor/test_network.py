@@ -152,7 +152,7 @@ def test_a_host_without_a_way_to_the_server() -> None:
     )
     command = ["unshare", "--net", sys.executable, "-P", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert result.stdout == "there is no way to it: Network is unreachable\n"
+    assert result.stdout == "the network has no path to it: Network is unreachable\n"
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes:
         check=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")},
     )
-    assert "MTU differs on the way" in result.stdout, result.stdout
+    assert "MTU differs along the path" in result.stdout, result.stdout
     assert f"{codes} codes a packet" in result.stdout
     assert f"THC_CONFIG=codes_per_packet={codes} " in result.stdout
     assert f"datagrams of {codes + 32} bytes" in result.stdout  # of the way, measured with packets that pass

@@ -145,7 +145,9 @@ def refusal(*arguments: str) -> str:
 
 
 def test_nobody_answers() -> None:
-    assert "does not answer: [Errno 111] Connection refused; does thc-ps run there" in refusal(f":{free_tcp_port()}")
+    assert "does not answer: [Errno 111] Connection refused. Start thc-ps there with --metrics-port" in refusal(
+        f":{free_tcp_port()}"
+    )
 
 
 class Other(HTTPServer):
@@ -187,7 +189,7 @@ UP = OK + b"thc_ps_uptime_seconds 5\n"
 
 def test_something_else_answers() -> None:
     with answering(OK + b"some_metric 1\n") as address:
-        assert "answers, but is no thc-ps" in refusal(address)
+        assert "answers, but is not a thc-ps: pass the port of thc-ps --metrics-port" in refusal(address)
     with answering(b"HTTP/1.1 404 Not Found\r\n\r\n") as address:
         assert "404 Not Found" in refusal(address)
     with answering(b"SSH-2.0-OpenSSH\r\n") as address:

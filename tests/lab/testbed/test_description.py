@@ -34,27 +34,27 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ("[job.thc]", "[job.thc]\ngranularity = 90", r"granularity 90 \* 3 workers.*use thc.granularity 85 or less"),
         ("[job.thc]", "[job.thc]\ncodes_per_packet = 512", r"codes_per_packet is 512; a switch packet has 1024"),
         ("slots = 64", "slots = 4096", r"the jobs need 4096 slots, and 1 pipe\(s\) hold 2048"),
-        ("id = 1", "id = 1\nlanes = 2", r"job.lanes: 2 lanes cannot share a device of DPDK"),
+        ("id = 1", "id = 1\nlanes = 2", r"job.lanes: 2 lanes cannot share a DPDK device"),
         ("id = 1", "id = 1\nquorum = 4", r"job.quorum: 4 of 3 workers"),
         ("id = 1", 'id = 1\nkey_file = "/etc/key"', r"job.key_file: a switch cannot authenticate"),
-        ('name = "gpu1"', 'name = "gpu0"', r"hosts: name gpu0 is there twice"),
+        ('name = "gpu1"', 'name = "gpu0"', r"hosts: name gpu0 is given twice"),
         ('name = "gpu1"', 'name = "fabric"', r"hosts.1 \(fabric\): .*choose another name"),
-        ('ip = "10.77.0.2"', 'ip = "10.77.0.1"', r"hosts: the address 10.77.0.1 is there twice"),
-        ('ip = "10.77.0.2"', 'ip = "10.77.0.254"', r"hosts: the address 10.77.0.254 is there twice"),
+        ('ip = "10.77.0.2"', 'ip = "10.77.0.1"', r"hosts: the address 10.77.0.1 is given twice"),
+        ('ip = "10.77.0.2"', 'ip = "10.77.0.254"', r"hosts: the address 10.77.0.254 is given twice"),
         ('ip = "10.77.0.2"', 'ip = "10.76.0.2"', r"ip of nics: all .* not in 10.76.0.0/24 and 10.77.0.0/24"),
         ('ip = "10.77.0.2"', 'ip = "10.77.0"', r"hosts.1.nics.0.ip: .*IPv4 address.*10.77.0"),
         (
             "switch_port = 2",
             'switch_port = 2, interface = "manage0"',
-            r"nics of gpu1: interface manage0 is there twice",
+            r"nics of gpu1: interface manage0 is given twice",
         ),
-        ("switch_port = 2", 'switch_port = 2, interface = "lo"', r"nics of gpu1: interface lo is there twice"),
-        ("switch_port = 2", "switch_port = 1", r"hosts: switch_port 1 is there twice"),
+        ("switch_port = 2", 'switch_port = 2, interface = "lo"', r"nics of gpu1: interface lo is given twice"),
+        ("switch_port = 2", "switch_port = 1", r"hosts: switch_port 1 is given twice"),
         (", switch_port = 2", "", r"nics of gpu1: give switch_port"),
         ("switch_port = 2", "switch_port = 68", r"worker 1 .*port 68 is the CPU's or recirculates"),
         ('management_ip = "10.78.0.2"\n', "", r"hosts.1 \(gpu1\): give management_ip, which bpslaunch"),
         ('nics = [{ ip = "10.77.0.2", switch_port = 2 }]', "", r"hosts.1 \(gpu1\): .*give it \[\[hosts.nics\]\]"),
-        ('host = "tor"', 'host = "core"', r"aggregator.host: there is no host core; there are gpu0, gpu1, gpu2, tor"),
+        ('host = "tor"', 'host = "core"', r"aggregator.host: core is not a host; hosts are gpu0, gpu1, gpu2, tor"),
         ("workers = 1\n", "workers = 0\n", r"hosts: no host has workers"),
         ("workers = 1\n", "workers = 1\ngpus = -1\n", r"hosts.0.gpus: .*greater than or equal to 0"),
         ('driver = "af_packet"', 'driver = "vfio-pci"', r'transport.driver: namespaces have .*"af_packet"'),
@@ -67,7 +67,7 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "udp_thc_ps": [
         ('hosts = ["ps0", "ps1"]', "", r'aggregator.hosts: names the hosts of kind "thc-ps"'),
-        ('hosts = ["ps0", "ps1"]', 'hosts = ["ps1"]', r"hosts.2 \(ps0\): it has nothing to do"),
+        ('hosts = ["ps0", "ps1"]', 'hosts = ["ps1"]', r"hosts.2 \(ps0\): no part of the description uses it"),
         ('hosts = ["ps0", "ps1"]', 'hosts = ["ps0", "worker1"]', r'worker1 has workers; use kind "colocated"'),
         ("[transport]", "metrics_port = 1\n[transport]", r"aggregator.metrics_port: ps0 has no management_ip"),
         ("[transport]", "port = 65536\n[transport]", r"aggregator.port: .*65535"),
@@ -85,11 +85,11 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     "dpdk_switch": [
         ('mac = "02:00:00:00:00:02", ', "", r"nics of gpu1: give mac"),
         ('mac = "02:00:00:00:00:02"', 'mac = "03:00:00:00:00:02"', r"hosts.1.nics.0.mac: .*group address"),
-        ('mac = "02:00:00:00:00:02"', 'mac = "02:00:00:00:00:01"', r"hosts: mac 02:00:00:00:00:01 is there twice"),
+        ('mac = "02:00:00:00:00:02"', 'mac = "02:00:00:00:00:01"', r"hosts: mac 02:00:00:00:00:01 is given twice"),
         ('pci_address = "0000:3b:00.0", switch', "switch", r"hosts.1 \(gpu1\): NIC 10.0.0.2: give pci_address"),
         ('pci_address = "0000:3b:00.0", switch', 'pci_address = "3b:00.0", switch', r"hosts.1.nics.0.pci_address: "),
         ('driver = "vfio-pci"', 'driver = "vfio-pci"\nhugepages = false', r"transport.hugepages: vfio-pci needs"),
-        ("job_id = 9", "job_id = 3", r"job_id 3 is there twice"),
+        ("job_id = 9", "job_id = 3", r"job_id 3 is given twice"),
         ("slots = 64\nworkers", "slots = 4096\nworkers", r"the jobs need 5120 slots, and 2 pipe\(s\) hold 4096"),
         ("38, p = 0.015625 }\n\n[training]", "40 }\n\n[training]", "use different lookup tables"),
         ("gpus = 4\nnics", "gpus = 4\nnicks = 3\nnics", r"hosts.0.nicks: there is no such key, did you mean nics\?"),
@@ -103,7 +103,7 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ('interface = "ens1f0"', 'interface = "a;id"', r"hosts.0.nics.0.interface: .*pattern"),
         ('cpu_interface = "enp4s0f0"', 'cpu_interface = "a b"', r"aggregator.switch.cpu_interface: .*pattern"),
         ('bin = "/opt/thc/bin"', 'bin = "/srv/run/../precious"', r"bin: .*without them"),
-        ("[training]", "[training]\nenvironment = { PATH = '/x' }", r"training.environment: PATH changes what shells"),
+        ("[training]", "[training]\nenvironment = { PATH = '/x' }", r"training.environment: PATH changes the commands"),
         (
             "[training]",
             "[training]\nenvironment = { BYTEPS_TRACE_DIR = 'a b' }",
@@ -111,13 +111,13 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "racks": [
-        ('leaf = "tor1"', 'leaf = "tor0"', r"aggregator.racks: leaf tor0 is there twice"),
-        ('leaf = "tor1"', 'leaf = "spine"', r"aggregator.racks: leaf spine is there twice"),
+        ('leaf = "tor1"', 'leaf = "tor0"', r"aggregator.racks: leaf tor0 is given twice"),
+        ('leaf = "tor1"', 'leaf = "spine"', r"aggregator.racks: leaf spine is given twice"),
         ('leaf = "tor1"', 'leaf = "gpu2"', r"aggregator.racks: gpu2 has workers; root and leaves are on hosts of"),
-        ('leaf = "tor1"', 'leaf = "tor9"', r"aggregator.racks.1.leaf: there is no host tor9; there are gpu2"),
-        ('root = "spine"', 'root = "top"', r"aggregator.root: there is no host top"),
-        ('hosts = ["gpu2"]', 'hosts = ["gpu9"]', r"aggregator.racks.1.hosts: there is no host gpu9"),
-        ('hosts = ["gpu2"]', 'hosts = ["gpu1"]', r"aggregator.racks: hosts: gpu1 is there twice"),
+        ('leaf = "tor1"', 'leaf = "tor9"', r"aggregator.racks.1.leaf: tor9 is not a host; hosts are gpu2"),
+        ('root = "spine"', 'root = "top"', r"aggregator.root: top is not a host"),
+        ('hosts = ["gpu2"]', 'hosts = ["gpu9"]', r"aggregator.racks.1.hosts: gpu9 is not a host"),
+        ('hosts = ["gpu2"]', 'hosts = ["gpu1"]', r"aggregator.racks: hosts: gpu1 is given twice"),
         ('hosts = ["gpu2"]', "hosts = []", r"aggregator.racks.1.hosts: .*at least 1"),
         ('hosts = ["gpu0", "gpu1"]', 'hosts = ["gpu0"]', r"aggregator.racks: gpu1 has workers; put it into"),
         ('"gpu1"]\nleaf', '"gpu1", "tor0"]\nleaf', r"aggregator.racks: tor0 has no workers"),
@@ -144,7 +144,7 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "torchrun": [
         ('workers = 2\ngpus = 2\nnics = [{ ip = "10.0.0.2"', 'workers = 1\nnics = [{ ip = "10.0.0.2"', "same number"),
-        ("[job]", "[job]\nlanes = 2", r"job.lanes: lanes are BytePS's"),
+        ("[job]", "[job]\nlanes = 2", r"job.lanes: lanes is a setting of BytePS alone"),
         ('coordinator = "node0"', 'coordinator = "ps"', r"training.coordinator: with torchrun it has rank 0"),
         ('kind = "udp"', 'kind = "dpdk"\ndriver = "af_packet"', "one rank of torchrun has the NIC"),
     ],
@@ -199,12 +199,12 @@ def test_more_workers_than_a_switch_can_sum_for(tmp_path: Path) -> None:
 def test_a_file_that_is_no_toml(text: str, tmp_path: Path) -> None:
     file = tmp_path / "testbed.toml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"testbed\.toml is no description of a testbed"):
+    with pytest.raises(ConfigurationError, match=r"testbed\.toml is not a description of a testbed"):
         load(file)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"none\.toml is no description of a testbed: .*No such file"):
+    with pytest.raises(ConfigurationError, match=r"none\.toml is not a description of a testbed: .*No such file"):
         load(tmp_path / "none.toml")
 
 

@@ -161,7 +161,7 @@ def test_what_is_forgotten_is_an_error_and_no_other_stage() -> None:
     worker = Worker(0)
     worker.measure()
     worker.kept._norms.clear()
-    with pytest.raises(TransportError, match="another rank lacks stage 0, which this rank has no more"):
+    with pytest.raises(TransportError, match="another rank lacks stage 0, which this rank no longer has"):
         worker.kept.push_again(FakeSession(), Missing((0,), ()))
 
 

@@ -96,7 +96,7 @@ def test_what_is_missing_is_named(command: list[str], bmv2_jobs: Path) -> None:
 
 
 def test_reset_of_a_job_that_is_not_there() -> None:
-    assert "there is no job 5 in the job description; there are: 1" in failure(
+    assert "job 5 is not in the job description; its jobs are 1" in failure(
         "reset", EXAMPLE, "5", "--target", "bfshell"
     )
 
@@ -105,7 +105,7 @@ def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
     assert "serve a Tofino with --target grpc" in failure("serve", EXAMPLE, "--target", "bfshell")
     path = tmp_path / "no_interface.toml"
     path.write_text(bmv2_jobs.read_text().replace("cpu_interface", "# cpu_interface"))
-    assert "Give --interface, or cpu_interface" in failure("serve", path, "--target", "bmv2")
+    assert "pass --interface, or set cpu_interface" in failure("serve", path, "--target", "bmv2")
 
 
 @pytest.mark.slow
@@ -150,4 +150,4 @@ def test_a_description_may_be_json(tmp_path: Path) -> None:
     path.write_text(Deployment.load(EXAMPLE).model_dump_json())
     assert switch("plan", path) == switch("plan", EXAMPLE)
     path.write_text("[switch]")
-    assert "is no job description" in failure("plan", path)
+    assert "is not a job description" in failure("plan", path)

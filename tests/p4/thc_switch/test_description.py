@@ -108,7 +108,7 @@ def test_jobs_that_do_not_fit(describe: Describe, a_job: MakeFields, changes: Fi
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ip": "10.0.0.2", "mac": "02:00:00:00:00:01"}, "worker 10.0.0.2:50001 is there twice"),
+        ({"ip": "10.0.0.2", "mac": "02:00:00:00:00:01"}, "worker 10.0.0.2:50001 is given twice"),
         ({"mac": "02:00:00:00:00:1"}, "is not a MAC address such as"),
         ({"mac": "03:00:00:00:00:01"}, "is a group address"),
         ({"port": 68}, "port 68 is the CPU's or recirculates; use a front-panel port"),
@@ -131,7 +131,7 @@ def test_workers_that_cannot_be(
         ({"recirculation": []}, "recirculation names 0 ports; one, two or four pipes"),
         ({"recirculation": [{"port": 68}, {"port": 196}, {"port": 324}]}, "recirculation names 3 ports"),
         ({"recirculation": [{"port": 68}, {"port": 4}]}, "every recirculation port must be in another pipe"),
-        ({"recirculation": [{"port": 68}, {"port": 68}]}, "recirculation port 68 is there twice"),
+        ({"recirculation": [{"port": 68}, {"port": 68}]}, "recirculation port 68 is given twice"),
         ({"cpu_port": 68}, "port 68 is the cpu_port and a recirculation port"),
         ({"architecture": "tofino3"}, "architecture"),
         ({"ip": "10.0.0"}, "ip"),
@@ -152,7 +152,7 @@ def test_switches_that_cannot_be(describe: Describe, changes: Fields, message: s
 
 
 def test_job_ids_are_unique(describe: Describe, a_job: MakeFields) -> None:
-    assert "job_id 1 is there twice" in refusal(lambda: describe([a_job(), a_job(first_worker=3)]))
+    assert "job_id 1 is given twice" in refusal(lambda: describe([a_job(), a_job(first_worker=3)]))
 
 
 def test_jobs_share_the_lookup_table(describe: Describe, a_job: MakeFields) -> None:
@@ -213,7 +213,7 @@ def test_a_worker_may_be_in_two_jobs(describe: Describe, a_job: MakeFields) -> N
 
 def test_overlapping_slots_are_refused(describe: Describe, a_job: MakeFields) -> None:
     deployment = describe([a_job(1), a_job(2, first_slot=63)])
-    assert "jobs 1 and 2 overlap at slot 63: leave first_slot out, or start job 2 at 64" in refusal(
+    assert "jobs 1 and 2 overlap at slot 63: omit first_slot, or start job 2 at 64" in refusal(
         lambda: allocate(deployment)
     )
 
@@ -285,7 +285,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("[switch", "is no job description"), ("[switch]\nip = 1", "mac: Field required")]
+    ("text", "message"), [("[switch", "is not a job description"), ("[switch]\nip = 1", "mac: Field required")]
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "jobs.toml"
@@ -322,7 +322,7 @@ def test_lanes_are_jobs_of_their_own(describe: Describe, a_job: MakeFields) -> N
     for ours, theirs in zip(first.workers, second.workers, strict=True):
         assert (theirs.ip, theirs.mac, theirs.port) == (ours.ip, ours.mac, ours.port)
         assert theirs.udp_port == ours.udp_port + 1
-    assert "job_id 2 is there twice" in refusal(lambda: describe([a_job(1, lanes=2), a_job(2)]))
+    assert "job_id 2 is given twice" in refusal(lambda: describe([a_job(1, lanes=2), a_job(2)]))
 
 
 def test_the_example_agrees_with_workers_that_set_nothing() -> None:

@@ -113,6 +113,14 @@ def test_deploy_does_every_step_in_order(environment: dict[str, str], tmp_path: 
     assert not (tmp_path / "state").exists(), "a dry run leaves nothing behind"
 
 
+def test_a_dry_run_needs_no_sde(environment: dict[str, str], tmp_path: Path) -> None:
+    result = script("deploy", EXAMPLE, "--dry-run", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert " --target tofino --arch tna" in result.stdout
+    assert "SDE_INSTALL/bin/bf_switchd --install-dir SDE_INSTALL" in result.stdout
+    assert not (tmp_path / "state").exists()
+
+
 def test_compile_and_load(environment: dict[str, str], tmp_path: Path) -> None:
     env = environment | {"SDE_INSTALL": "/opt/sde/install"}
     (compiler,) = (

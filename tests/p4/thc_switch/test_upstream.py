@@ -58,7 +58,7 @@ def test_lanes_have_the_root_in_common(describe: Describe, a_job: MakeFields) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"racks": "0-5"}, "racks is '0-5', one rack: leave upstream out"),
+        ({"racks": "0-5"}, "racks is '0-5', one rack: omit upstream"),
         ({"racks": "0-2,4-5"}, "racks has 4-5 where worker 3 comes next: racks name all workers from 0 without gaps"),
         ({"racks": "1-2,3-5"}, "racks has 1-2 where worker 0 comes next"),
         ({"racks": "0-2,3-1"}, "racks has 3-1 where worker 3 comes next"),
@@ -81,7 +81,7 @@ def test_what_cannot_work(describe: Describe, a_job: MakeFields, changes: Fields
 
 
 def test_a_quorum_of_racks(describe: Describe, a_job: MakeFields) -> None:
-    with pytest.raises(ConfigurationError, match="quorum: racks wait for all workers; leave it out"):
+    with pytest.raises(ConfigurationError, match="quorum: racks wait for all workers; omit it"):
         describe([a_job(quorum=2, upstream=upstream())])
 
 

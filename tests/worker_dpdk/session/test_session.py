@@ -384,14 +384,15 @@ def test_settings_out_of_range(server: ParameterServer) -> None:
         Session(**(defaults | settings))  # type: ignore[arg-type]
 
     for settings, message in [
-        ({"worker": 2}, "worker id 2"),
+        ({"worker": 2}, "worker must be in 0 .. 1, not 2"),
         ({"job": 1 << 16}, "job"),
         ({"job": -1}, "job must be an integer in 0 .. .*, not -1"),
         ({"workers": "2"}, "workers must be an integer .* not '2'"),
         ({"servers": server.address}, rf"such as \['{server.address}'\], not one string"),
         ({"quorum": 3}, "quorum"),
         ({"backend": "carrier pigeon"}, "backend"),
-        ({"timeouts": Timeouts(loss_s=0)}, "timeout"),
+        ({"timeouts": Timeouts(loss_s=0)}, "loss_s must be positive"),
+        ({"timeouts": 5}, r"timeouts must be a Timeouts, not 5: pass Timeouts\("),
     ]:
         with pytest.raises(ConfigurationError, match=message):
             join(**settings)
