@@ -1,4 +1,5 @@
-// Racks (docs/contributors/protocol.md, "Racks"): what a leaf, the server of one rack, knows of its place below the root.
+// Racks (docs/contributors/protocol.md, "Racks"): what a leaf, the server of one rack, knows of its place below the
+// root.
 #pragma once
 
 #include <cstdint>

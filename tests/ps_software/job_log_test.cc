@@ -40,9 +40,9 @@ TEST_F(JobLogTest, StartAndEndOfAShortJob) {
   events.push({.job = 8, .change = JobChange::kStarted, .workers = 4, .slots = 4096});
   events.push({.job = 8, .change = JobChange::kIdle, .workers = 4});
   log.update(now);
-  EXPECT_EQ(take(), (Lines{"job 7 started: 1 worker, 64 slots", "job 7 ended: all workers have left",
-                           "job 8 started: 4 workers, 4096 slots",
-                           "job 8 ended: its workers were silent for --idle-timeout"}));
+  EXPECT_EQ(take(),
+            (Lines{"job 7 started: 1 worker, 64 slots", "job 7 ended: all workers have left",
+                   "job 8 started: 4 workers, 4096 slots", "job 8 ended: its workers were silent for --idle-timeout"}));
   log.finish(now + 1s);
   EXPECT_EQ(take(), Lines{});
 }

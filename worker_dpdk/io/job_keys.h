@@ -30,8 +30,8 @@ class JobKeys {
  public:
   /// A file of one line of 64 hexadecimal digits, the key of all jobs, or of lines "JOB 64-DIGITS"; empty lines and
   /// those that begin with # do not count. name: its path; a relative one is looked up in $CREDENTIALS_DIRECTORY first.
-  /// Throws ConfigurationError: not readable, open to people who should not know its keys (docs/contributors/security.md), not of
-  /// this form; or the name is a key itself, which is not repeated.
+  /// Throws ConfigurationError: not readable, open to people who should not know its keys
+  /// (docs/contributors/security.md), not of this form; or the name is a key itself, which is not repeated.
   static JobKeys read(const std::string& name);
   /// The same of its text; `name` is for messages. Keys are in none of them.
   static JobKeys parse(std::string_view text, const std::string& name);

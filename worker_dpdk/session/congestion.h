@@ -1,5 +1,5 @@
-// How much a link may have under way (docs/contributors/protocol.md, "Congestion"): a window that follows what the way delivers,
-// loses and marks. It knows neither packets nor results: a link tells it what it sends and what is answered.
+// How much a link may have under way (docs/contributors/protocol.md, "Congestion"): a window that follows what the way
+// delivers, loses and marks. It knows neither packets nor results: a link tells it what it sends and what is answered.
 #pragma once
 
 #include <algorithm>

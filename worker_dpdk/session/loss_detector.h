@@ -1,5 +1,6 @@
 // Which packets of a stage are lost: those that later ones have overtaken. There is a detector for each stage and
-// server. docs/contributors/protocol.md, "Loss", has these rules; they follow RFC 9002 (section 6.1) and RACK (RFC 8985).
+// server. docs/contributors/protocol.md, "Loss", has these rules; they follow RFC 9002 (section 6.1) and RACK (RFC
+// 8985).
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,8 @@
 
 namespace thc {
 
-/// Any thread may submit and wait. All workers must submit the same partitions in the same order (docs/contributors/protocol.md).
+/// Any thread may submit and wait. All workers must submit the same partitions in the same order
+/// (docs/contributors/protocol.md).
 class Session {
  public:
   using OperationPtr = std::shared_ptr<const Operation>;

@@ -35,9 +35,8 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes, std:
   require(!config.servers.empty(), "servers must have at least one server: pass addresses, such as 10.0.0.1");
   require(config.num_workers >= 1 && config.num_workers <= wire::kMaxWorkers,
           "workers must be 1 to " + std::to_string(wire::kMaxWorkers) + ", not " + std::to_string(config.num_workers));
-  require(config.worker_id < config.num_workers,
-          "worker must be in 0 .. " + std::to_string(config.num_workers - 1) + ", not " +
-              std::to_string(config.worker_id));
+  require(config.worker_id < config.num_workers, "worker must be in 0 .. " + std::to_string(config.num_workers - 1) +
+                                                     ", not " + std::to_string(config.worker_id));
   const unsigned narrowest = config.table.value_bits_for(config.num_workers);
   if (config.value_bits == 0) {
     config.value_bits = narrowest;

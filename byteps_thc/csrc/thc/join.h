@@ -1,5 +1,6 @@
-// How a worker, or the leaf of a rack, gets into its job at a shard of a server (docs/contributors/protocol.md, "Joining"): it says
-// HELLO, again with the cookie that CHALLENGE brings, until WELCOME. No clock and no sockets: both are the caller's.
+// How a worker, or the leaf of a rack, gets into its job at a shard of a server (docs/contributors/protocol.md,
+// "Joining"): it says HELLO, again with the cookie that CHALLENGE brings, until WELCOME. No clock and no sockets: both
+// are the caller's.
 #pragma once
 
 #include <array>

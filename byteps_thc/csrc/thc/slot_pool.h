@@ -1,5 +1,5 @@
-// The aggregator's slot state machine (docs/contributors/protocol.md, "Slots"): no sockets, no clock. The software server runs it,
-// and tests compare switches with it.
+// The aggregator's slot state machine (docs/contributors/protocol.md, "Slots"): no sockets, no clock. The software
+// server runs it, and tests compare switches with it.
 #pragma once
 
 #include <cstddef>
