@@ -56,6 +56,19 @@ def test_plan_prints_every_step() -> None:
     assert switch("plan", EXAMPLE).splitlines() == wanted.lines()
 
 
+def test_plan_advises_to_have_the_home_pipe_at_most_workers(tmp_path: Path) -> None:
+    example = runner.invoke(app, ["switch", "plan", str(EXAMPLE)])
+    assert example.stderr == ""
+    path = tmp_path / "jobs.toml"
+    path.write_text(EXAMPLE.read_text().replace("{ port = 196 }, ", ""))
+    advised = runner.invoke(app, ["switch", "plan", str(path)])
+    assert advised.exit_code == 0
+    assert "2 of 3 workers are outside pipe 0" in advised.stderr
+    assert "list a recirculation port of pipe 1 first, which has 2 workers" in advised.stderr
+    path.write_text(path.read_text().replace('"tofino1"', '"v1model"'))
+    assert runner.invoke(app, ["switch", "plan", str(path)]).stderr == ""
+
+
 def test_plan_for_a_target(bmv2_jobs: Path) -> None:
     deployment = Deployment.load(EXAMPLE)
     operations = list(plan(deployment).operations())
