@@ -332,8 +332,9 @@ class Deployment(Description):
         if most <= workers[home]:
             return None
         return (
-            f"{workers.total() - workers[home]} of {workers.total()} workers are outside pipe {home}, and their packets "
-            f"recirculate 9 times instead of 8: list a recirculation port of pipe {pipe} first, which has {most} workers"
+            f"{workers.total() - workers[home]} of {workers.total()} workers are outside pipe {home}, and their "
+            f"packets recirculate 9 times instead of 8: list a recirculation port of pipe {pipe} first, which has "
+            f"{most} workers"
         )
 
     @field_validator("jobs")
