@@ -10,7 +10,7 @@
 #             CAP_NET_RAW
 #   status    show the jobs, counters by what became of packets, and which processes run
 #   deploy    all of these, one after the other
-#   teardown  stop the agent and bf_switchd. The compiled program stays
+#   teardown  stop the agent and bf_switchd. The compiled program stays. Needs root if root has started them
 #
 # --dry-run prints the commands, and needs no SDE: it prints SDE_INSTALL for a folder that is not known.
 #
@@ -63,7 +63,9 @@ say_running() { if is_running "$1"; then echo "$1 runs (process $(<"$state/$1.pi
 stop_process() {
   local deadline=$((SECONDS + stop_s))
   if is_running "$1"; then
-    run kill "$(<"$state/$1.pid")" || true # it may have ended since
+    if ! run kill "$(<"$state/$1.pid")" && is_running "$1"; then
+      die "$1 cannot be stopped by this user: run it as root (sudo -E scripts/switch.sh ...)"
+    fi
     until $dry_run || ! is_running "$1"; do
       ((SECONDS < deadline)) || die "$1 has not stopped after $stop_s s; see $state/$1.log"
       sleep 0.2

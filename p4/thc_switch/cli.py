@@ -46,6 +46,8 @@ def plan(
     """Check a job description and print what the switch must be told."""
     deployment = Deployment.load(file)
     wanted = make_plan(deployment)
+    if deployment.advice:
+        typer.echo(f"thc: {deployment.advice}", err=True)
     if against is not None:
         typer.echo("".join(f"{line}\n" for line in wanted.difference(make_plan(Deployment.load(against)))), nl=False)
     elif target is None:

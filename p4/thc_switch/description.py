@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
@@ -94,7 +95,8 @@ class SwitchDescription(Description):
     control_address: ControlAddress | None = None
     """IP:PORT of the gRPC server (Tofino) or the Thrift server (bmv2); None: their usual port on this host"""
     recirculation: tuple[RecirculationPort, ...]
-    """One, two or four pipes share the work; the first is the home pipe, which checks packets and answers."""
+    """One, two or four pipes share the work; the first is the home pipe, which checks packets and answers. Packets of
+    workers in other pipes recirculate once more."""
     ports: tuple[PortSettings, ...] = ()
     stations: tuple[Station, ...] = Field(default=(), max_length=limits.MAX_STATIONS)
     routes: tuple[Route, ...] = Field(default=(), max_length=limits.MAX_ROUTES)
@@ -190,6 +192,7 @@ class JobDescription(Description):
     job_id: int = Field(ge=0, le=65535)
     workers: tuple[WorkerDescription, ...]
     slots: int = Field(default=512, ge=2)
+    """packets that can be summed at a time"""
     first_slot: int | None = Field(default=None, ge=0)
     """None: after the jobs before it"""
     quorum: int | None = None
@@ -197,7 +200,7 @@ class JobDescription(Description):
     upstream: UpstreamDescription | None = None
     """the root, when this switch sums for one rack: `workers` are that rack's, in order"""
     lanes: int = Field(default=1, ge=1, le=16)
-    """of a BytePS training: lane k is job job_id + k with as many slots, from the UDP port k above"""
+    """lane k is job job_id + k with as many slots, from the UDP port k above: a lane of BytePS, or a shard of a mesh"""
     thc: ThcConfig = ThcConfig()
 
     @model_validator(mode="after")
@@ -318,6 +321,21 @@ class Deployment(Description):
             return cls(**fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from error
+
+    @property
+    def advice(self) -> str | None:
+        """How to save bandwidth of the recirculation ports; None: the home pipe has the most workers."""
+        switch = self.switch
+        workers = Counter(switch.pipe_of(worker.port) for job in self.jobs for worker in job.workers)
+        home = switch.pipe_of(switch.home_port)
+        pipe, most = max(workers.items(), key=lambda item: item[1], default=(home, 0))
+        if most <= workers[home]:
+            return None
+        return (
+            f"{workers.total() - workers[home]} of {workers.total()} workers are outside pipe {home}, and their "
+            f"packets recirculate 9 times instead of 8: list a recirculation port of pipe {pipe} first, which has "
+            f"{most} workers"
+        )
 
     @field_validator("jobs")
     @classmethod

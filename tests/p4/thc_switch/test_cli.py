@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.model import new_switch_with_control
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
+PAGE = EXAMPLE.parents[1] / "docs/switch.md"
 runner = CliRunner()
 
 
@@ -54,6 +56,30 @@ def failure(*arguments: str | Path) -> str:
 def test_plan_prints_every_step() -> None:
     wanted = plan(Deployment.load(EXAMPLE))
     assert switch("plan", EXAMPLE).splitlines() == wanted.lines()
+
+
+def test_the_file_of_the_page_is_right(tmp_path: Path) -> None:
+    [text] = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "jobs.toml"
+    path.write_text(text)
+    planned = runner.invoke(app, ["switch", "plan", str(path)])
+    assert (planned.exit_code, planned.stderr) == (0, "")
+    path.write_text(text.replace("slots = 1024", "slots = 256\nlanes = 8"))
+    assert switch("describe", path, "jobs.7.job_id", "jobs.7.workers.0.udp_port") == "8\n50008\n"
+    assert switch("plan", path)
+
+
+def test_plan_advises_to_have_the_home_pipe_at_most_workers(tmp_path: Path) -> None:
+    example = runner.invoke(app, ["switch", "plan", str(EXAMPLE)])
+    assert example.stderr == ""
+    path = tmp_path / "jobs.toml"
+    path.write_text(EXAMPLE.read_text().replace("{ port = 196 }, ", ""))
+    advised = runner.invoke(app, ["switch", "plan", str(path)])
+    assert advised.exit_code == 0
+    assert "2 of 3 workers are outside pipe 0" in advised.stderr
+    assert "list a recirculation port of pipe 1 first, which has 2 workers" in advised.stderr
+    path.write_text(path.read_text().replace('"tofino1"', '"v1model"'))
+    assert runner.invoke(app, ["switch", "plan", str(path)]).stderr == ""
 
 
 def test_plan_for_a_target(bmv2_jobs: Path) -> None:

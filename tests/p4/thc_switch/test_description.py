@@ -203,8 +203,8 @@ def test_the_page_says_what_fewer_levels_and_a_shared_table_cost() -> None:
         assert f"| {granularity} | {' | '.join(cells)} |" in page
     assert f"| each its own | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (2, 4, 8, 15))} |" in page
     wide = " | ".join(f"{1e3 * nmse(n, value_bits=16):.1f}" for n in (18, 20, 24, 28, 32))
-    assert f"| 1e-3 with 16-bit sums, `thc-ps` alone | | {wide} |" in page
-    assert f"| 1e-3 | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (17, 18, 20, 24, 28, 32))} |" in page
+    assert f"| error x 1000, `thc-ps` with 16-bit sums | | {wide} |" in page
+    assert f"| error x 1000 | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (17, 18, 20, 24, 28, 32))} |" in page
 
 
 def test_a_worker_may_be_in_two_jobs(describe: Describe, a_job: MakeFields) -> None:

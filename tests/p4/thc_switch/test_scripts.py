@@ -176,6 +176,18 @@ def test_teardown_stops_what_runs_and_may_be_repeated(sde: dict[str, str], tmp_p
     assert "agent does not run" in script("teardown", EXAMPLE, env=sde).stdout
 
 
+def test_teardown_by_a_user_who_may_not_stop_the_agent_ends_at_once(sde: dict[str, str], tmp_path: Path) -> None:
+    assert script("start", EXAMPLE, env=sde).returncode == 0
+    refused = tmp_path / "refused.sh"
+    refused.write_text("kill() { return 1; }\n")
+    started = time.monotonic()
+    result = script("teardown", EXAMPLE, env=sde | {"BASH_ENV": str(refused)})
+    assert time.monotonic() - started < 15
+    assert result.returncode == 1
+    assert "switch.sh: agent cannot be stopped by this user: run it as root" in result.stderr
+    assert (tmp_path / "state/agent.pid").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
