@@ -15,7 +15,7 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
-#: Bits of a code each way, unless they are given (evaluation/benchmarks.md has the trainings that chose them).
+#: Bits of a code each way, unless they are given (evaluation/claims.md has the trainings that chose them).
 DEFAULT_BITS = 5
 #: Settings of tables and of what servers do with codes. Ranks that decode have none of that.
 _OF_SERVERS = (

@@ -55,7 +55,7 @@ def compared(what: str, own_us: float, peer: str, peer_us: float) -> Row:
 
 def lines_of(rows: list[Row]) -> list[str]:
     """The rows as a table of the page."""
-    cells = [["what", "own", "peer", "peer's", "ratio", "target", "met"]]
+    cells = [["case", "own", "peer", "peer's", "ratio", "target", "met"]]
     for row in rows:
         own, peer = (f"{us:,.1f} us" if us < 1e4 else f"{us / 1e3:,.1f} ms" for us in (row.own_us, row.peer_us))
         met = {True: "yes", False: "**no**", None: ""}[row.met]

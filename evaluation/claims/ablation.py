@@ -106,8 +106,9 @@ def table(bits: int, found: Sequence[Measured], exact: Measured, seeds: int) -> 
             row += [against(results, baseline, trainings, digits, absolute=one is base)] if trainings else []
         cells.append(row)
     return Table(
-        f"{bits}-bit codes, n = {WORKERS}: errors of a first step, without residuals; losses in nats and accuracy in "
-        f"points, THC's as they are and others against THC's, seed by seed, mean ± 95 % over {seeds} seeds",
+        f"{bits}-bit codes, n = {WORKERS}. Errors are from a first step, without residuals. Losses in nats and "
+        "accuracy in points: THC's values, and all others' differences from THC's, seed by seed, mean ± 95 % over "
+        f"{seeds} seeds",
         cells,
     )
 
@@ -144,7 +145,7 @@ KINDS = ("lognormal gradients", "a GPT's gradients")
 def same(bits: int, study: Sequence[tuple[float, float]]) -> Check:
     apart = max(abs(own / package - 1) for own, package in study)
     return Check(
-        f"the study's THC, which runs without rotation, is the package's ({bits} bits)",
+        f"the study's THC, where rotation can be off, against the package's ({bits} bits)",
         "NMSE within 3 %",
         f"within {100 * apart:.1f} %",
         apart <= 0.03,
@@ -161,13 +162,14 @@ def worst_error(bits: int, i: int, kind: str, base: Measured, removals: Sequence
     if not why:
         kept, without = base.case.table, next_one.case.table
         why = (
-            f"with few levels the range counts as much as the rotation: THC clamps 1/{1 / kept.p:.0f} of the "
-            f"coordinates, to {kept.threshold:.2g} norms; without that its levels reach {without.threshold:.2g} norms"
+            f"with few levels the range counts as much as the rotation. THC clamps 1/{1 / kept.p:.0f} of the "
+            f"coordinates, to {kept.threshold:.2g} norms. Without the clamp its levels reach "
+            f"{without.threshold:.2g} norms"
         )
     return Check(
-        f"no rotation errs most of all single parts taken away ({bits} bits, {kind})",
-        f"at least {CLEARLY:g} times the next",
-        f"{ratio:.2g} times the next, which is {next_one.case.name} ({off.nmse[i]:.3g} to {next_one.nmse[i]:.3g})",
+        f"no rotation has the largest error of all single removals ({bits} bits, {kind})",
+        f"at least {CLEARLY:g}x the next",
+        f"{ratio:.2g}x the next, {next_one.case.name} ({off.nmse[i]:.3g} to {next_one.nmse[i]:.3g})",
         ratio >= CLEARLY,
         "" if ratio >= CLEARLY else why,
     )
@@ -182,14 +184,14 @@ def worst_loss(bits: int, base: Measured, removals: Sequence[Measured]) -> Check
     off = next(one for one in removals if one.case.name == ROTATION_OFF)
     held_out = differences(off.held_out, base.held_out)
     return Check(
-        f"no rotation trains worst of all single parts taken away ({bits} bits)",
-        "the largest training loss, above THC's by more than the spread",
+        f"no rotation has the largest training loss of all single removals ({bits} bits)",
+        "the largest, above THC's by more than the spread",
         f"{mean_and_spread(lost[ROTATION_OFF])} nats above THC's; the worst is {worst}, {mean_and_spread(lost[worst])}",
         met,
         ""
         if met
-        else f"such small models hardly mind errors of {off.nmse[1]:.2g} times a gradient's energy: their held-out "
-        f"loss moves by {mean_and_spread(held_out)} nats",
+        else f"an NMSE of {off.nmse[1]:.2g} hardly affects such small models: their held-out loss moves by "
+        f"{mean_and_spread(held_out)} nats",
     )
 
 
@@ -211,10 +213,10 @@ def of_paper(by_name: dict[str, Measured]) -> list[Check]:
             close,
             ""
             if close
-            else "such small models hardly mind: the NMSE of a GPT's gradients is "
-            f"{by_name[UNIFORM_NO_ROTATION].nmse[1] / by_name[UNIFORM].nmse[1]:.2g} times as large without rotation; "
-            f"Algorithm 1 as printed, with {by_name[PRINTED].nmse[1] / by_name[UNIFORM].nmse[1]:.2g} times as much, "
-            f"loses {mean_and_spread(printed, 2)} points",
+            else "it hardly affects such small models: the NMSE of a GPT's gradients without rotation is "
+            f"{by_name[UNIFORM_NO_ROTATION].nmse[1] / by_name[UNIFORM].nmse[1]:.2g}x the NMSE with rotation. "
+            f"Algorithm 1 as printed has {by_name[PRINTED].nmse[1] / by_name[UNIFORM].nmse[1]:.2g}x, and loses "
+            f"{mean_and_spread(printed, 2)} points",
         ),
         Check(
             "Uniform THC is as good without feedback (4 bits)",
@@ -224,7 +226,7 @@ def of_paper(by_name: dict[str, Measured]) -> list[Check]:
             "" if alike else "not known",
         ),
         Check(
-            "the paper's table errs less than Uniform THC (4 bits)",
+            "the paper's table has less error than Uniform THC (4 bits)",
             "on both kinds of gradients",
             f"on {sum(best)} of {len(best)}",
             all(best),
@@ -237,10 +239,11 @@ CLAIM = Claim(
     name="ablation",
     title="Parts of THC, on and off",
     figure="14",
-    paper="rotation off: -5 points of accuracy; feedback brings little; all parts together are best",
-    stand_in="RoBERTa on SST2 with 4 workers: a perceptron and a CNN that read digits, 4 workers in one process, with "
-    "2-bit codes, too, because 4 bits cost such small models nothing. What the package cannot switch off (rotation) "
-    "runs in the study's THC of evaluation/averages; Algorithm 1 as printed runs there alone",
+    paper="rotation off costs 5 points of accuracy. Feedback brings little. All parts together are best",
+    stand_in="A perceptron and a CNN that read digits, with 4 workers in one process, stand in for RoBERTa on SST2 "
+    "with 4 workers. Codes have 2 bits, too, because 4 bits cost such small models nothing. The package cannot switch "
+    "off rotation, so cases without rotation run in the study's THC of evaluation/averages. Algorithm 1 as printed "
+    "runs there alone.",
     minutes=10,
     measure=measure,
     drawn={

@@ -73,7 +73,7 @@ def within_spread(runs: Runs, name: str) -> Check:
         f"not above fp32's by more than its spread over the seeds: {mean_and_spread(exact, 3)}",
         f"{mean_and_spread(own, 3)}; seed by seed {mean_and_spread(behind(runs, name), 3)} above",
         met,
-        "" if met else f"its averages err by {error(runs, name):.1%} of their energy, and ranks keep no residuals",
+        "" if met else f"its averages have an error of {error(runs, name):.1%}, and ranks keep no residuals",
     )
 
 
@@ -126,9 +126,9 @@ CLAIM = Claim(
     figure="none (MuLoCo, SparseLoCo)",
     paper="2 bits for outer gradients lose nothing (others' compressors, with error feedback)",
     stand_in=(
-        "Models of hundreds of millions of parameters, 30 to 500 inner steps, billions of tokens: a GPT of .24 million "
-        "parameters that reads Python's library, 8 workers of 10 AdamW steps, 8 outer steps. Workers are simulated in "
-        "one process; with two real ranks and ThcReducer a test gets the same losses."
+        "A GPT of .24 million parameters that reads Python's library, with 8 workers of 10 AdamW steps and 8 outer "
+        "steps, stands in for models of hundreds of millions of parameters, 30 to 500 inner steps and billions of "
+        "tokens. One process simulates the workers. With two real ranks and ThcReducer a test gets the same losses."
     ),
     minutes=8,
     measure=measure,

@@ -114,16 +114,16 @@ def order_checks(found: Measured) -> list[Check]:
             f"the paper has {PAPER_TERNGRAD} and {PAPER_TOPK}, of gradients that it does not name",
         ),
         Check(
-            "the same on all kinds and real gradients, TernGrad with its authors' clamp",
+            "same order on all kinds and real gradients, TernGrad with its authors' clamp",
             f"{expected} on each of {len(clamped)}",
             f"holds on {len(clamped) - len(fails)} of {len(clamped)}; "
             + "; ".join(f"{order.kind}: {order}" for order in fails[:3]),
             not fails,
-            f"on {first} of {len(clamped)} TernGrad is within {APART} x TopK: clamped to 2.5 standard deviations it "
-            f"errs by {most:.1f} at most, so that the paper's {PAPER_TERNGRAD} seems to be without the clamp. On "
-            f"{len(near)} TopK is within {APART} x THC: few coordinates have nearly all the energy there, of which "
-            f"TopK loses only {min(near, default=0):.1%} to {max(near, default=0):.1%}. THC rotates first, which "
-            "makes all gradients alike",
+            f"on {first} of {len(clamped)} TernGrad has at most {APART} x TopK's error. Clamped to 2.5 standard "
+            f"deviations, TernGrad has an NMSE of {most:.1f} at most, so the paper's {PAPER_TERNGRAD} seems to be "
+            f"without the clamp. On {len(near)} TopK has at most {APART} x THC's error: few coordinates have nearly "
+            f"all the energy, and TopK loses only {min(near, default=0):.1%} to {max(near, default=0):.1%}. THC's "
+            "rotation makes all gradients alike",
         ),
     ]
 
@@ -170,12 +170,12 @@ def tables(found: Measured) -> list[Table]:
     by_workers = errors_table(found, [("normal", n) for n in normal], [f"{n} workers" for n in normal])
     return [
         Table(
-            f"Least NMSE x 1e-3 within so many bits up and down (and {SCALES}, for scales). Bold: THC wins; else THC's "
-            "least error with that budget in brackets. A switch, which only adds, can do no more than THC, switch",
+            f"Least NMSE x 1e-3 by budget: bits up and down, plus {SCALES} for scales. Bold: THC has the least error. "
+            "Brackets: THC's least error with this budget. A switch only adds, and supports THC, switch alone",
             frontier,
         ),
-        Table("NMSE x 1e-3 with 4 workers, by gradients; bits up and down", by_kind),
-        Table("NMSE x 1e-3 of normal vectors, by workers; bits up and down with 4", by_workers),
+        Table("NMSE x 1e-3 with 4 workers by gradients, bits up and down", by_kind),
+        Table("NMSE x 1e-3 of normal vectors by workers, bits up and down with 4 workers", by_workers),
     ]
 
 
@@ -240,10 +240,10 @@ CLAIM = Claim(
     title="Error of the average",
     figure="2b",
     paper=f"NMSE of 4 workers: TernGrad {PAPER_TERNGRAD}, TopK {PAPER_TOPK}, THC orders of magnitude less",
-    stand_in="The paper does not say of what gradients its errors are. In their place: five kinds of drawn vectors, "
-    "and gradients of a GPT (1 M parameters) and a CNN (0.7 M), the first quarter of each tensor. All is computed in "
-    "one process, by the package's compressors, sums and baselines, in a first step, so that DGC is TopK. A switch "
-    "takes codes of 4 bits and 32 workers; its other bits and 64 workers are of a server that adds in 8 bits, too.",
+    stand_in="The paper does not name its gradients. Five kinds of drawn vectors stand in for them, and gradients of "
+    "a GPT (1 M parameters) and a CNN (0.7 M), the first quarter of each tensor. One process computes all errors of a "
+    "first step with the package's compressors, sums and baselines. In a first step DGC is TopK. A switch supports "
+    "codes of 4 bits and 32 workers. Other bits and 64 workers are from a server that adds in 8 bits, too.",
     minutes=12,
     measure=measure,
     drawn={

@@ -113,8 +113,9 @@ def monotone_check(errors: Errors) -> Check:
         f"no step rises by more than {NOISE:.0%}, the noise",
         steps or "none rises",
         not worst,
-        f"a grid of one step more does not contain the one before. The exact costs of the best tables rise, too, at "
-        f"{sum(rise.computed > 1 for rise in all_up)} of these {len(all_up)} steps: neither noise nor the search",
+        f"a grid with one more step does not contain the grid before. The exact costs of the best tables rise, too, at "
+        f"{sum(rise.computed > 1 for rise in all_up)} of {len(all_up)} such steps: the cause is neither noise nor the "
+        "search",
     )
 
 
@@ -124,10 +125,10 @@ def multiples_check(errors: Errors) -> Check:
         statistics.mean(own[2 * g]) / statistics.mean(own[g]) for own in errors.values() for g in own if 2 * g in own
     ]
     return Check(
-        "error falls where granularity is doubled",
+        "error falls if granularity is doubled",
         f"all {len(ratios)} pairs (g, 2 g) of the same bits, within {NOISE:.0%}",
-        f"{sum(ratio <= 1 + NOISE for ratio in ratios)} pairs; 2 g errs {min(ratios):.2f} to {max(ratios):.2f} times "
-        "as much as g",
+        f"{sum(ratio <= 1 + NOISE for ratio in ratios)} pairs; NMSE at 2 g is {min(ratios):.2f}x to {max(ratios):.2f}x "
+        "the NMSE at g",
         max(ratios) <= 1 + NOISE,
     )
 
@@ -137,13 +138,13 @@ def tenfold_check(errors: Errors) -> Check:
     last = [statistics.mean(errors[bits][LARGEST]) for bits in BITS]
     gains = [before / after for before, after in pairwise(last)]
     return Check(
-        f"a bit more divides the error, at g = {LARGEST}",
+        f"one more bit divides the error, at g = {LARGEST}",
         f"by about {TENFOLD}, within a factor of {ABOUT}",
         " and ".join(f"by {gain:.1f} ({bits} bits)" for gain, bits in zip(gains, BITS[1:], strict=True)),
         all(TENFOLD / ABOUT <= gain <= TENFOLD * ABOUT for gain in gains),
-        "there are 2^b - 1 gaps between values. Were they equal, a bit would divide squared errors by "
+        "a table has 2^b - 1 gaps between values. If all gaps were equal, a bit would divide squared errors by "
         + " and ".join(f"{(((1 << b) - 1) / ((1 << (b - 1)) - 1)) ** 2:.1f}" for b in BITS[1:])
-        + "; computed of the best tables: "
+        + ". Computed from the best tables: "
         + " and ".join(f"{computed(b - 1, LARGEST) / computed(b, LARGEST):.1f}" for b in BITS[1:]),
     )
 
@@ -197,8 +198,8 @@ CLAIM = Claim(
     title="Granularity and bits",
     figure="15",
     paper="about 10 times less error a bit; error falls with granularity",
-    stand_in="Nothing: the figure is a computation. The paper does not say how long its vectors are (here 32,768 "
-    "coordinates in rotation blocks of 8,192), nor their signs (here random).",
+    stand_in="Nothing: the figure is a computation. The paper does not give the length of its vectors (here 32,768 "
+    "coordinates in rotation blocks of 8,192) and their signs (here random).",
     minutes=6,
     measure=measure,
 )

@@ -135,7 +135,7 @@ def limited(endings: Endings, case: Case) -> Check:
     points = below(endings, case.name)
     met = case.most_points is not None and statistics.mean(points) <= case.most_points
     return Check(
-        f"{case.name}: accuracy below that without losses",
+        f"{case.name}: accuracy below the run without losses",
         f"at most {case.most_points} points",
         f"{mean_and_spread(points, 2)} points",
         met,
@@ -150,8 +150,8 @@ def worse_without(endings: Endings, bare: Case, synchronized: Case, paper: int) 
     met = statistics.mean(more) > spread(more)
     drift = statistics.mean(own.drift for own in endings[bare.name])
     return Check(
-        f"{bare.name}: accuracy below that without losses",
-        f"more than where synchronised (paper: {paper} points)",
+        f"{bare.name}: accuracy below the run without losses",
+        f"more than with synchronisation (paper: {paper} points)",
         f"{mean_and_spread(lost, 2)} points, synchronised {mean_and_spread(kept, 2)}",
         met,
         "" if met else f"at the end the workers' parameters are {drift:.1%} apart, which does not cost this model more",
@@ -205,7 +205,7 @@ def plots(endings: Endings) -> list[Plot]:
     y = "points of training images below the run without losses"
     return [
         Plot("packet_loss", "10 workers that lose packets", "packets lost each way, %", y, lost, bars=True),
-        Plot("stragglers", "10 workers, some left out", "stragglers in each round", y, straggling, bars=True),
+        Plot("stragglers", "10 workers with stragglers", "stragglers in each round", y, straggling, bars=True),
     ]
 
 
@@ -242,13 +242,14 @@ CLAIM = Claim(
     name="loss_and_stragglers",
     title="Packet loss and stragglers",
     figure="11, 16",
-    paper="1 % lost: 24 points below, synchronised 1.5; .1 % lost: 11 and .5. A straggler of 10: none, 2 or 3: 5 to 6",
+    paper="1 % lost costs 24 points, synchronised 1.5. .1 % lost costs 11 points, synchronised .5. A straggler of 10 "
+    "costs none, 2 or 3 cost 5 to 6 points",
     stand_in=(
-        "ResNet50 on CIFAR100, batches of 128: a perceptron of 42 thousand parameters that reads digits, batches of "
-        "16, 1,000 steps and three seeds for want of time, synchronised every 40 steps, which is an epoch of the "
-        "paper's. Packets of 1024 codes; a sum needs nine of ten. Ten workers are simulated on the package's kernels; "
-        "four also run as DDP ranks through a thc-ps on loopback, which without a quorum needs all for a sum, and with "
-        "one leaves out whoever comes last."
+        "A perceptron of 42 thousand parameters that reads digits, with batches of 16, stands in for ResNet50 on "
+        "CIFAR100 with batches of 128. Time limits it to 1,000 steps and three seeds. Workers synchronise every 40 "
+        "steps, an epoch of the paper's. Packets have 1024 codes, and a sum needs nine of ten workers. Ten workers are "
+        "simulated on the package's kernels. Four also run as DDP ranks through a thc-ps on loopback. Without a quorum "
+        "thc-ps needs all workers for a sum, with a quorum it ignores the last one."
     ),
     minutes=20,
     measure=measure,

@@ -177,7 +177,7 @@ def front_table(model: str, curves: Curves) -> Table:
     for factor in TARGETS:
         sizes = (megabytes_to(curves, scheme, factor) for scheme in curves)
         cells.append([f"fp32's last + {factor - 1:.1%}", *("" if size is None else f"{size:.3g}" for size in sizes)])
-    return Table(f"{model}: MB that a rank sends and receives until a loss; empty: a seed does not reach it", cells)
+    return Table(f"{model}: MB sent and received by a rank until a loss. Empty: a seed does not reach the loss", cells)
 
 
 def plot(model: str, budget: Budget, curves: Curves) -> Plot:
@@ -217,11 +217,11 @@ CLAIM = Claim(
     title="Loss by bits among ranks",
     figure="none",
     paper="none: its switch and servers only add",
-    stand_in="Models of billions of parameters: a GPT of .24 M parameters that reads Python's library, the same "
-    "fine-tuned on the language's documentation (AdamW), and a CNN of 10 thousand parameters that reads digits (SGD). "
-    "Four ranks in one process, on the package's kernels; parameters with fewer than 1024 elements travel exactly with "
-    "all schemes. PowerSGD is trained by torch's functions, on all of the gradient at once; TernGrad passes a server "
-    "that compresses the average again.",
+    stand_in="Three small trainings stand in for models of billions of parameters: a GPT of .24 M parameters that "
+    "reads Python's library, the same GPT fine-tuned on the language's documentation (AdamW), and a CNN of 10 thousand "
+    "parameters that reads digits (SGD). Four ranks share one process and the package's kernels. All schemes send "
+    "parameters with fewer than 1024 elements exactly. PowerSGD's trainings use torch's functions on the whole "
+    "gradient at once. TernGrad passes a server that compresses the average again.",
     minutes=25,
     measure=measure,
     drawn={

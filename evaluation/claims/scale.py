@@ -100,8 +100,8 @@ def steady_gap(measured: Measured, name: str) -> Check:
     met = all(statistics.mean(own) - spread(own) <= 0 for own in found)
     words = " and ".join(f"{mean_and_spread(own, 3)} ({which})" for own, which in zip(found, MEASURED, strict=True))
     return Check(
-        f"{name}: what the gap grows by, each time workers double",
-        "nothing, within the spread over the seeds",
+        f"{name}: growth of the gap as workers double",
+        "none, within the spread over the seeds",
         f"{words} points",
         met,
         "" if met else f"it grows by more than the spread, to {last_gap(measured, name)}",
@@ -121,7 +121,7 @@ def growing_gap(measured: Measured, name: str) -> Check:
     met = statistics.mean(growth) > spread(growth)
     return Check(
         f"{name}: accuracy below fp32's, training images",
-        f"grows from n={least} to {most} (paper: 9.9 times)",
+        f"grows from n={least} to {most} (paper: 9.9x)",
         f"from {mean_and_spread(first, 2)} to {mean_and_spread(last, 2)} points",
         met,
         ""
@@ -142,7 +142,7 @@ def table(measured: Measured, bits: dict[str, dict[int, float]], batches: int, w
             for name in NAMES[1:]
         ]
         rows.append([str(workers), f"{batches // workers}", exact, *cells])
-    title = f"Accuracy of {MEASURED[which]} images: fp32's, and the difference from it; bits of a coordinate both ways"
+    title = f"Accuracy of {MEASURED[which]} images: fp32's, and differences from fp32. Bits of a coordinate both ways"
     return Table(title, [head, *rows])
 
 
@@ -183,12 +183,12 @@ CLAIM = Claim(
     name="scale",
     title="4 to 64 workers",
     figure="10",
-    paper="THC's gap to fp32 goes from -.1 points at 4 workers to 0 at 64; TopK's grows 9.9 times, from .047 to .46",
+    paper="THC's gap to fp32 goes from -.1 points at 4 workers to 0 at 64; TopK's grows 9.9x, from .047 to .46",
     stand_in=(
-        "BERT and RoBERTa on SST2, two epochs: a perceptron of 42 thousand parameters that reads digits, 16 images a "
-        "worker and step, 171 epochs of 360 images at every number of workers. n workers in one process, on the "
-        "package's kernels. The paper's setting passes a server, whose sums have 8 bits with 4 workers and 16 with "
-        "more. THC's default is that of ranks."
+        "A perceptron of 42 thousand parameters that reads digits stands in for BERT and RoBERTa on SST2, two epochs. "
+        "It trains for 171 epochs of 360 images at every number of workers, with 16 images a worker and step. n "
+        "workers share one process and the package's kernels. The paper's setting passes a server. Its sums have 8 "
+        "bits with 4 workers and 16 with more. THC's default is the default among ranks."
     ),
     minutes=8,
     measure=measure,

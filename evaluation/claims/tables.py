@@ -1,4 +1,4 @@
-"""How long all lookup tables take, and what of a Tofino the switch's program takes (paper, appendices A and B)."""
+"""Time to solve all lookup tables, and resources of the switch's program in a Tofino (paper, appendices A and B)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def table_checks() -> tuple[list[Check], Table]:
             "" if elapsed_s <= LIMIT_S else busy,
         ),
         Check(
-            "files of tables and points that are committed",
+            "committed files of tables and points",
             f"{len(files)} of {len(files)} the same as made here",
             f"{len(files) - len(stale)} of {len(files)}",
             not stale,
@@ -92,7 +92,7 @@ def fit(compile_it: bool) -> tuple[list[Check], Table]:
         checks.append(fit_check(found))
     else:
         found, line = documented((ROOT / DOCUMENT).read_text())
-        why = "left out of quick" if COMPILER else "compiler not installed here"
+        why = "skipped by quick" if COMPILER else "compiler not installed here"
         source = (
             f"{why}; last measured: see {DOCUMENT}, of commit {commit('-S', line, '--', str(DOCUMENT))}; {programs}"
         )
@@ -102,7 +102,7 @@ def fit(compile_it: bool) -> tuple[list[Check], Table]:
         ["stateful ALUs", str(found.stateful_alus), str(CHIP.stateful_alus), PAPER["stateful ALUs"]],
         ["SRAM", sram(found), sram(CHIP), PAPER["SRAM"]],
     ]
-    return checks, Table(f"What the switch's program takes of a Tofino 1 ({source})", cells)
+    return checks, Table(f"Resources of the switch's program in a Tofino 1 ({source})", cells)
 
 
 def fit_check(found: Resources) -> Check:
@@ -128,12 +128,12 @@ def measure(quick: bool) -> Result:
 
 CLAIM = Claim(
     name="tables",
-    title="Tables, and what fits a switch",
+    title="Lookup tables, and resources of a switch",
     figure="App. A, B",
     paper="minutes for the tables; 39.9 Mb of SRAM, 35 ALUs, 12 stages",
-    stand_in="No Tofino: the program was compiled and assembled by the open-source compiler, and is run by the P4 "
-    "model, never by the chip. It takes more than the paper's: it keeps the order of partitions and racks, and its "
-    "memory for sums has spare blocks (p4/README.md).",
+    stand_in="The open-source compiler compiled and assembled the program. The P4 model runs it, never a Tofino. The "
+    "program needs more than the paper's: it keeps the order of partitions and racks, and its memory for sums has "
+    "spare blocks (p4/README.md).",
     minutes=2,
     measure=measure,
 )

@@ -100,7 +100,7 @@ def test_config_is_frozen_and_round_trips():
 
 
 def test_error_feedback_is_off_unless_asked_for():
-    """As trainings say, with all bits (evaluation/benchmarks.md); the paper's setting has it."""
+    """As trainings say, with all bits (evaluation/claims.md); the paper's setting has it."""
     for bits in range(1, 9):
         resolved = {
             setting: ThcConfig(bits=bits, error_feedback=setting).resolve(4) for setting in ("auto", True, False)

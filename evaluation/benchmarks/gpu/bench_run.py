@@ -89,7 +89,7 @@ PARTS = (
     Part("kernels, 96 registers", "evaluation/benchmarks/bench_gpu.py --registers 96", 40, table=True),
     Part("kernels, 80 registers", "evaluation/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part(
-        "what bounds encode, recode and decode (ncu)", "evaluation/benchmarks/bench_gpu.py --log-coordinates 24", 60,
+        "limit of encode, recode and decode (ncu)", "evaluation/benchmarks/bench_gpu.py --log-coordinates 24", 60,
         stand_in=None, tool="ncu --clock-control none --set full --kernel-id ::regex:nearest:2",
     ),
     Part(
