@@ -47,8 +47,9 @@ def test_search_knows_words_of_guide_and_reference(site: Path) -> None:
     index = json.loads(script.removeprefix("Search.setIndex(").removesuffix(")"))
 
     def pages(word: str) -> set[str]:
-        found = index["terms"][word]
-        return {index["docnames"][number] for number in (found if isinstance(found, list) else [found])}
+        found = [index[place].get(word, []) for place in ("terms", "titleterms")]
+        numbers = [number for each in found for number in (each if isinstance(each, list) else [each])]
+        return {index["docnames"][number] for number in numbers}
 
     assert "docs/frameworks" in pages("lightn")  # words without their endings
     assert "docs/contributors/protocol" in pages("philox4x32")
