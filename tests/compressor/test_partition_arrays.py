@@ -20,5 +20,5 @@ def test_partitions_on_arrays_of_the_caller():
     for wrong in ({"residual": residual[1:]}, {"norms": norms[1:]}, {"codes": codes[::2]}):
         with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
             compressor.partition("h", 100, **wrong)
-    with pytest.raises(ConfigurationError, match="without error feedback"):
+    with pytest.raises(ConfigurationError, match="a residual needs error feedback"):
         Compressor(ThcConfig(error_feedback=False), workers=1, worker=0).partition("g", 100, residual=residual)
