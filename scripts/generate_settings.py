@@ -50,7 +50,7 @@ from byteps_thc.ddp import compress
 
 dist.init_process_group("gloo")
 ddp = DistributedDataParallel(nn.Linear(1000, 1000))
-state = compress(ddp, bits=4, down_bits=6, policy=CompressionPolicy(exclude=("*.bias",)))
+state = compress(ddp, bits=4, down_bits=6, policy=CompressionPolicy(exclude=("bias",)))
 ddp(torch.randn(8, 1000)).square().mean().backward()
 ```
 
