@@ -237,12 +237,8 @@ def network_from_environment() -> dict[str, Any]:
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
         for address in settings["servers"]:
-            if not re.fullmatch(r"[\w.-]+(:\d+)?", address):
-                raise ConfigurationError(
-                    f"THC_SERVERS: {address!r} is not a server: write HOST or HOST:PORT, where HOST is an IPv4 "
-                    "address or "
-                    "a name, such as 10.0.0.1"
-                )
+            if not re.fullmatch(r"[\w.:\[\]-]+", address):  # Session refuses IPv6 and wrong ports
+                raise ConfigurationError(f"THC_SERVERS: {address!r} is not a server: write HOST or HOST:PORT")
     return settings
 
 

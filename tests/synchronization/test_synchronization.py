@@ -145,7 +145,7 @@ def test_refusals_are_the_same_on_all_ranks(reports: Reports) -> None:
         classes = "the optimizer is torch.optim.sgd.SGD on rank 0, the optimizer is torch.optim.adam.Adam on rank 1"
         assert f"ConfigurationError: ranks have different models or optimizers: {classes}" in report["class"]
         assert "the state of MasterWeights cannot be copied to other ranks: it has an object" in report["object"]
-        assert "give synchronize_every" in report["nothing"]
+        assert "step() needs synchronize_every" in report["nothing"]
         assert "synchronize_every must be 1 step or more, not 0" in report["zero"]
         assert "synchronize_every must be 1 step or more, not 0.5" in report["no number"]
         assert "the model, not a dict" in report["not a model"]
