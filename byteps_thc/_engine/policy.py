@@ -136,13 +136,14 @@ class CompressionPolicy(Settings):
                     "correct the pattern (* stands for any text), or omit it"
                 )
 
-    def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int]]) -> None:
+    def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int]], rank: int) -> None:
         """Warn once if every trained parameter travels uncompressed.
 
         trained: (name, elements) of each parameter; without parameters no warning is logged.
+        rank: as in warn_of_unmatched().
         """
         parameters = [*trained]
-        if parameters and all(self.travels_exactly(name, elements) for name, elements in parameters):
+        if rank == 0 and parameters and all(self.travels_exactly(name, elements) for name, elements in parameters):
             largest = max(elements for _, elements in parameters)
             warn_once(
                 f"nothing is compressed: all {len(parameters)} trained parameters, of {largest} elements at most, "

@@ -32,7 +32,7 @@ JobKey = str | os.PathLike[str] | bytes
 
 
 @dataclass(frozen=True)
-class UdpConfig:
+class UdpConfig(RefusesGone):
     """Settings of kernel UDP."""
 
     local: str = "0.0.0.0:0"
@@ -41,6 +41,11 @@ class UdpConfig:
     """Send bursts in one system call if the kernel supports it."""
     gro: bool = True
     """Receive bursts in one system call if the kernel supports it."""
+
+    def __post_init__(self) -> None:
+        for name in ("gso", "gro"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True or False")
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Timeouts(RefusesGone):
     """Seconds from a push to its last result."""
     loss_s: float = 0.05
     """Loss-tolerant: seconds after which a packet of codes without a result counts as lost."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise ConfigurationError(f"{name}={value!r} must be a positive number of seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,16 +234,15 @@ def network_from_environment() -> dict[str, Any]:
     for name, value in settings.items():
         if name in _KINDS and type(value) not in _KINDS[name]:
             raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be {_ALLOWED[name]}")
-        if name in (*seconds, "lanes") and (type(value) not in (int, float) or value <= 0):
-            unit = " of seconds" if name in seconds else ""
-            raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be a positive number{unit}")
+        if name == "lanes" and value <= 0:
+            raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be a positive number")
+    timeouts = {name: settings.pop(name) for name in seconds if name in settings}
     try:
         resolve_quorum(settings.get("quorum"), MAX_WORKERS)
+        if timeouts:
+            settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)
     except ConfigurationError as error:
         raise ConfigurationError(f"THC_SERVERS: {error}") from None
-    timeouts = {name: float(settings.pop(name)) for name in seconds if name in settings}
-    if timeouts:
-        settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
         for address in settings["servers"]:

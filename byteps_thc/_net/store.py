@@ -137,8 +137,8 @@ class StoreCommunicator(Asking):
 
     def _late(self, what: str) -> DeadlineError:
         return DeadlineError(
-            f"{what} within {self._timeout_s:g} s (CompressionPolicy.deadline_s): has one ended, or does it "
-            "not make what this rank makes?"
+            f"{what} within {self._timeout_s:g} s (CompressionPolicy.deadline_s): has it ended, or does it "
+            "not call compress(), or what else this rank calls?"
         )
 
 

@@ -206,8 +206,9 @@ class ThcReducer:
                     "another name"
                 )
         if not self._calls.known:
-            self._policy.warn_of_unmatched((name for name, *_ in signature), self._engine.worker)
-            self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
+            rank = self._engine.worker
+            self._policy.warn_of_unmatched((name for name, *_ in signature), rank)
+            self._policy.warn_if_all_travel_exactly(((name, size) for name, size, *_ in signature), rank)
         return Packing(signature, self._policy)
 
 

@@ -90,20 +90,20 @@ def residual_of_tensor(tensor: torch.Tensor) -> Residual:
     return array
 
 
-def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
+def gradient_view(source: Any, *, bfloat16: bool = False, name: str = "gradient") -> Gradient:
     """Return `source` as a flat array that shares its memory.
 
     source: C-contiguous NumPy array of float32 or float16, or of uint16 holding bfloat16 bits when `bfloat16` says so;
     or a contiguous torch CPU tensor of float32, float16 or bfloat16. Raises InputError for anything else.
     """
     if not isinstance(source, np.ndarray):
-        source, bfloat16 = _from_torch(source)
+        source, bfloat16 = _from_torch(source, name)
     accepted: tuple[type, ...] = (np.uint16,) if bfloat16 else (np.float32, np.float16)
     if source.dtype not in [np.dtype(kind) for kind in accepted]:
-        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16 (uint16 with bfloat16=True)"
-        raise InputError(f"gradient has dtype {source.dtype}, not {wanted}")
+        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16: pass .astype(numpy.float32)"
+        raise InputError(f"{name} is {source.dtype}, not {wanted}")
     if not source.flags.c_contiguous:
-        raise InputError("gradient is not C-contiguous: pass numpy.ascontiguousarray(gradient)")
+        raise InputError(f"{name} is not C-contiguous: pass numpy.ascontiguousarray(gradient)")
     flat: Gradient = source.reshape(-1)
     return flat
 
@@ -131,18 +131,18 @@ def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:
             last_name, last_stop = name, start + size_bytes
 
 
-def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
+def _from_torch(tensor: Any, name: str) -> tuple[npt.NDArray[Any], bool]:
     torch = sys.modules.get("torch")  # not imported here: whoever has a tensor has imported torch
     if torch is None or not isinstance(tensor, torch.Tensor):
-        raise InputError(f"gradient is a {type(tensor).__name__}, not a NumPy array or torch tensor")
+        raise InputError(f"{name} is a {type(tensor).__name__}, not a NumPy array or torch tensor")
     if tensor.device.type != "cpu":
-        raise InputError(f"gradient is on {tensor.device}: copy it to the CPU first")
+        raise InputError(f"{name} is on {tensor.device}: copy it to the CPU first")
     if tensor.layout != torch.strided or not tensor.is_contiguous():
-        raise InputError("gradient is not contiguous: pass gradient.contiguous()")
+        raise InputError(f"{name} is not contiguous: pass gradient.contiguous()")
     tensor = tensor.detach()
     bfloat16 = tensor.dtype == torch.bfloat16
     if not (bfloat16 or tensor.dtype in (torch.float32, torch.float16)):
-        raise InputError(f"gradient has dtype {tensor.dtype}, not float32, float16 or bfloat16")
+        raise InputError(f"{name} is {tensor.dtype}, not float32, float16 or bfloat16: pass .float()")
     return (tensor.view(torch.uint16) if bfloat16 else tensor).numpy(), bfloat16
 
 

@@ -142,7 +142,7 @@ class ThcConfig(Settings):
             cls(**environment)
             config = cls(**beside, **settings)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from None
+            raise ConfigurationError(f"{error} (from THC_CONFIG)") from None
         given: dict[str, Any] = {**settings}
         say_unused("CONFIG", environment, beside | given, ", ".join(f"{name}={value}" for name, value in given.items()))
         return config
@@ -162,10 +162,10 @@ class ThcConfig(Settings):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
             raise ValueError(f"rotation_block must be a power of two in {limits}, not {block}")
         codes_per_packet = SWITCH_CODES_PER_PACKET if self.codes_per_packet == "auto" else self.codes_per_packet
-        if self.partition_bytes % 256 or codes_per_packet % MIN_CODES_PER_PACKET:
-            raise ValueError(
-                f"partition_bytes must be a multiple of 256 and codes_per_packet of {MIN_CODES_PER_PACKET}"
-            )
+        if self.partition_bytes % 256:
+            raise ValueError(f"partition_bytes must be a multiple of 256, not {self.partition_bytes}")
+        if codes_per_packet % MIN_CODES_PER_PACKET:
+            raise ValueError(f"codes_per_packet must be a multiple of {MIN_CODES_PER_PACKET}, not {codes_per_packet}")
         if self.partition_coordinates > codes_per_packet * MAX_CHUNKS:
             raise ValueError(f"a partition takes more than {MAX_CHUNKS} packets: raise codes_per_packet")
         return self

@@ -56,8 +56,8 @@ def variable(name: str) -> str:
     """Return the text of THC_<name>, empty if it is not set. ConfigurationError if one of an earlier version is set."""
     assert name in NAMES
     for gone, instead in GONE.items():
-        if os.environ.get(gone):
-            raise ConfigurationError(f"{gone} is not supported any more: {instead}")
+        if value := os.environ.get(gone):
+            raise ConfigurationError(f"{gone} is not supported any more: {instead.format(value)}")
     return os.environ.get(f"THC_{name}", "").strip()
 
 
@@ -142,8 +142,10 @@ def _parse(name: str, text: str) -> dict[str, Any]:
         if not separator and setting:
             texts[setting] = f"{texts[setting]},{item}" if setting in texts else item
             continue
-        if not separator or not key or not value:
+        if not separator or not key:
             raise ValueError(f"{item!r} is not setting=value")
+        if not value:
+            raise ValueError(f"{item!r} has no value: omit {key} for its default")
         if key in texts:
             raise ValueError(f"{key} is given twice")
         setting, texts[key] = key, value

@@ -32,20 +32,20 @@ SETTINGS = {
     "uniform_table": "use ThcConfig.uniform(), or give granularity=2^bits - 1",
     "window_bytes": _WAY,
 }
-#: Environment variables, by name.
+#: Environment variables, by name. {}: the value.
 VARIABLES = {
-    "THC_BYPASS_ELEMENTS": "set THC_POLICY=bypass_elements=1024",
+    "THC_BYPASS_ELEMENTS": "set THC_POLICY=bypass_elements={}",
     "THC_DPDK_ISOLATE": "unset it: DPDK receives all packets of its device",
     "THC_DPDK_NEIGHBOURS": "unset it: ARP finds them, or give DpdkConfig(neighbours=...)",
-    "THC_EXCLUDE": "set THC_POLICY=exclude=lm_head,*.router.*",
-    "THC_LANES": "set THC_SERVERS=10.0.0.1,lanes=2",
-    "THC_LOSS_TOLERANT": "set THC_SERVERS=10.0.0.1,loss_tolerant=true",
+    "THC_EXCLUDE": "set THC_POLICY=exclude={}",
+    "THC_LANES": "set THC_SERVERS=10.0.0.1,lanes={}",
+    "THC_LOSS_TOLERANT": "set THC_SERVERS=10.0.0.1,loss_tolerant={}",
     "THC_POLLING_THREADS": "unset it: a session has one thread",
-    "THC_QUORUM": "set THC_SERVERS=10.0.0.1,quorum=0.9",
-    "THC_ROWS": "set THC_POLICY=rows=experts.*",
-    "THC_STOP_STEP": "set THC_POLICY=stop_step=1000",
-    "THC_TIMEOUTS": "set THC_SERVERS=10.0.0.1,connect_s=60",
-    "THC_WARMUP_STEPS": "set THC_POLICY=warmup_steps=100",
+    "THC_QUORUM": "set THC_SERVERS=10.0.0.1,quorum={}",
+    "THC_ROWS": "set THC_POLICY=rows={}",
+    "THC_STOP_STEP": "set THC_POLICY=stop_step={}",
+    "THC_TIMEOUTS": "set THC_SERVERS=10.0.0.1,{}",
+    "THC_WARMUP_STEPS": "set THC_POLICY=warmup_steps={}",
 }
 _RUN = "use thc testbed run, which starts everything, and ends it"
 _PLAN = "for Slurm and Kubernetes, start from docs/examples/slurm.sbatch and kubernetes.yaml"
@@ -87,12 +87,14 @@ def instead_of(name: str) -> str:
 
 
 class RefusesGone:
-    """Dataclasses of settings: ConfigurationError for a setting of an earlier version."""
+    """Dataclasses of settings: ConfigurationError for a setting that is not there, or of an earlier version."""
 
     if not TYPE_CHECKING:  # type checkers take it for the signature
 
         def __new__(cls, *_, **settings):
+            names = cls.__dict__.get("__dataclass_fields__", settings)  # pydantic's models check their own
             for name in settings:
-                if name in SETTINGS:
-                    raise ConfigurationError(f"{name}: {cls.__name__} has no such setting{instead_of(name)}")
+                if name in SETTINGS or name not in names:
+                    instead = instead_of(name) or f", only {', '.join(own for own in names if own[0] != '_')}"
+                    raise ConfigurationError(f"{name}: {cls.__name__} has no such setting{instead}")
             return super().__new__(cls)

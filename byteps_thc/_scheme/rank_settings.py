@@ -51,8 +51,8 @@ class RankSettings:
         given = [name for name in _OF_SERVERS if name in config.model_fields_set]
         if given:
             raise ConfigurationError(
-                f"{', '.join(given)}: settings of servers and switches, and ranks without them decode each other's "
-                "codes. Give network=NetworkConfig(...), or omit them: ranks have bits and down_bits"
+                f"{', '.join(given)}: only for servers and switches: omit, or pass network=NetworkConfig(...). Ranks "
+                "without servers have bits and down_bits"
             )
         bits = DEFAULT_BITS if config.bits == "auto" else config.bits
         down_bits = bits if config.down_bits is None else config.down_bits

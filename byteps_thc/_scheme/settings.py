@@ -7,15 +7,25 @@ import logging
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from typing_extensions import dataclass_transform
 
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.gone import instead_of
 
 _logger = logging.getLogger("byteps_thc")
+
+
+class _Bool:
+    """A bool that pydantic takes for no number."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return repr(self._value)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -33,6 +43,12 @@ class Settings(BaseModel, frozen=True):
                 raise ConfigurationError(
                     explain(error, type(self))
                 ) from None  # pydantic's own words tell users nothing
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bools(cls, value: object, info: ValidationInfo) -> object:
+        kind = cls.model_fields[info.field_name or ""].annotation
+        return _Bool(value) if isinstance(value, bool) and bool not in (kind, *get_args(kind)) and kind != Any else value
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

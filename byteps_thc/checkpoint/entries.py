@@ -27,6 +27,7 @@ from torch import Tensor
 from byteps_thc._engine.saved_state import sealed, shards_of, unsealed
 from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
+from byteps_thc._scheme.settings import describe
 
 _FORMAT = 1
 
@@ -98,6 +99,14 @@ class Header:
                 "version of byteps_thc"
             )
         return header
+
+
+def require_state(state: object, user: str) -> None:
+    """Raise ConfigurationError unless `state` can be one of compression; user: the function that takes it."""
+    if isinstance(state, (torch.nn.Module, type)) or not hasattr(state, "load_state_dict"):
+        raise ConfigurationError(
+            f"{user}() takes the result of compress(), or another state of compression, not {describe(state)}"
+        )
 
 
 def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
@@ -221,6 +230,7 @@ def checkpointable(state: CompressionState, *, scope: str | None = None) -> Chec
     scope: name of the ranks of the state, such as a stage, if not all ranks have it; default: the state's own, as of
         FSDP handles without replicas. Ranks that average in two levels pass the same scope.
 
-    Load with byteps_thc.checkpoint.load. Raises ConfigurationError if a scope is missing.
+    Load with byteps_thc.checkpoint.load. Raises ConfigurationError for other objects, and if a scope is missing.
     """
+    require_state(state, "checkpointable")
     return Checkpointable(state, scope)

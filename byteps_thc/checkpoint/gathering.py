@@ -16,7 +16,7 @@ from byteps_thc._net.handshake import gather_over
 from byteps_thc._net.replicas import bytes_of
 from byteps_thc._scheme.arrays import residual_torch_dtype
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, scoped_state, to_entries
+from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, require_state, scoped_state, to_entries
 from byteps_thc.checkpoint.loading import take_over
 from byteps_thc.checkpoint.saved_states import SavedInMemory
 
@@ -91,6 +91,7 @@ def gathered(
     Its state_dict() collects the parts of all ranks in host memory: with error feedback 4 or 2 bytes per parameter of
     each rank. The framework must call it on all ranks.
     """
+    require_state(state, "gathered")
     return Gathered(state, scope, process_group, everywhere=everywhere, deadline_s=deadline_s)
 
 

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from byteps_thc._engine.saved_state import sealed, shards_of
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, scoped_state
+from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, require_state, scoped_state
 from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
 
 _logger = logging.getLogger("byteps_thc")
@@ -75,6 +75,7 @@ def take_over(
     loaded: dict[str, Any] | None = None
     error: ThcError | None = None
     try:
+        require_state(state, "load")
         mine = scoped_state(state, scope)
         loaded = own_state(_redistributed(saved(), mine, _sizes(state, parameters), strict), scope)
     except ThcError as raised:
@@ -195,7 +196,10 @@ def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | N
     known: Mapping[str, int] | None = getattr(state, "parameter_sizes", None)
     if parameters is None:
         return known
-    return {name: (known or {}).get(name, parameter.numel()) for name, parameter in parameters}
+    pairs = [*parameters]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise ConfigurationError("parameters must be model.named_parameters(), pairs of name and parameter")
+    return {name: (known or {}).get(name, parameter.numel()) for name, parameter in pairs}
 
 
 def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup | None) -> None:

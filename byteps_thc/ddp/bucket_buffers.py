@@ -94,9 +94,10 @@ class BucketBuffers:
                     "ThcState(..., model=ddp)"
                 )
             return
-        self.policy.warn_of_unmatched(self._names.values(), dist.get_rank() if dist.is_initialized() else 0)
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        self.policy.warn_of_unmatched(self._names.values(), rank)
         trained = [(name, tensor) for tensor, name in self._names.items() if tensor.requires_grad]
-        self.policy.warn_if_all_travel_exactly((name, tensor.numel()) for name, tensor in trained)
+        self.policy.warn_if_all_travel_exactly(((name, tensor.numel()) for name, tensor in trained), rank)
         require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self.policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:

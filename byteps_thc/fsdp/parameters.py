@@ -254,7 +254,7 @@ def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup],
     """Return the policy with the embeddings of the groups in `rows`; rank 0 warns of names that no group has."""
     parameters = [parameter for group in groups for parameter in group.parameters]
     policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
-    policy.warn_if_all_travel_exactly((own.name, own.elements) for group in groups for own in group.trained())
+    policy.warn_if_all_travel_exactly(((own.name, own.elements) for group in groups for own in group.trained()), rank)
     return policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
 
 

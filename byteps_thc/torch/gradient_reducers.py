@@ -192,8 +192,9 @@ class CompressedReducer:
 
 def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParameter]) -> ThcCompression:
     """Return the settings with the embeddings in `policy.rows`; warn of names in the policy that are no parameter's."""
-    settings.policy.warn_of_unmatched((parameter.name for parameter in parameters), process.rank())
-    settings.policy.warn_if_all_travel_exactly((own.name, own.tensor.numel()) for own in parameters)
+    rank = process.rank()
+    settings.policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
+    settings.policy.warn_if_all_travel_exactly(((own.name, own.tensor.numel()) for own in parameters), rank)
     weights = weights_of_all_embeddings()
     policy = settings.policy.with_rows(parameter.name for parameter in parameters if id(parameter.tensor) in weights)
     return settings.model_copy(update={"policy": policy})

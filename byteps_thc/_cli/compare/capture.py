@@ -11,6 +11,7 @@ import itertools
 import runpy
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,14 @@ def main() -> None:
     register_optimizer_step_pre_hook(capture)
     sys.argv = script
     sys.path.insert(0, str(Path(script[0]).resolve().parent))
-    runpy.run_path(script[0], run_name="__main__")
+    try:
+        runpy.run_path(script[0], run_name="__main__")
+    except Exception as error:  # shown as Python would, without runpy and this file
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != script[0]:
+            trace = trace.tb_next
+        traceback.print_exception(error.with_traceback(trace))
+        sys.exit(1)
     sys.exit(f"{script[0]} ended after {len(capture.gradients)} of {steps} measured steps: lower --steps")
 
 

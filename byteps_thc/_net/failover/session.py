@@ -244,7 +244,7 @@ class FailoverSession:
         self._moved()
         if self._agreement.rank == 0:
             _logger.warning(
-                "moved to %s of %d servers (%s): %s; %d stages sent again, %.1f s after that was known",
+                "moved to %s of %d servers (%s): %s; messages sent again: %d; the move took %.1f s",
                 len(self._used),
                 len(self._servers),
                 self._names(self._used),

@@ -268,5 +268,5 @@ def describe(server: str, packet: Unanswered) -> str:
     seconds, port = packet
     return (
         f"{server} answers, but has delivered nothing from port {port} for {seconds:.1f} s: check "
-        "firewalls for UDP on all ports of the server, and the MTU of the path"
+        "firewalls for UDP on all ports of the server, the MTU of the path, and that no two addresses are one thc-ps"
     )
