@@ -118,8 +118,8 @@ def test_bad_input_is_refused_before_anything_is_sent(make_team, gradients_of):
     good = gradients_of(2, {"a": 3000, "b": 3000})
     team.average(good)
     for wrong, reason in (
-        ({"a": np.zeros(3000, np.float64), "b": good[0]["b"]}, "has dtype float64, not float32 or float16"),
-        ({"a": good[0]["a"], "b": np.zeros(6000, np.float32)[::2]}, "is not C-contiguous"),
+        ({"a": np.zeros(3000, np.float64), "b": good[0]["b"]}, "'a' is float64, not float32 or float16: pass .astype"),
+        ({"a": good[0]["a"], "b": np.zeros(6000, np.float32)[::2]}, "'b' is not C-contiguous"),
         ({"a": good[0]["a"], "b": np.zeros(2999, np.float32)}, "'b' had 3000 elements before and has 2999 now"),
         ({"a": [1.0, 2.0], "b": good[0]["b"]}, "is a list, not a NumPy array or torch tensor"),
     ):

@@ -20,7 +20,7 @@ from byteps_thc import ThcConfig
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.residuals import Residuals
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
-from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.checkpoint import checkpointable, gathered, load
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -407,3 +407,21 @@ def test_ranks_saved_at_different_times(tmp_path: Path) -> None:
     save(tmp_path, job)
     with pytest.raises(CheckpointError, match="saved at different times: another step"):
         load(Worker(0, 1), tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear(2, 2), None, ThcConfig], ids=str)
+def test_what_is_no_state_is_refused_at_once(wrong: Any, tmp_path: Path) -> None:
+    for user, call in {
+        "checkpointable": lambda: checkpointable(wrong),
+        "gathered": lambda: gathered(wrong),
+        "load": lambda: load(wrong, tmp_path),
+    }.items():
+        with pytest.raises(ConfigurationError, match=rf"^{user}\(\) takes the result of compress\(\), .* not "):
+            call()
+
+
+def test_parameters_are_pairs(tmp_path: Path) -> None:
+    dcp.save({"thc": checkpointable(Worker(0, 1))}, checkpoint_id=tmp_path)
+    for wrong in (nn.Linear(2, 2).state_dict(), nn.Linear(2, 2).parameters()):
+        with pytest.raises(ConfigurationError, match=r"named_parameters\(\), pairs of name and parameter"):
+            load(Worker(0, 1), tmp_path, parameters=wrong)  # type: ignore[arg-type]

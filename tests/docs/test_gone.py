@@ -12,7 +12,7 @@ import pytest
 import byteps_thc
 from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
 from byteps_thc._engine.door import choose_config
-from byteps_thc._net.session import DpdkConfig
+from byteps_thc._net.session import DpdkConfig, UdpConfig
 from byteps_thc._scheme.environment import NAMES, variable
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.gone import COMMANDS, SETTINGS, VARIABLES, instead_of
@@ -27,6 +27,7 @@ GIVEN: dict[str, Callable[[str], object]] = {
     "NetworkConfig": lambda name: NetworkConfig(["10.0.0.1"], **{name: 1}),
     "Session": lambda name: Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), **{name: 1}),
     "Timeouts": lambda name: Timeouts(**{name: 1}),
+    "UdpConfig": lambda name: UdpConfig(**{name: 1}),
     "DpdkConfig": lambda name: DpdkConfig("10.0.0.5", **{name: 1}),
 }
 
@@ -46,6 +47,13 @@ def test_a_setting_says_what_is_in_its_place(where: str) -> None:
         with pytest.raises(ConfigurationError) as raised:
             GIVEN[where](name)
         assert f"{name}: {where} has no such setting any more: {SETTINGS[name]}" in str(raised.value)
+
+
+def test_a_setting_that_never_was_says_what_there_is() -> None:
+    with pytest.raises(ConfigurationError, match="failover: Session has no such setting, only quorum, .*, config$"):
+        GIVEN["Session"]("failover")
+    with pytest.raises(ConfigurationError, match="^network: pass the NetworkConfig as the first argument$"):
+        choose_config(None, {"network": 3})  # type: ignore[typeddict-unknown-key]
 
 
 @pytest.mark.parametrize("name", ["mesh", "nodes"])
@@ -79,7 +87,7 @@ def test_a_variable_that_is_set_says_what_is_in_its_place(name: str, monkeypatch
     for read in (ThcConfig.from_environment, NetworkConfig.from_environment, Compression.thc, lambda: variable("RUN")):
         with pytest.raises(ConfigurationError) as raised:
             read()
-        assert str(raised.value) == f"{name} is not supported any more: {VARIABLES[name]}"
+        assert str(raised.value) == f"{name} is not supported any more: {VARIABLES[name].format(1)}"
 
 
 def test_there_are_thirteen_variables() -> None:

@@ -108,3 +108,10 @@ def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pyt
     assert line.startswith(
         "CompressionPolicy(exclude): '*.ruoter.*' selects none of the 3 parameters, such as 'lm_head"
     )
+
+
+def test_rank_0_warns_that_nothing_is_compressed(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    for rank in (1, 0, 2):
+        CompressionPolicy().warn_if_all_travel_exactly([(f"of {rank}", 7)], rank)
+        assert len(caplog.records) == (rank != 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from byteps_thc import NetworkConfig
@@ -60,6 +62,7 @@ def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"THC_SERVERS": "10.0.0.1,quorum=0"}, "THC_SERVERS: quorum must be in 1 .. 64"),
         ({"THC_SERVERS": "10.0.0.1,quorum=1.5"}, "THC_SERVERS: quorum is 1.5: give a number of workers"),
+        ({"THC_SERVERS": "10.0.0.1,connect_s=x"}, "THC_SERVERS: connect_s='x' must be a positive number of seconds"),
         ({"THC_SERVERS": "10.0.0.1,lanes=0"}, "THC_SERVERS: lanes=0 must be a positive number"),
         ({"THC_SERVERS": "10.0.0.1,lanes=2"}, "THC_SERVERS: lanes is a setting of BytePS alone: omit it"),
         ({"THC_SERVERS": "10.0.0.1,loss_tolerant=1"}, "THC_SERVERS: loss_tolerant=1 must be true or false"),
@@ -97,3 +100,14 @@ def test_servers_that_a_front_end_does_not_use(
     assert not caplog.messages
     warn_of_unused_servers(None)
     assert "THC_SERVERS is ignored, ranks average without servers" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["x", -1, 0, True, float("nan")])
+def test_timeouts_are_positive_numbers(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^connect_s={value!r} must be a positive number of seconds$"):
+        Timeouts(connect_s=value)
+
+
+def test_offloads_are_true_or_false() -> None:
+    with pytest.raises(ConfigurationError, match="^gso='maybe' must be True or False$"):
+        UdpConfig(gso="maybe")  # type: ignore[arg-type]

@@ -132,5 +132,6 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline(store: dist.Store
     assert time.monotonic() - start < 15
     assert isinstance(first, DeadlineError), first
     assert "rank 1 of the group did not answer within 1 s" in str(first)
+    assert "has it ended, or does it not call compress()" in str(first)
     assert isinstance(last, DeadlineError), last
     assert "not all ranks of the group (its rank 0 says which) answered within 1 s" in str(last)

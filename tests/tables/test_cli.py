@@ -76,9 +76,9 @@ def test_only_ranks_average_for_so_many(workers):
     ("arguments", "words"),
     [
         (["--down-bits", "5"], "servers and switches send sums"),
-        (["--value-bits", "8", "--engine", "collective"], "value_bits: settings of servers and switches"),
-        (["--no-error-feedback", "--engine", "collective"], "error_feedback: settings of servers and switches"),
-        (["--rounding", "stratified", "--engine", "collective"], "rounding: settings of servers and switches"),
+        (["--value-bits", "8", "--engine", "collective"], "value_bits: only for servers and switches"),
+        (["--no-error-feedback", "--engine", "collective"], "error_feedback: only for servers and switches"),
+        (["--rounding", "stratified", "--engine", "collective"], "rounding: only for servers and switches"),
     ],
 )
 def test_options_of_the_other_engine_are_refused(arguments, words):

@@ -131,6 +131,16 @@ def test_script_that_ends_before(tmp_path: Path) -> None:
     assert "ended with exit code 1 before step 20 of its optimizer" in refusal("--script", script, "--", "4")
 
 
+def test_a_script_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("1 / 0\n")
+    command = [sys.executable, "-P", "-m", capture.__name__, str(tmp_path / "kept.pt"), "0", "1", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{script}", line 1')
+    assert done.stderr.count("File ") == 1
+
+
 def test_script_that_takes_too_long(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time; time.sleep(60)")
     words = refusal("--script", tmp_path / "train.py", "--timeout-s", "0.5")
