@@ -173,7 +173,7 @@ def test_script_that_takes_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([1, 2], "holds int: make it by torch.save() of a dict of gradients"),
+        ([1, 2], "holds a list with int: make it by torch.save() of a dict of gradients"),
         ([torch.ones(2)], "holds a list with Tensor: make it by torch.save() of a dict"),
         ({"a": torch.zeros(8)}, "gradients of 1 workers: pass those of two or more"),
         ([], "gradients of 0 workers: pass those of two or more"),
