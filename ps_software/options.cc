@@ -106,10 +106,10 @@ class TomlConfig final : public CLI::ConfigTOML {
   mutable std::map<std::string, std::size_t> lines_;  ///< of values that no flag overrides, by "--name"
 };
 
-/// What is wrong, in one line; the configuration file's options with their place.
+/// What is wrong, in one line: unknown options first, values of the configuration file with their place.
 std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Error& error) {
   std::string text = config.place_of(error.what()) + error.what();
-  if (const auto extras = app.remaining(); error.get_name() == "ExtrasError" && !extras.empty()) {
+  if (const auto extras = app.remaining(); !extras.empty()) {
     const std::string name = extras[0].substr(0, extras[0].find('='));
     text = name.starts_with('-') ? "there is no option " + name + suggest(app, name)
                                  : "'" + extras[0] + "' is no option: options begin with --, as --port";
