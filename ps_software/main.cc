@@ -39,13 +39,14 @@ void outlive_the_log() {
 }
 
 void announce(const std::string& address, const std::string& ready_file) {
+  if (!ready_file.empty()) {
+    std::ofstream file(ready_file);
+    file << address << '\n';
+    file.close();
+    if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file + ": name a writable file");
+  }
   fmt::print("thc-ps ready on {}\n", address);
   std::fflush(stdout);
-  if (ready_file.empty()) return;
-  std::ofstream file(ready_file);
-  file << address << '\n';
-  file.close();
-  if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file + ": name a writable file");
 }
 
 /// Tells systemd (Type=notify; sd_notify(3)) "READY=1", "STOPPING=1", "WATCHDOG=1". Nobody listens unless NOTIFY_SOCKET

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -35,18 +37,14 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
-[[noreturn]] void fail(const toml::source_region& where, const std::string& what) {
-  throw CLI::FileError("configuration file, line " + std::to_string(where.begin.line) + ": " + what,
-                       CLI::ExitCodes::FileError);
-}
-
-void check_key(const CLI::App& app, const std::string& name, const toml::node& node) {
-  if (node.is_table() || node.is_array_of_tables()) {
-    fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
+/// ", did you mean --port?" for "--prot"; empty if no option that --help shows is similar.
+std::string suggest(const CLI::App& app, const std::string& name) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string known = option->get_name();
+    const bool similar = known.starts_with(name) || name.starts_with(known) || std::ranges::is_permutation(name, known);
+    if (similar && !option->get_group().empty()) return ", did you mean " + known + "?";
   }
-  if (app.get_option_no_throw("--" + name) == nullptr) {
-    fail(node.source(), "unknown key '" + name + "'; keys are the long names of options in thc-ps --help");
-  }
+  return "";
 }
 
 /// Lets CLI11 read its configuration file with toml++. Keys are the long names of options without the dashes in front.
@@ -55,6 +53,12 @@ class TomlConfig final : public CLI::ConfigTOML {
   /// app: whose options the keys must be; it outlives this.
   explicit TomlConfig(const CLI::App& app) : app_(app) {}
 
+  /// "FILE, line 3: " for an error that begins with the name of an option with a value of the file.
+  std::string place_of(const std::string& error) const {
+    const auto line = lines_.find(error.substr(0, error.find(':')));
+    return line == lines_.end() ? "" : place(line->second);
+  }
+
   /// Throws CLI::FileError, with the line, when the file is no TOML, has tables or unknown keys.
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> entries;
@@ -62,7 +66,8 @@ class TomlConfig final : public CLI::ConfigTOML {
       for (const auto& [key, node] : toml::parse(input)) {
         CLI::ConfigItem& entry = entries.emplace_back();
         entry.name = key.str();
-        check_key(app_, entry.name, node);
+        const CLI::Option* option = check_key(entry.name, node);
+        if (option->count() == 0) lines_["--" + entry.name] = node.source().begin.line;
         if (const toml::array* values = node.as_array()) {
           for (const toml::node& value : *values) entry.inputs.push_back(to_text(value));
         } else {
@@ -76,41 +81,75 @@ class TomlConfig final : public CLI::ConfigTOML {
   }
 
  private:
+  std::string place(std::size_t line) const {
+    return app_.get_config_ptr()->as<std::string>() + ", line " + std::to_string(line) + ": ";
+  }
+
+  [[noreturn]] void fail(const toml::source_region& where, const std::string& what) const {
+    throw CLI::FileError(place(where.begin.line) + what, CLI::ExitCodes::FileError);
+  }
+
+  const CLI::Option* check_key(const std::string& name, const toml::node& node) const {
+    if (node.is_table() || node.is_array_of_tables()) {
+      fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
+    }
+    const CLI::Option* option = app_.get_option_no_throw("--" + name);
+    if (option == nullptr) {
+      const std::string similar = suggest(app_, "--" + name);
+      fail(node.source(), "unknown key '" + name + "'" +
+                              (similar.empty() ? "; keys are the long names of options in thc-ps --help" : similar));
+    }
+    return option;
+  }
+
   const CLI::App& app_;
+  mutable std::map<std::string, std::size_t> lines_;  ///< of values that no flag overrides, by "--name"
 };
 
+/// What is wrong, in one line: unknown options first, values of the configuration file with their place.
+std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Error& error) {
+  std::string text = config.place_of(error.what()) + error.what();
+  if (const auto extras = app.remaining(); !extras.empty()) {
+    const std::string name = extras[0].substr(0, extras[0].find('='));
+    text = name.starts_with('-') ? "there is no option " + name + suggest(app, name)
+                                 : "'" + extras[0] + "' is no option: options begin with --, as --port";
+  }
+  return "thc-ps: " + text + "\nRun thc-ps --help for the options.\n";
+}
+
 /// As CLI::Range, which lets NaN through: it is neither less nor more than anything.
-CLI::Validator number_between(double least, double most) {
+template <typename Number>
+CLI::Validator number_between(Number least, Number most) {
+  const std::string kind = std::is_integral_v<Number> ? "whole number" : "number";
   const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
   return CLI::Validator(
       [=](const std::string& text) {
-        double value = 0;
+        Number value = 0;
         const bool within = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
-        return within ? std::string{} : "Value " + text + " not in range " + range;
+        return within ? std::string{} : "'" + text + "' is not a " + kind + " from " + range;
       },
-      "FLOAT in [" + CLI::detail::to_string(least) + " - " + CLI::detail::to_string(most) + "]");
+      CLI::detail::type_name<Number>() + (" in [" + CLI::detail::to_string(least)) + " - " +
+          CLI::detail::to_string(most) + "]");
 }
 
 const CLI::Validator kProbability = number_between(0.0, 1.0);
-const CLI::Validator kRoundsPerEpoch = CLI::Range(0U, 1U << 30);
-const CLI::Validator kPort = CLI::Range(0, 65535);
+const CLI::Validator kRoundsPerEpoch = number_between(0U, 1U << 30);
+const CLI::Validator kPort = number_between(0, 65535);
 const CLI::Validator kSeconds = number_between(0.001, 1e6);
 
 constexpr const char* kAuto = "auto";
 
 /// A number of slots, or kAuto, which is 0 from here on.
 CLI::Validator slots_or_auto() {
-  const CLI::Range range(2U, wire::kMaxSlots);
+  const CLI::Validator range = number_between(2U, wire::kMaxSlots);
   return CLI::Validator(
       [range](std::string& text) {
         if (text == kAuto) {
           text = "0";
           return std::string{};
         }
-        const bool within = range(text).empty();
-        return within ? std::string{}
-                      : "Value " + text + " is neither " + kAuto + " nor a number from 2 to " +
-                            std::to_string(wire::kMaxSlots);
+        const std::string error = range(text);
+        return error.empty() ? error : error + ", nor " + kAuto;
       },
       "auto or " + range.get_description());
 }
@@ -148,7 +187,7 @@ void add_network(CLI::App& app, Options& o) {
                  "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
       ->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
-      ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
+      ->check(number_between(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
       ->transform(positive_size());
   app.add_option(
@@ -160,10 +199,10 @@ void add_network(CLI::App& app, Options& o) {
 
 void add_limits(CLI::App& app, Options& o) {
   const auto group = "Limits";
-  app.add_option("--max-jobs", o.max_jobs, "Jobs at a time")->check(CLI::Range(1, 4096))->group(group);
+  app.add_option("--max-jobs", o.max_jobs, "Jobs at a time")->check(number_between(1, 4096))->group(group);
   app.add_option("--max-jobs-per-address", o.max_jobs_per_address,
                  "Jobs at a time that were started from one IP address; 0: half of --max-jobs, rounded up")
-      ->check(CLI::Range(0, 4096))
+      ->check(number_between(0, 4096))
       ->group(group);
   app.add_option("--slots", o.slots,
                  "Most slots of a job, up to half of them packets in flight; auto: up to " +
@@ -240,10 +279,10 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   };
   add("--eal-args", o.eal_args, "Arguments of the DPDK EAL, in one string: \"-a 0000:3b:00.0\"");
   add("--dpdk-device", o.device, "Device name or PCI address; default: the only one there is");
-  add("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")->check(CLI::Range(0, 32));
+  add("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")->check(number_between(0, 32));
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
   add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
-  add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978));
+  add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(number_between(576, 9978));
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
@@ -269,7 +308,7 @@ void read_faults(const std::string& text, Options& o) {
     else if (name == "rounds-per-epoch")
       read(o.rounds_per_epoch, kRoundsPerEpoch);
     else if (name == "seed")
-      read(faults.seed, CLI::Range(0U, UINT32_MAX));
+      read(faults.seed, number_between(0U, UINT32_MAX));
     else
       throw CLI::ValidationError("--faults",
                                  "'" + name + "' is none of drop, duplicate, reorder, rounds-per-epoch and seed");
@@ -322,7 +361,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
   app.set_version_flag("--version", "thc-ps " THC_VERSION);
-  app.config_formatter(std::make_shared<TomlConfig>(app));
+  const auto config = std::make_shared<TomlConfig>(app);
+  app.config_formatter(config);
+  app.failure_message([&](const CLI::App*, const CLI::Error& error) { return explain(app, *config, error); });
   app.set_config("--config", "", "TOML file with options")->expected(1);
   app.allow_config_extras(CLI::config_extras_mode::error);
   add_network(app, options);

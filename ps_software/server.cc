@@ -153,8 +153,8 @@ std::optional<std::string> memory_warning(const JobLimits& limits) {
 /// The root of racks says how many slots their servers have.
 void log_limits(const Options& options, const JobLimits& limits) {
   if (options.leaf) return spdlog::info("serves {}", place_of(options.leaf));
+  if (const auto warning = memory_warning(limits)) return spdlog::warn(*warning);
   if (options.slots == 0) spdlog::info(slots_text(limits));
-  if (const auto warning = memory_warning(limits)) spdlog::warn(*warning);
 }
 
 }  // namespace

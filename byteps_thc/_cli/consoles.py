@@ -6,13 +6,11 @@ import os
 
 from rich.console import Console
 
-_NO_LIMIT = 10_000  # columns
 
-
-def table_console() -> Console:
-    """Return one that is as wide as the terminal; for pipes and files, which people grep, a row is one line.
+def table_console(piped_columns: int = 10_000) -> Console:
+    """Return one as wide as the terminal, or as piped_columns: by default, a row is one line for grep.
 
     $COLUMNS says otherwise, as it does for a terminal.
     """
     console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_NO_LIMIT)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=piped_columns)

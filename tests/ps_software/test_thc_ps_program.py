@@ -53,17 +53,17 @@ def test_help_and_version() -> None:
     [
         (["--listen", "10.0.0"], '--listen: "10.0.0" is neither an address nor a name'),
         (["--threads", "0"], "--threads"),
-        (["--faults", "drop=1.5"], "--faults: drop: Value 1.5 not in range 0 to 1"),
-        (["--faults", "seed=1,reorder=nan"], "--faults: reorder: Value nan not in range 0 to 1"),
-        (["--faults", "drop"], "--faults: drop: Value  not in range 0 to 1"),
+        (["--faults", "drop=1.5"], "--faults: drop: '1.5' is not a number from 0 to 1"),
+        (["--faults", "seed=1,reorder=nan"], "--faults: reorder: 'nan' is not a number from 0 to 1"),
+        (["--faults", "drop"], "--faults: drop: '' is not a number from 0 to 1"),
         (["--faults", "lose=0.1"], "--faults: 'lose' is none of drop, duplicate, reorder, rounds-per-epoch and seed"),
-        (["--idle-timeout", "nan"], "--idle-timeout: Value nan not in range 0.001 to 1e+06"),
-        (["--drain-timeout", "-NaN"], "--drain-timeout: Value -NaN not in range"),
+        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is not a number from 0.001 to 1e+06"),
+        (["--drain-timeout", "-NaN"], "--drain-timeout: '-NaN' is not a number from"),
         (["--max-memory", "-1"], "--max-memory: Value -1 is not a positive size, such as 64MiB"),
         (["--max-memory", "0"], "--max-memory: Value 0 is not a positive size"),
         (["--rcvbuf", "-1"], "--rcvbuf: Value -1 is not a positive size"),
-        (["--slots", "abc"], "--slots: Value abc is neither auto nor a number from 2 to 1048576"),
-        (["--slots", "1"], "--slots: Value 1 is neither auto nor a number from 2 to 1048576"),
+        (["--slots", "abc"], "--slots: 'abc' is not a whole number from 2 to 1048576, nor auto"),
+        (["--slots", "1"], "--slots: '1' is not a whole number from 2 to 1048576, nor auto"),
         (["--fault-drop", "0.01"], "--fault-drop: there is no such option any more: use --faults drop=0.01"),
         (["--dpdk-isolate"], "--dpdk-isolate: there is no such option any more: omit it: DPDK receives"),
         (
@@ -71,8 +71,11 @@ def test_help_and_version() -> None:
             "--log-format: there is no such option any more: omit it: journalctl -u thc-ps -o json",
         ),
         (["--dpdk"], "--listen"),
-        (["--no-such-flag"], "--no-such-flag"),
-        (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
+        (["--no-such-flag"], "thc-ps: there is no option --no-such-flag\n"),
+        (["--prot", "3"], "thc-ps: there is no option --prot, did you mean --port?\n"),
+        (["--thread=2"], "thc-ps: there is no option --thread, did you mean --threads?\n"),
+        (["48865"], "thc-ps: '48865' is no option: options begin with --"),
+        (["--port", "99999"], "--port: '99999' is not a whole number from 0 to 65535"),
         (["--metrics-port", "-1"], "--metrics-port"),
         (["--faults", "seed=-3"], "--faults: seed: "),
         (["--eal-args", "-a 0000:3b:00.0"], "--eal-args requires --dpdk"),
@@ -131,7 +134,9 @@ def test_the_log_says_what_the_memory_is_enough_for(
 ) -> None:
     with ParameterServer(arguments):
         pass
-    assert f"[{level}] {line}\n" in capfd.readouterr().err
+    log = capfd.readouterr().err
+    assert f"[{level}] {line}\n" in log
+    assert ("for each job" in log) is (level == "info")
 
 
 def test_enough_memory_for_a_job_is_what_the_warning_says(capfd: pytest.CaptureFixture[str]) -> None:
@@ -184,9 +189,11 @@ def test_a_rack_in_the_file(racks: str, tmp_path: Path, make_worker: MakeWorker,
         ('log-format = "json"\n', "--log-format: there is no such option any more: omit it: journalctl -u thc-ps"),
         ("fault-drop = 0.01\n", "--fault-drop: there is no such option any more: use --faults drop=0.01"),
         ("dpdk-isolate = true\n", "--dpdk-isolate: there is no such option any more: omit it"),
+        ("\nprot = 3\n", "thc-ps.toml, line 2: unknown key 'prot', did you mean --port?"),
+        ("threads = 2.5\n", "thc-ps.toml, line 1: --threads: '2.5' is not a whole number from 1 to 256"),
         ("[dpdk]\nmtu = 9000\n", "line 1: [dpdk] is a table"),
         ("[[dpdk]]\nmtu = 9000\n", "[dpdk] is a table"),
-        ('port = "x"\n', "--port: Value x not in range 0 to 65535"),
+        ('port = "x"\n', "thc-ps.toml, line 1: --port: 'x' is not a whole number from 0 to 65535"),
         ("dpdk-mtu = 9000\n", "--dpdk-mtu requires --dpdk"),
         ("threads = 0\n", "--threads"),
         ("threads = \n", "line 1"),
@@ -204,6 +211,25 @@ def test_missing_file_is_explained(tmp_path: Path) -> None:
     result = run("--config", str(tmp_path / "absent.toml"))
     assert result.returncode == 2
     assert "absent.toml" in result.stderr
+
+
+def test_an_error_of_a_flag_does_not_name_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "thc-ps.toml"
+    config.write_text("port = 7\n")
+    result = run("--config", str(config), "--port", "x")
+    assert result.stderr.startswith("thc-ps: --port: 'x' is not a whole number")
+
+
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+    result = run("--listen", "127.0.0.1", "--port", "0", "--ready-file", str(tmp_path / "absent/ready"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "cannot write --ready-file" in result.stderr
+
+
+def test_a_folder_in_place_of_the_key_file(tmp_path: Path) -> None:
+    result = run("--key-file", str(tmp_path))
+    assert result.returncode == 1
+    assert "not a regular file: pass the path of a file with keys" in result.stderr
 
 
 def test_metrics_port_in_use() -> None:

@@ -77,27 +77,19 @@ void check_mode(const std::string& path, const struct stat& status) {
 
 std::string read_private_file(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (file.get() < 0) {
-    refuse(path, std::string(std::strerror(errno)) + (errno == ENOENT ? kHowToMake : ""));
-  }
+  if (file.get() < 0) refuse(path, std::string(std::strerror(errno)) + (errno == ENOENT ? kHowToMake : ""));
   struct stat status{};
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    refuse(path, "not a regular file");
+    refuse(path, "not a regular file: pass the path of a file with keys, not of a folder or device");
   }
   check_mode(path, status);
-  if (static_cast<std::size_t>(status.st_size) > kMostFileBytes) {
-    refuse(path, "too long for a key file");
-  }
+  if (static_cast<std::size_t>(status.st_size) > kMostFileBytes) refuse(path, "too long for a key file");
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t length = 0;
   while (length < text.size()) {
     const ssize_t got = ::read(file.get(), text.data() + length, text.size() - length);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      break;
-    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
     length += static_cast<std::size_t>(got);
   }
   text.resize(length);
@@ -154,18 +146,14 @@ JobKeys JobKeys::parse(std::string_view text, const std::string& name) {
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     const std::string where = "line " + std::to_string(number) + ": ";
     const std::string_view first = take_word(line);
-    if (first.empty() || first.front() == '#') {
-      continue;
-    }
+    if (first.empty() || first.front() == '#') continue;
     const std::string_view second = take_word(line);
     const auto key = parse_key(second.empty() ? first : second);
     if (!key || !take_word(line).empty()) {
       refuse(name, where + "expected 64 hexadecimal digits, the key of all jobs, or JOB and 64 digits" + kHowToMake);
     }
     if (second.empty()) {
-      if (keys.for_all_) {
-        refuse(name, where + "a second key for all jobs");
-      }
+      if (keys.for_all_) refuse(name, where + "a second key for all jobs: keep one");
       keys.for_all_ = key;
       continue;
     }
@@ -175,33 +163,25 @@ JobKeys JobKeys::parse(std::string_view text, const std::string& name) {
       refuse(name, where + "a job is a number of 0 to 65535");
     }
     if (!keys.by_job_.emplace(job, *key).second) {
-      refuse(name, where + "a second key for job " + std::to_string(job));
+      refuse(name, where + "a second key for job " + std::to_string(job) + ": keep one");
     }
   }
   if (keys.for_all_ && !keys.by_job_.empty()) {
     refuse(name, "it has a key for all jobs and keys for single jobs; it can have one or the other");
   }
-  if (!keys.for_all_ && keys.by_job_.empty()) {
-    refuse(name, std::string("there is no key in it") + kHowToMake);
-  }
+  if (!keys.for_all_ && keys.by_job_.empty()) refuse(name, std::string("there is no key in it") + kHowToMake);
   return keys;
 }
 
 JobKeys::~JobKeys() {
-  if (for_all_) {
-    sodium_memzero(for_all_->data(), for_all_->size());
-  }
-  for (auto& [job, key] : by_job_) {
-    sodium_memzero(key.data(), key.size());
-  }
+  if (for_all_) sodium_memzero(for_all_->data(), for_all_->size());
+  for (auto& [job, key] : by_job_) sodium_memzero(key.data(), key.size());
 }
 
 std::optional<MessageKeys> JobKeys::derive(std::uint16_t job, Direction direction) const noexcept {
   const auto found = by_job_.find(job);
   const JobKey* key = for_all_ ? &*for_all_ : found != by_job_.end() ? &found->second : nullptr;
-  if (key == nullptr) {
-    return std::nullopt;
-  }
+  if (key == nullptr) return std::nullopt;
   // Keyed BLAKE2b over what the key is for: "thc up" or "thc dn" and the job, big-endian.
   std::array<std::uint8_t, 8> purpose{'t', 'h', 'c', ' '};
   purpose[4] = direction == Direction::kUp ? 'u' : 'd';

@@ -26,7 +26,7 @@ class Capture:
     def __init__(self, path: Path, first: int, steps: int) -> None:
         self._path, self._first, self._steps = path, first, steps
         self._optimizer: Optimizer | None = None
-        self._starts: list[float] = []
+        self.starts: list[float] = []
         self.gradients: list[dict[str, Tensor]] = []
 
     def __call__(self, optimizer: Optimizer, _args: Any, _options: Any) -> None:
@@ -34,8 +34,8 @@ class Capture:
         self._optimizer = self._optimizer or optimizer
         if optimizer is not self._optimizer:
             return
-        if len(self._starts) < self._first:
-            self._starts.append(time.perf_counter())
+        if len(self.starts) < self._first:
+            self.starts.append(time.perf_counter())
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.gradients.append(
@@ -46,7 +46,7 @@ class Capture:
             }
         )
         if len(self.gradients) == self._steps:
-            times = [after - before for before, after in itertools.pairwise(self._starts)]
+            times = [after - before for before, after in itertools.pairwise(self.starts)]
             torch.save(times, self._path.with_suffix(".times"))
             torch.save(self.gradients, self._path)
             # No Exception: scripts that mend errors and go on do not catch it.
@@ -62,13 +62,16 @@ def main() -> None:
     sys.path.insert(0, str(Path(script[0]).resolve().parent))
     try:
         runpy.run_path(script[0], run_name="__main__")
-    except Exception as error:  # shown as Python would, without runpy and this file
+    except Exception as error:
         trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != script[0]:
+        while trace and trace.tb_frame.f_code.co_filename != script[0]:
             trace = trace.tb_next
         traceback.print_exception(error.with_traceback(trace))
         sys.exit(1)
-    sys.exit(f"{script[0]} ended after {len(capture.gradients)} of {steps} measured steps: lower --steps")
+    taken = len(capture.starts) + len(capture.gradients)
+    if not taken:
+        sys.exit(f"{script[0]} called no optimizer.step(): call it on a torch optimizer, in the script's own process")
+    sys.exit(f"{script[0]} ended after {taken} of {int(first) + int(steps)} steps: lower --steps")
 
 
 if __name__ == "__main__":

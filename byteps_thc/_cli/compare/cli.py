@@ -19,17 +19,22 @@ _BANDWIDTHS = ("100M", "1G", "10G")
 _MOST_SECONDS = 600
 _DEFAULT_PARAMETERS = "25M"
 _MOST_SERVERS = 16
+_STEPS, _LEAST_STEPS = 20, 7
 
 
 def compare(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARG...]", help="Of the script.")] = None,
     grads: Annotated[
-        list[Path] | None, typer.Option(help="A worker's gradients, by torch.save; a file for each, or a list in one.")
+        list[Path] | None,
+        typer.Option(help="A worker's gradients, by torch.save; a file for each, or a list of dicts in one."),
     ] = None,
     script: Annotated[
         Path | None, typer.Option(help="Run this training; take its gradients and the time of its step.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="With --script: steps to run. The last four stand for workers.")] = 20,
+    steps: Annotated[
+        int | None,
+        typer.Option(help=f"With --script: steps to run, {_STEPS} by default. The last 4 stand for workers."),
+    ] = None,
     timeout_s: Annotated[float, typer.Option(help="With --script: how long it may take.")] = 600.0,
     parameters: Annotated[
         str | None, typer.Option(help="Of the model: 25M, 7B, 1e9. Default: of the gradients, or 25M.")
@@ -76,6 +81,13 @@ def compare(
             f"unexpected arguments: {' '.join(arguments)}. Pass a file as --grads FILE, a script's arguments as "
             "--script SCRIPT -- ARGUMENTS"
         )
+    if script is None and steps is not None:
+        raise ConfigurationError("--steps is for --script: pass a script, or omit --steps")
+    steps = _STEPS if steps is None else steps
+    _require("--steps", steps, steps >= _LEAST_STEPS, f"at least {_LEAST_STEPS}, of which the last 4 stand for workers")
+    _workers(
+        workers, None if script is None else 4, ranks_per_host, servers, device
+    )  # before PyTorch, which takes long
 
     import byteps_thc._scheme.needs_torch  # noqa: F401
     from byteps_thc._cli.compare import gradients as source

@@ -20,9 +20,7 @@ Gradients = list[dict[str, Tensor]]
 #: Of layers that gradients are made with, and rows of a worker.
 _WIDTH, _ROWS = 1024, 16
 _WORKERS, _MOST_WORKERS = 4, 8
-#: A script's first step warms up.
-_LEAST_STEPS = _WORKERS + 3
-_HOW = "torch.save() of a dict of gradients by name, {name: p.grad for name, p in model.named_parameters()}, or a list"
+_HOW = "torch.save() of a dict of gradients, {name: p.grad for name, p in model.named_parameters()}, or a list of dicts"
 
 
 def of_files(paths: Sequence[Path]) -> Gradients:
@@ -35,7 +33,8 @@ def of_files(paths: Sequence[Path]) -> Gradients:
         loaded = _loaded(path)
         for one in loaded if isinstance(loaded, list | tuple) else [loaded]:
             if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
-                raise ConfigurationError(f"--grads {path} holds {type(one).__name__}: make it by {_HOW} of them")
+                kind = ("" if one is loaded else "a list with ") + type(one).__name__
+                raise ConfigurationError(f"--grads {path} holds {kind}: make it by {_HOW}")
             if odd := [name for name, value in one.items() if value.layout != torch.strided or value.is_complex()]:
                 raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex: save dense real gradients")
             found.append({str(name): value.detach().float() for name, value in one.items() if value.numel()})
@@ -48,9 +47,11 @@ def _loaded(path: Path) -> object:
     try:
         if path.stat().st_size:
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of bytes that are no pickle it may be any
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-    raise ConfigurationError(f"--grads {path}: {reason}. Make it by {_HOW} of them")
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except Exception:  # of bytes that are no pickle it may be any
+        reason = "this is no file of torch.save() with tensors alone, or a damaged one"
+    raise ConfigurationError(f"--grads {path}: {reason}. Make it by {_HOW}")
 
 
 def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: float) -> tuple[Gradients, float]:
@@ -60,11 +61,6 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
     """
     if not script.is_file():
         raise ConfigurationError(f"--script {script} does not exist: pass the path of a Python script")
-    if steps < _LEAST_STEPS:
-        raise ConfigurationError(
-            f"--steps must be at least {_LEAST_STEPS}, not {steps}: the last four stand for workers, "
-            "and those before are timed"
-        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gradients.pt"
         command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - _WORKERS)]
@@ -76,8 +72,8 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
             ) from None
         if not path.exists():
             raise ConfigurationError(
-                f"--script {script} ended with exit code {run.returncode} before step {steps} of its optimizer: see "
-                "above; does it call optimizer.step() of a torch optimizer in its own process?"
+                f"--script {script} ended with exit code {run.returncode} before step {steps} of its optimizer: "
+                "read its messages above, or lower --steps"
             )
         times = torch.load(path.with_suffix(".times"), weights_only=True)
         return of_files([path]), statistics.median(times[1:])
@@ -87,7 +83,8 @@ def _checked(gradients: Gradients) -> Gradients:
     """Raise InputError unless they are those of two to eight workers, finite and not all zero."""
     if len(gradients) < 2:
         raise InputError(
-            "gradients of one worker: pass those of two or more, --grads FILE for each or a list in one file"
+            f"gradients of {len(gradients)} workers: pass those of two or more, --grads FILE for each or a list of "
+            "dicts in one file"
         )
     if len(gradients) > _MOST_WORKERS:
         raise InputError(

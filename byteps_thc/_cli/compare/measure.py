@@ -22,6 +22,7 @@ from byteps_thc._cli.compare.gradients import Gradients, own_shapes
 from byteps_thc._cli.compare.model import Way
 from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, POWER_SGD_RANK, SERVERS, Job
 from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
+from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
 
@@ -66,6 +67,10 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
     else:
         samples, shapes = [_sample(own, most) for own in gradients], [value.shape for value in gradients[0].values()]
     measured = sum(map(math.prod, shapes)) if samples is None else sum(value.numel() for value in samples[0])
+    if measured < (least := CompressionPolicy().bypass_elements):
+        raise ConfigurationError(
+            f"gradients of {measured} parameters are too small to compare: THC sends fewer than {least} as they are"
+        )
     step_s, nmse = _run(Job(ranks, most, seconds, [], device=False), samples, layout.servers)
     if layout.device:
         step_s, _ = _run(Job(1, most, seconds, [], device=True), None if samples is None else samples[:1], 0)

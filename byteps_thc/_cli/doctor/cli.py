@@ -39,7 +39,6 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "runs that were killed": (frameworks.check_leftovers,),
 }
 _STYLES = {State.OK: "green", State.OPTIONAL: "cyan", State.MISSING: "bold red", State.PROBLEM: "bold yellow"}
-
 #: Findings by the part of the system that they are about.
 Sections = dict[str, Sequence[Finding]]
 
@@ -73,7 +72,7 @@ def doctor(
     if json:
         typer.echo(json_format.dumps(_as_json(sections)))
     else:
-        console = table_console()
+        console = table_console(piped_columns=120)
         console.print(_as_table(sections))
         works = "What byteps_thc needs works. Optional parts are needed only for what their lines say."
         console.print(f"To be mended: {', '.join(failing)}." if failing else works, soft_wrap=True)

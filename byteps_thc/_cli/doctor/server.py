@@ -58,9 +58,9 @@ def check_server(visit: Visit) -> Sequence[Finding]:
     try:
         largest = _try_packets(visit, "auto")
     except ConfigurationError as error:  # of the key file
-        mend = f"thc doctor --server {visit.address} --key-file FILE --job JOB    # a job that no training has now"
-        if not Path(visit.key_file or variable("KEY_FILE")).is_file():
-            mend = "(umask 077; thc key > FILE)    # or copy the servers' key file"
+        mend = "(umask 077; thc key > FILE)    # the same file on the servers" if "thc key" in str(error) else ""
+        if "none for job" in str(error):
+            mend = f"thc doctor --server {visit.address} --key-file FILE --job JOB    # a job that no training has now"
         return [Finding(name, State.PROBLEM, f"cannot be asked: {error}", mend, required=True)]
     if largest.joined:
         return [Finding(name, State.OK, "answers HELLO"), *_check_path(visit, largest)]

@@ -131,14 +131,37 @@ def test_script_that_ends_before(tmp_path: Path) -> None:
     assert "ended with exit code 1 before step 20 of its optimizer" in refusal("--script", script, "--", "4")
 
 
-def test_a_script_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("pass", ["train.py called no optimizer.step()"]),
+        (SCRIPT.format(optimizer="SGD"), ["train.py ended after 2 of 5 steps: lower --steps"]),
+        (
+            "def f():\n    raise OSError('mine')\nf()",
+            ["Traceback", "line 3, in <module>", "line 2, in f", "OSError: mine"],
+        ),
+    ],
+)
+def test_script_that_ends_says_why(lines: str, words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("1 / 0\n")
-    command = [sys.executable, "-P", "-m", capture.__name__, str(tmp_path / "kept.pt"), "0", "1", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{script}", line 1')
-    assert done.stderr.count("File ") == 1
+    script.write_text(lines)
+    command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.capture", "kept.pt", "3", "2", str(script), "2"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert all(word in run.stderr for word in words)
+    assert "runpy" not in run.stderr
+
+
+def test_options_are_checked_before_pytorch_loads() -> None:
+    """Which takes seconds."""
+    code = (
+        "import sys; from byteps_thc._cli.cli import app; app(standalone_mode=False, args=['compare', *sys.argv[1:]])"
+    )
+    for arguments in (["--workers", "1"], ["--servers", "-1"], ["--workers", "4", "--ranks-per-host", "3"]):
+        command = [sys.executable, "-P", "-X", "importtime", "-c", code, *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert f"{arguments[-2]} must be" in run.stderr
+        assert "| torch\n" not in run.stderr
 
 
 def test_script_that_takes_too_long(tmp_path: Path) -> None:
@@ -150,8 +173,11 @@ def test_script_that_takes_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([1, 2], "holds int: make it by torch.save() of a dict of gradients by name"),
-        ({"a": torch.zeros(8)}, "gradients of one worker"),
+        ([1, 2], "holds a list with int: make it by torch.save() of a dict of gradients"),
+        ([torch.ones(2)], "holds a list with Tensor: make it by torch.save() of a dict"),
+        ({"a": torch.zeros(8)}, "gradients of 1 workers: pass those of two or more"),
+        ([], "gradients of 0 workers: pass those of two or more"),
+        ([{"a": torch.ones(8)}] * 2, "gradients of 8 parameters are too small to compare"),
         ([{"a": torch.zeros(8)}] * 2, "all gradients are 0"),
         ([{"a": torch.ones(8)}] * 9, "gradients of 9 workers: at most 8 ranks run on this host"),
         ([{"a": torch.ones(8)}, {"b": torch.ones(8)}], "worker 1's gradients have other names or shapes"),
@@ -165,7 +191,13 @@ def test_other_files_are_refused(tmp_path: Path, content: Any, words: str) -> No
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("no gradients")
-    assert "Make it by torch.save() of a dict" in refusal("--grads", tmp_path / "text.pt")
+    words = (
+        "text.pt: this is no file of torch.save() with tensors alone, or a damaged one. Make it by torch.save() of a"
+    )
+    assert words in refusal("--grads", tmp_path / "text.pt")
+    torch.save({"a": torch.ones(999)}, tmp_path / "cut.pt")
+    (tmp_path / "text.pt").write_bytes((tmp_path / "cut.pt").read_bytes()[:900])
+    assert words in refusal("--grads", tmp_path / "text.pt")
     assert "No such file" in refusal("--grads", tmp_path / "none.pt")
 
 
@@ -183,7 +215,12 @@ def test_the_docs_commands_are_read() -> None:
     [
         (["--grads", "a.pt", "--script", "train.py"], "--grads and --script exclude each other: pass one"),
         (["--script", "/none.py"], "--script /none.py does not exist: pass the path"),
-        (["--script", __file__, "--steps", "6"], "--steps must be at least 7, not 6"),
+        (
+            ["--script", __file__, "--steps", "6"],
+            "--steps must be at least 7, of which the last 4 stand for workers, not 6",
+        ),
+        (["--steps", "20"], "--steps is for --script: pass a script, or omit --steps"),
+        (["--parameters", "100"], "parameters are too small to compare: THC sends fewer than 1024 as they are"),
         (["more.pt"], "unexpected arguments: more.pt. Pass a file as --grads FILE"),
         (["--seconds", "0"], "--seconds must be above 0"),
         (["--workers", "1"], "--workers must be in 2 .. 1024, not 1"),
@@ -221,7 +258,7 @@ def test_a_file_that_is_no_saved_object_is_named(content: bytes, tmp_path: Path)
     path.write_bytes(content)
     said = refusal("--grads", path, "--grads", path)
     assert f"--grads {path}: " in said
-    assert "Make it by torch.save() of a dict of gradients by name" in said
+    assert "Make it by torch.save() of a dict of gradients" in said
     assert not content or ": ;" not in said
     if not content:
         assert f"--grads {path}: the file is empty. Make it by" in said

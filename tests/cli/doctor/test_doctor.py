@@ -52,6 +52,12 @@ def test_table_of_this_host() -> None:
     assert "What byteps_thc needs works." in result.output
 
 
+def test_lines_of_a_pipe_fit_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert max(map(len, result.stdout.splitlines())) <= 120
+
+
 def test_findings_of_this_host_and_a_server_that_is_not_there() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))

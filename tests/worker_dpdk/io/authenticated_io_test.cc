@@ -317,8 +317,8 @@ TEST(JobKeysTest, RefusesWhatIsNoKeyFile) {
       {"65536 " + key, "0 to 65535"},
       {"-1 " + key, "0 to 65535"},
       {"7x " + key, "0 to 65535"},
-      {key + "\n" + key, "line 2: a second key for all jobs"},
-      {"7 " + key + "\n7 " + key, "line 2: a second key for job 7"},
+      {key + "\n" + key, "line 2: a second key for all jobs: keep one"},
+      {"7 " + key + "\n7 " + key, "line 2: a second key for job 7: keep one"},
       {"7 " + key + "\n" + key, "one or the other"},
   };
   for (const auto& [text, part] : wrong) {
