@@ -48,7 +48,9 @@ class Settings(BaseModel, frozen=True):
     @classmethod
     def _refuse_bools(cls, value: object, info: ValidationInfo) -> object:
         kind = cls.model_fields[info.field_name or ""].annotation
-        return _Bool(value) if isinstance(value, bool) and bool not in (kind, *get_args(kind)) and kind != Any else value
+        return (
+            _Bool(value) if isinstance(value, bool) and bool not in (kind, *get_args(kind)) and kind != Any else value
+        )
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

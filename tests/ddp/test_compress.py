@@ -29,7 +29,7 @@ WHAT_TO_WRITE = {
     "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
     "compress: variable beside keywords": "THC_CONFIG: bit: there is no such setting, did you mean bits",
     "compress: variable beside a config": "THC_CONFIG: bit: there is no such setting, did you mean bits",
-    "compress: setting of servers": "granularity, error_feedback: only for servers and switches: omit, or pass network=",
+    "compress: setting of servers": "granularity, error_feedback: only for servers and switches: omit, or pass",
     "fsdp: setting of servers": "rounding: only for servers and switches",
     "reducer: setting of servers": "granularity, p, error_feedback, rounding: only for servers and switches",
     "compress: policy's setting": "a setting of the policy: policy=CompressionPolicy(warmup_steps=...)",

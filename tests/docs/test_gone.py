@@ -50,9 +50,9 @@ def test_a_setting_says_what_is_in_its_place(where: str) -> None:
 
 
 def test_a_setting_that_never_was_says_what_there_is() -> None:
-    with pytest.raises(ConfigurationError, match="failover: Session has no such setting, only quorum, .*, config$"):
+    with pytest.raises(ConfigurationError, match=r"failover: Session has no such setting, only quorum, .*, config$"):
         GIVEN["Session"]("failover")
-    with pytest.raises(ConfigurationError, match="^network: pass the NetworkConfig as the first argument$"):
+    with pytest.raises(ConfigurationError, match=r"^network: pass the NetworkConfig as the first argument$"):
         choose_config(None, {"network": 3})  # type: ignore[typeddict-unknown-key]
 
 

@@ -110,5 +110,5 @@ def test_timeouts_are_positive_numbers(value: Any) -> None:
 
 
 def test_offloads_are_true_or_false() -> None:
-    with pytest.raises(ConfigurationError, match="^gso='maybe' must be True or False$"):
+    with pytest.raises(ConfigurationError, match=r"^gso='maybe' must be True or False$"):
         UdpConfig(gso="maybe")  # type: ignore[arg-type]
