@@ -200,6 +200,12 @@ def test_a_job_without_a_key(keyed_server: ParameterServer, key_file: str) -> No
     assert "--job" in finding.command
 
 
+def test_a_key_file_that_is_not_there(keyed_server: ParameterServer, tmp_path: Path) -> None:
+    [finding] = check_server(Visit(address_of(keyed_server), str(tmp_path / "absent")))
+    assert finding.fails
+    assert finding.command.startswith("(umask 077; thc key > FILE)")
+
+
 def test_another_key_than_the_servers(keyed_server: ParameterServer, key_file: str) -> None:
     Path(key_file).write_text(f"7 {bytes(32).hex()}\n")
     [finding] = check_server(Visit(address_of(keyed_server), key_file, job=7))
