@@ -104,15 +104,7 @@ class Layout:
         plan = _plan((), first_row)
         same = f"{contents.layout} {plan}".rstrip()
         return cls(
-            Extent(
-                matrix.key,
-                matrix.rows,
-                matrix.columns,
-                sharded=True,
-                label=contents.label,
-                layout=same,
-                plan=plan,
-            ),
+            Extent(matrix.key, matrix.rows, matrix.columns, sharded=True, label=contents.label, layout=same, plan=plan),
             contents,
             matrix.compressed,
             compressed=sum(part.size for part in matrix.compressed),

@@ -45,16 +45,7 @@ from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, InputEr
 from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
 
-__all__ = [
-    "DpdkConfig",
-    "FaultConfig",
-    "JobKey",
-    "NetworkSettings",
-    "Session",
-    "Timeouts",
-    "UdpConfig",
-    "has_dpdk",
-]
+__all__ = ["DpdkConfig", "FaultConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig", "has_dpdk"]
 
 #: How long a wait lasts before it looks for silent servers.
 _LOOK_S = 1.0

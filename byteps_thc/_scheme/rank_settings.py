@@ -18,15 +18,7 @@ from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 #: Bits of a code each way, unless they are given (evaluation/claims.md has the trainings that chose them).
 DEFAULT_BITS = 5
 #: Settings of tables and of what servers do with codes. Ranks that decode have none of that.
-_OF_SERVERS = (
-    "granularity",
-    "p",
-    "value_bits",
-    "error_feedback",
-    "residual_dtype",
-    "rounding",
-    "codes_per_packet",
-)
+_OF_SERVERS = ("granularity", "p", "value_bits", "error_feedback", "residual_dtype", "rounding", "codes_per_packet")
 
 
 @dataclass(frozen=True)

@@ -74,14 +74,7 @@ class StagedCompressor:
         return self._compressor.sizes(coordinates, plan)
 
     def partition(
-        self,
-        name: str,
-        coordinates: int,
-        *,
-        plan: BlockPlan = WHOLE,
-        residual: Tensor | None,
-        norms: F32,
-        codes: U8,
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Tensor | None, norms: F32, codes: U8
     ) -> StagedPartition:
         """Return a new partition. residual: [coordinates], on the device."""
         there = self._compressor.partition(name, coordinates, residual, plan)
