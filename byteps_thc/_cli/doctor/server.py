@@ -8,14 +8,12 @@ import socket
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.doctor.way import PushArrays, measure_way
-from byteps_thc._scheme.environment import variable
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError, TransportError
 from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from byteps_thc._cli.cli import app
-from byteps_thc._cli.compare import capture
 from byteps_thc._cli.compare.measure import _run
 from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, SERVERS, Job
 
