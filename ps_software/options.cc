@@ -37,7 +37,7 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
-/// ", did you mean --port?" for "--prot"; empty if no option that --help shows is similar.
+/// ", did you mean --port?" for --prot. Empty if no option that --help shows is similar.
 std::string suggest(const CLI::App& app, const std::string& name) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string known = option->get_name();
@@ -103,7 +103,7 @@ class TomlConfig final : public CLI::ConfigTOML {
   }
 
   const CLI::App& app_;
-  mutable std::map<std::string, std::size_t> lines_;  ///< of values that no flag overrides, by "--name"
+  mutable std::map<std::string, std::size_t> lines_;  ///< of values that no flag overrides, by option
 };
 
 /// What is wrong, in one line: unknown options first, values of the configuration file with their place.
