@@ -49,7 +49,7 @@ class NetworkConfig(NetworkSettings):
     """Number of the job on the servers, 0 to 65535, shared by all workers."""
     failover: bool | None = None
     """Let ranks of a process group resume with other servers if a server fails or drains.
-    None: on with several thc-ps on kernel UDP, without a quorum or loss_tolerant, and outside ThcReducer. True also
+    None: on with several thc-ps on kernel UDP, without a quorum or loss_tolerant, with a process group. True also
     supports one server, which may then be restarted (docs/servers.md)."""
 
     @classmethod
