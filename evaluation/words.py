@@ -135,7 +135,7 @@ def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
 def files() -> list[str]:
     """Return the files that git knows, and those that it does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*.py"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     read = [file for file in listed if file.endswith(".md") or file.startswith(PACKAGES)]
     return [file for file in sorted({*read}) if not file.startswith(SKIPPED) and (ROOT / file).exists()]
 

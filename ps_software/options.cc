@@ -39,12 +39,13 @@ std::string to_text(const toml::node& node) {
 
 /// ", did you mean --port?" for --prot. Empty if no option that --help shows is similar.
 std::string suggest(const CLI::App& app, const std::string& name) {
+  std::string best;
   for (const CLI::Option* option : app.get_options()) {
     const std::string known = option->get_name();
     const bool similar = known.starts_with(name) || name.starts_with(known) || std::ranges::is_permutation(name, known);
-    if (similar && !option->get_group().empty()) return ", did you mean " + known + "?";
+    if (similar && name.size() > 3 && !option->get_group().empty() && known.size() > best.size()) best = known;
   }
-  return "";
+  return best.empty() ? "" : ", did you mean " + best + "?";
 }
 
 /// Lets CLI11 read its configuration file with toml++. Keys are the long names of options without the dashes in front.

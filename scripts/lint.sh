@@ -42,7 +42,8 @@ case $check in
   # Versions of packages are not pinned: Debian 12 keeps the newest of each only.
   containers) hadolint --ignore DL3008 "$@" ;;
   generated)
-    python scripts/generate_wire.py --check && python scripts/generate_tables.py --check
+    python scripts/generate_wire.py --check
+    python scripts/generate_tables.py --check
     python scripts/generate_settings.py --check
     ;;
   words) python evaluation/words.py --check ;;

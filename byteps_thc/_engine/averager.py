@@ -150,7 +150,8 @@ class GradientAverager:
         for name, gradient in gradients.items():
             if name not in out:
                 raise InputError(f"out has no array for gradient {name!r}: pass one of its size, or omit out")
-            source, target = (gradient_view(array, name=repr(name)) for array in (gradient, out[name]))
+            source = gradient_view(gradient, name=repr(name))
+            target = gradient_view(out[name], name=f"out[{name!r}]")
             if source.size != target.size or not target.flags.writeable:
                 raise InputError(f"out[{name!r}] must be a writable array of {source.size} elements")
             known = self._gradients.get(name)

@@ -39,8 +39,6 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
 
     config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
     """
-    if "network" in settings:  # of ThcReducer
-        raise ConfigurationError("network: pass the NetworkConfig as the first argument")
     for name in settings:
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")

@@ -44,7 +44,7 @@ class UdpConfig(RefusesGone):
 
     def __post_init__(self) -> None:
         for name in ("gso", "gro"):
-            if not isinstance(getattr(self, name), bool):
+            if getattr(self, name) not in (True, False):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True or False")
 
 
@@ -97,7 +97,7 @@ class Timeouts(RefusesGone):
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a positive number of seconds")
 
 
@@ -237,10 +237,11 @@ def network_from_environment() -> dict[str, Any]:
         if name == "lanes" and value <= 0:
             raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be a positive number")
     timeouts = {name: settings.pop(name) for name in seconds if name in settings}
+    deadline = {"operation_s": default_deadline_s()} if timeouts else {}
     try:
         resolve_quorum(settings.get("quorum"), MAX_WORKERS)
         if timeouts:
-            settings["timeouts"] = Timeouts(**{"operation_s": default_deadline_s()} | timeouts)
+            settings["timeouts"] = Timeouts(**deadline | timeouts)
     except ConfigurationError as error:
         raise ConfigurationError(f"THC_SERVERS: {error}") from None
     if "servers" in settings:

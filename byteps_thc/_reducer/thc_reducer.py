@@ -73,6 +73,8 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
+        if "network" in settings:
+            raise ConfigurationError("network: pass the NetworkConfig as the first argument")
         network = where if isinstance(where, NetworkConfig) else None
         group, given = None, None if network is not None else where
         of_mesh = given is None and isinstance(levels, tuple)  # whose ranks may be some of all

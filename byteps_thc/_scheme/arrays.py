@@ -100,7 +100,9 @@ def gradient_view(source: Any, *, bfloat16: bool = False, name: str = "gradient"
         source, bfloat16 = _from_torch(source, name)
     accepted: tuple[type, ...] = (np.uint16,) if bfloat16 else (np.float32, np.float16)
     if source.dtype not in [np.dtype(kind) for kind in accepted]:
-        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16: pass .astype(numpy.float32)"
+        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16: pass "
+        if not bfloat16:
+            wanted += "bfloat16=True" if source.dtype == np.uint16 else ".astype(numpy.float32)"
         raise InputError(f"{name} is {source.dtype}, not {wanted}")
     if not source.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous: pass numpy.ascontiguousarray(gradient)")

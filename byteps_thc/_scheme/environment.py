@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Collection, Mapping
@@ -86,14 +87,14 @@ def default_deadline_s() -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise ConfigurationError(f"THC_DEADLINE_S must be a positive number of seconds, not {text!r}")
     return seconds
 
 
 def whole_number(name: str, text: str, most: int) -> int:
     """Return the number in the text of a variable; ConfigurationError unless it is in 0 .. most."""
-    if not (text.isascii() and text.isdecimal()) or int(text) > most:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) > most:
         raise ConfigurationError(f"{name} must be a whole number in 0 .. {most}, not {text!r}")
     return int(text)
 

@@ -39,7 +39,7 @@ VARIABLES = {
     "THC_DPDK_NEIGHBOURS": "unset it: ARP finds them, or give DpdkConfig(neighbours=...)",
     "THC_EXCLUDE": "set THC_POLICY=exclude={}",
     "THC_LANES": "set THC_SERVERS=10.0.0.1,lanes={}",
-    "THC_LOSS_TOLERANT": "set THC_SERVERS=10.0.0.1,loss_tolerant={}",
+    "THC_LOSS_TOLERANT": "set THC_SERVERS=10.0.0.1,loss_tolerant=true, or unset it if it is 0",
     "THC_POLLING_THREADS": "unset it: a session has one thread",
     "THC_QUORUM": "set THC_SERVERS=10.0.0.1,quorum={}",
     "THC_ROWS": "set THC_POLICY=rows={}",

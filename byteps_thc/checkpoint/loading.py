@@ -197,7 +197,7 @@ def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | N
     if parameters is None:
         return known
     pairs = [*parameters]
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ConfigurationError("parameters must be model.named_parameters(), pairs of name and parameter")
     return {name: (known or {}).get(name, parameter.numel()) for name, parameter in pairs}
 

@@ -114,8 +114,8 @@ class ShapedNetwork:
 
     def __init__(self, hosts: int, name: str = "") -> None:
         self._namespaces = Namespaces().__enter__()
-        switch = self._namespaces.add(f"{name}bridge")
         try:
+            switch = self._namespaces.add(f"{name}bridge")
             run_inside(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
             run_inside(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
             self.hosts = [Host(self._namespaces.add(f"{name}host{number}"), switch, number) for number in range(hosts)]

@@ -51,7 +51,7 @@ def problems_of_changelog(text: str, version: str) -> list[str]:
     if newest != version or not re.fullmatch(r" - \d{4}-\d\d-\d\d", date):
         problems.append(
             f"CHANGELOG.md's newest heading should be '## [{version}] - YYYY-MM-DD', it is [{newest}]{date}: "
-            "write it there"
+            "write this version and date there"
         )
     return problems
 

@@ -57,17 +57,19 @@ def check_same(average: torch.Tensor) -> None:
     assert largest.any()
 
 
-def check(script: str, names: dict[str, Any]) -> int:
+def check(script: str, text: str, names: dict[str, Any]) -> int:
     """How many handles have compressed; all ranks must have the same gradients."""
     if "ddp" in names or "reducer" in names:
-        for parameter in names.get("ddp", names.get("model")).parameters():
-            if parameter.grad is not None:  # a script that ends with zero_grad()
-                check_same(parameter.grad)
+        parameters = [*names.get("ddp", names.get("model")).parameters()]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        assert gradients or "zero_grad()" in text, script
+        for gradient in gradients:
+            check_same(gradient)
     handles = [names[name] for name in HANDLES if name in names]
     for handle in handles:
         stats = handle.compression_stats()
         assert stats.coordinates > 0, script
-        assert stats.ratio > 1, script
+        assert stats.ratio > (1 if "warmup_steps" in text else 4), script
         handle.close()
     return len(handles)
 
@@ -87,7 +89,7 @@ def main() -> None:
         torch.manual_seed(rank.rank)
         with redirect_stdout(io.StringIO()) as output:
             names = runpy.run_path(str(Path(file)), run_name="__main__")
-        if check(name, names):
+        if check(name, Path(file).read_text(encoding="utf-8"), names):
             printed[name] = output.getvalue()
         dist.destroy_process_group()
         del store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import byteps_thc
-from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, Timeouts
+from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcReducer, Timeouts
 from byteps_thc._engine.door import choose_config
 from byteps_thc._net.session import DpdkConfig, UdpConfig
 from byteps_thc._scheme.environment import NAMES, variable
@@ -53,7 +53,7 @@ def test_a_setting_that_never_was_says_what_there_is() -> None:
     with pytest.raises(ConfigurationError, match=r"failover: Session has no such setting, only quorum, .*, config$"):
         GIVEN["Session"]("failover")
     with pytest.raises(ConfigurationError, match=r"^network: pass the NetworkConfig as the first argument$"):
-        choose_config(None, {"network": 3})  # type: ignore[typeddict-unknown-key]
+        ThcReducer(network=3, worker=0, workers=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", ["mesh", "nodes"])

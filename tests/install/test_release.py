@@ -86,7 +86,7 @@ def test_a_changelog_without_the_version_is_refused(clone: Clone) -> None:
     clone.commit(RELEASED.replace("[0.1.0]", "[0.1.1]"))
     assert "it is [0.1.1] - 2026-11-25" in clone.check().stderr
     clone.commit(RELEASED.replace("2026-11-25", "unreleased"))
-    assert "it is [0.1.0] - unreleased: write it there" in clone.check().stderr
+    assert "it is [0.1.0] - unreleased: write this version and date there" in clone.check().stderr
     assert clone.check("--draft").returncode == 0
 
 

@@ -66,10 +66,12 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
         samples, shapes = None, own_shapes(most)
     else:
         samples, shapes = [_sample(own, most) for own in gradients], [value.shape for value in gradients[0].values()]
-    measured = sum(map(math.prod, shapes)) if samples is None else sum(value.numel() for value in samples[0])
-    if measured < (least := CompressionPolicy().bypass_elements):
+    sizes = [*map(math.prod, shapes)] if samples is None else [value.numel() for value in samples[0]]
+    measured = sum(sizes)
+    if max(sizes, default=0) < (least := CompressionPolicy().bypass_elements):
         raise ConfigurationError(
-            f"gradients of {measured} parameters are too small to compare: THC sends fewer than {least} as they are"
+            f"gradients of {measured} parameters are too small to compare: THC sends fewer than {least} as they are. "
+            "Pass gradients of a larger model"
         )
     step_s, nmse = _run(Job(ranks, most, seconds, [], device=False), samples, layout.servers)
     if layout.device:

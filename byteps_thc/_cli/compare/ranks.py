@@ -193,6 +193,7 @@ def _mean(gradient: Tensor) -> Tensor:
 
 def run_rank(folder: Path, job: Job, rank: int) -> None:
     """Join the others, measure, and write the result."""
+    os.environ["RANK"] = str(rank)  # rank 0 warns
     torch.set_num_threads(1)
     device = torch.device("cuda" if job.device else "cpu")
     saved = folder / f"{rank}.pt"

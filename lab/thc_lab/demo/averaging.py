@@ -18,7 +18,7 @@ from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.limits import default_threads
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS as RANKS_BITS
 from byteps_thc._scheme.wire.layout import Header
-from thc_lab.demo.network import Network
+from thc_lab.demo.network import Network, ServerNetwork
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic
 
 Gradients = dict[str, npt.NDArray[np.float32]]
@@ -112,6 +112,7 @@ class ThcAveraging(Averaging):
         self._session = network.open_session(worker, scheme, settings)
         self._averager = GradientAverager(self._session, compressor)
         self._steps, self._workers = 0, settings.workers
+        self._beside_workers = isinstance(network, ServerNetwork)
         table = config.resolve(settings.workers)
         self._configuration: dict[str, float | int | str] = {
             "bits": config.code_bits,
@@ -152,9 +153,10 @@ class ThcAveraging(Averaging):
             wire_up=per_step(counters["bytes_sent"], packets_up, IP_UDP_HEADER_BYTES),
             wire_down=per_step(counters["bytes_received"], packets_down, IP_UDP_HEADER_BYTES),
         )
-        # Servers on the workers' hosts: one of n packets stays on its host.
-        both_ways = (result.traffic.wire_up + result.traffic.wire_down) * self._steps
-        result.sent_bytes = both_ways * ring_share(self._workers) / 2
+        result.sent_bytes = result.traffic.wire_up * self._steps
+        if self._beside_workers:  # servers on the workers' hosts send, too, and one of n packets stays on its host
+            both_ways = result.sent_bytes + result.traffic.wire_down * self._steps
+            result.sent_bytes = both_ways * ring_share(self._workers) / 2
 
 
 def ring_share(workers: int) -> float:

@@ -91,6 +91,7 @@ def demo(
         DEFAULTS,
         schemes=schemes_of(schemes, backend),
         link_mbit=(LINK_MBIT if backend == "udp" else 0.0) if link_mbit is None else link_mbit,
+        links_required=link_mbit is not None,
         workers=workers,
         steps=steps,
         batch_size=batch_size,

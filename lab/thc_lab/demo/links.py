@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 from dataclasses import dataclass
 
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from thc_lab.shaped_network import Host, ShapedNetwork
 
 _NO_GAIN = "Links: loopback, no limit: times show no gain"
@@ -24,12 +24,13 @@ class Links:
 NO_LINKS = Links((), "")
 
 
-def choose_links(workers: int, mbit: float, stack: contextlib.ExitStack) -> Links:
-    """Lay a link to a namespace per worker; fall back to loopback if this process cannot.
+def choose_links(workers: int, mbit: float, stack: contextlib.ExitStack, *, required: bool) -> Links:
+    """Lay a link to a namespace per worker.
 
     workers: number of links.
     mbit: Mb/s in each direction; 0: loopback.
     stack: removes the namespaces.
+    required: raise ConfigurationError if this process cannot; otherwise fall back to loopback.
     """
     if not mbit:
         return Links((), f"{_NO_GAIN} (--link-mbit 0).")
@@ -40,6 +41,8 @@ def choose_links(workers: int, mbit: float, stack: contextlib.ExitStack) -> Link
                 host.shape(mbit * 1e6)
             stack.enter_context(made.pop_all())
     except (ThcError, OSError, subprocess.SubprocessError) as error:
+        if required:
+            raise ConfigurationError(f"--link-mbit {mbit:g}: {error}; run as root, or pass --link-mbit 0") from error
         return Links((), f"{_NO_GAIN} ({error}).")
     limit = f"{mbit:g} Mb/s to and from each worker's host"
     return Links(tuple(network.hosts), f"Links: {limit}, in network namespaces of this machine.")

@@ -110,7 +110,7 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
     """
     options = ["--log-level", "warning", "--faults", f"drop={settings.drop}"]
     if settings.backend == "udp":
-        links = choose_links(settings.workers, settings.link_mbit, stack)
+        links = choose_links(settings.workers, settings.link_mbit, stack, required=settings.links_required)
         return ServerNetwork(_start_beside_workers(settings.servers, links, options, stack), links)
     if not has_dpdk():
         raise DpdkUnavailableError("this build has no DPDK: install libdpdk-dev and build again, or use --backend udp")

@@ -103,6 +103,8 @@ class DemoSettings:
     servers: int = 1
     #: Mb/s of each worker's link, in each direction; 0: loopback
     link_mbit: float = 0.0
+    #: whether a run without such links is an error
+    links_required: bool = False
     #: runs to make, in this order
     schemes: tuple[Scheme, ...] = (Scheme.FP32, Scheme.UNIFORM_THC, Scheme.THC)
     #: whether THC's final loss must be near the uncompressed one: after too few steps it says nothing

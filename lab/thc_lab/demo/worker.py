@@ -36,7 +36,9 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the launcher ends the workers
     try:
         torch.set_num_threads(1)
-        os.environ["GLOO_SOCKET_IFNAME"] = network.interface()
+        if network.links().hosts:
+            os.environ["GLOO_SOCKET_IFNAME"] = network.interface()
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", network.interface())
         with network.on_host(worker):
             dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
             corpus = load_corpus()
@@ -58,6 +60,7 @@ def _train(
     for progress in training.run():
         if worker == 0:
             channel.send(progress)
+    dist.barrier()  # all gradients are on the links by then
     after = network.sent_bytes(worker)
     training.finish(None if before is None or after is None else after - before)
     if worker == 0:
