@@ -112,7 +112,9 @@ def test_two_processes_print_the_same_average(snippet: Snippet, place: str, tmp_
     environment = os.environ | (imports_from_the_clone() if place == "in the clone" else {})
     with ExitStack() as stack:
         script = tmp_path / "average.py"
-        script.write_text(with_servers(snippet.script, stack), encoding="utf-8")
+        source = str(ROOT / "byteps_thc")
+        check = f"import byteps_thc; assert byteps_thc.__file__.startswith({source!r}) is {place == 'in the clone'}\n"
+        script.write_text(with_servers(snippet.script, stack) + check, encoding="utf-8")
         command = [sys.executable, "-P", str(script)]
         workers = [
             subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment)

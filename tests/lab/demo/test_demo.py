@@ -21,6 +21,7 @@ import pytest
 from byteps_thc._net.session import has_dpdk
 from thc_lab.demo.launcher import receive
 from thc_lab.demo.settings import Failure
+from thc_lab.namespaces import FOLDER
 
 THC = str(Path(sys.executable).parent / "thc")
 PNG_SIGNATURE = b"\x89PNG"
@@ -115,12 +116,20 @@ def test_without_tc_the_demo_falls_back_to_loopback(tmp_path: Path) -> None:
     tools.mkdir()
     for name in ("ip", "nsenter", "setpriv"):
         (tools / name).symlink_to(shutil.which(name) or name)
-    finished = subprocess.run(
-        command(tmp_path, "--batch-size", "2", "--steps", "2", "--no-check", "--schemes", "fp32"),
-        capture_output=True, text=True, timeout=200, check=False, env=os.environ | {"PATH": str(tools)},
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
-    assert "Links: loopback, no limit: times show no gain (Command" in finished.stdout
+    environment = os.environ | {"PATH": str(tools)}
+    arguments = command(tmp_path, "--batch-size", "2", "--steps", "2", "--no-check", "--schemes", "fp32")
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        output, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 0, errors
+    assert "Links: loopback, no limit: times show no gain (Command" in output
+    assert not [place for place in FOLDER.iterdir() if place.name.startswith(f"thc{demo.pid}.")]
+    refused = subprocess.run(
+        [*arguments, "--link-mbit", "50"], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    assert refused.returncode != 0
+    assert "--link-mbit 50: " in refused.stderr
 
 
 def test_loss_tolerant_training_goes_on_through_lost_packets(tmp_path: Path) -> None:
