@@ -55,12 +55,12 @@ def compared(what: str, own_us: float, peer: str, peer_us: float) -> Row:
 
 def lines_of(rows: list[Row]) -> list[str]:
     """The rows as a table of the page."""
-    cells = [["case", "own", "peer", "peer's", "ratio", "target", "met"]]
+    cells = [["case", "own", "peer", "peer's", "ratio", "target"]]
     for row in rows:
         own, peer = (f"{us:,.1f} us" if us < 1e4 else f"{us / 1e3:,.1f} ms" for us in (row.own_us, row.peer_us))
-        met = {True: "yes", False: "**no**", None: ""}[row.met]
-        cells.append([row.what, own, row.peer, peer, f"{row.ratio:.2f}", row.target, met])
-    return table(cells, "lrlrrll")
+        met = {True: f"{row.target}: yes", False: f"{row.target}: **no**", None: ""}[row.met]
+        cells.append([row.what, own, row.peer, peer, f"{row.ratio:.2f}", met])
+    return table(cells, "lrlrrl")
 
 
 def report(rows: list[Row], json_path: Path | None) -> None:
