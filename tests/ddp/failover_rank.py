@@ -1,6 +1,6 @@
 """A rank that trains with several thc-ps until it is told to stop, and says what each step's averages were.
 
-settings: {"front": "ddp", or "hsdp" of two replicas of two shards; "servers": addresses; "steps": how many, None: until
+settings: {"front": "ddp", "reducer" (ThcReducer), or "hsdp" of two replicas of two shards; "servers": addresses; "steps": how many, None: until
 the file "stop" is in the directory of the ranks}. In "progress", rank 0 writes steps and moves after each step.
 """
 
@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
+from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_replicas
@@ -38,6 +38,8 @@ def compressed_model(rank: Rank) -> tuple[nn.Module, Any]:
     if rank.settings["front"] == "ddp":
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
         return ddp, compress(ddp, CONFIG, network=network, policy=POLICY)
+    if rank.settings["front"] == "reducer":
+        return model, ThcReducer(network, CONFIG, policy=POLICY)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     for layer in model:
         fully_shard(layer, mesh=mesh["shard"])
@@ -60,6 +62,8 @@ def train(rank: Rank) -> dict[str, Any]:
         model.zero_grad()
         loss = model(torch.randn(8, 100)).square().mean()
         loss.backward()
+        if isinstance(state, ThcReducer):
+            state.all_reduce({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
         digests.append(hashlib.sha256(gradient_of(model).numpy().tobytes()).hexdigest())
         # As trainings log it: a rank waits here for another that may lack an average.
         told = torch.tensor([float(stop.exists()), loss.item()])
