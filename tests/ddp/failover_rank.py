@@ -1,7 +1,8 @@
 """A rank that trains with several thc-ps until it is told to stop, and says what each step's averages were.
 
-settings: {"front": "ddp", "reducer" (ThcReducer), or "hsdp" of two replicas of two shards; "servers": addresses; "steps": how many, None: until
-the file "stop" is in the directory of the ranks}. In "progress", rank 0 writes steps and moves after each step.
+settings: {"front": "ddp", "reducer" (ThcReducer), or "hsdp" of two replicas of two shards; "servers": addresses;
+"steps": how many, None: until the file "stop" is in the directory of the ranks}. In "progress", rank 0 writes steps and
+moves after each step.
 """
 
 from __future__ import annotations

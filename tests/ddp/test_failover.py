@@ -1,4 +1,4 @@
-"""DDP, HSDP and ThcReducer with several thc-ps that are killed and restarted: no step is lost, averages are the same."""
+"""DDP, HSDP and ThcReducer with several thc-ps that end and restart: no step is lost, averages stay the same."""
 
 from __future__ import annotations
 
