@@ -13,13 +13,14 @@ from typing_extensions import override
 
 from byteps_thc._engine.averager import GradientAverager
 from byteps_thc._engine.policy import CompressionPolicy
+from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._reducer.thc_reducer import ThcReducer
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.limits import default_threads
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS as RANKS_BITS
 from byteps_thc._scheme.wire.layout import Header
 from thc_lab.demo.network import Network, ServerNetwork
-from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic
+from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic, ring_share
 
 Gradients = dict[str, npt.NDArray[np.float32]]
 
@@ -87,10 +88,7 @@ class RanksAveraging(Averaging):
 
     @override
     def record(self, result: RunResult) -> None:
-        stats = self._reducer.compression_stats()
-        result.encode_ms.append(stats.encode_ms)
-        result.communicate_ms.append(stats.communicate_ms)
-        result.decode_ms.append(stats.decode_ms)
+        record_times(result, self._reducer.compression_stats())
 
     @override
     def finish(self, result: RunResult) -> None:
@@ -129,10 +127,7 @@ class ThcAveraging(Averaging):
 
     @override
     def record(self, result: RunResult) -> None:
-        stats = self._averager.statistics()
-        result.encode_ms.append(stats.encode_ms)
-        result.communicate_ms.append(stats.communicate_ms)
-        result.decode_ms.append(stats.decode_ms)
+        record_times(result, self._averager.statistics())
 
     @override
     def finish(self, result: RunResult) -> None:
@@ -159,9 +154,11 @@ class ThcAveraging(Averaging):
             result.sent_bytes = both_ways * ring_share(self._workers) / 2
 
 
-def ring_share(workers: int) -> float:
-    """Return the part of a tensor's bytes that a rank sends in a ring all-reduce."""
-    return 2 * (workers - 1) / workers
+def record_times(result: RunResult, stats: CompressionStats) -> None:
+    """Append the times of the last average."""
+    result.encode_ms.append(stats.encode_ms)
+    result.communicate_ms.append(stats.communicate_ms)
+    result.decode_ms.append(stats.decode_ms)
 
 
 def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, worker: int) -> Averaging:

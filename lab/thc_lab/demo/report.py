@@ -23,7 +23,7 @@ from thc_lab.demo import settings as demo
 from thc_lab.demo.checked_session import COMPARED
 from thc_lab.demo.gain import excess_loss, reference_of
 from thc_lab.demo.links import Links
-from thc_lab.demo.settings import DemoSettings, RunResult, Scheme
+from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, ring_share
 from thc_lab.demo.view import View
 
 #: The compressed run may end with a validation loss this much above the uncompressed one.
@@ -156,7 +156,7 @@ def shortcomings(results: list[RunResult], settings: DemoSettings) -> list[str]:
 def _savings(thc: RunResult, workers: int) -> list[tuple[str, float, float, float]]:
     """Return direction, nominal factor, payload, and fp32's through a server or, among ranks, in a ring."""
     up, down = int(thc.configuration["bits"]), int(thc.configuration.get("value_bits", thc.configuration["bits"]))
-    fp32 = 4.0 * thc.coordinates * (1.0 if thc.scheme.through_aggregators else 2 * (workers - 1) / workers)
+    fp32 = 4.0 * thc.coordinates * (1.0 if thc.scheme.through_aggregators else ring_share(workers))
     return [("up", 32 / up, thc.traffic.payload_up, fp32), ("down", 32 / down, thc.traffic.payload_down, fp32)]
 
 

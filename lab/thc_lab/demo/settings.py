@@ -239,3 +239,8 @@ SWITCH_DEFAULTS = DemoSettings(
     # Packets are padded to 1024 codes and 256 norms, which shows where a partition is as small as here.
     saving_tolerance=0.1,
 )
+
+
+def ring_share(workers: int) -> float:
+    """Return the part of a tensor's bytes that a rank sends in a ring all-reduce."""
+    return 2 * (workers - 1) / workers
