@@ -190,9 +190,7 @@ def meanings(kind: type) -> dict[str, str]:
     """Return field -> meaning, of a class without its bases."""
     found = dict[str, str]()
     for field, text in pairwise(tree_of(kind).body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            if field.target.id.startswith("_"):
-                continue
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id[0] != "_":
             if not (isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)):
                 raise SystemExit(f"{kind.__name__}.{field.target.id} needs a docstring")
             found[field.target.id] = first_sentences(str(text.value.value))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from byteps_thc._cli.compare import WORKERS
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc._scheme.errors import ConfigurationError
@@ -19,7 +20,7 @@ _BANDWIDTHS = ("100M", "1G", "10G")
 _MOST_SECONDS = 600
 _DEFAULT_PARAMETERS = "25M"
 _MOST_SERVERS = 16
-_STEPS, _LEAST_STEPS = 20, 7
+_STEPS, _LEAST_STEPS = 20, WORKERS + 3
 
 
 def compare(
@@ -33,7 +34,7 @@ def compare(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help=f"With --script: steps to run, {_STEPS} by default. The last 4 stand for workers."),
+        typer.Option(help=f"With --script: steps to run, {_STEPS} by default. The last {WORKERS} stand for workers."),
     ] = None,
     timeout_s: Annotated[float, typer.Option(help="With --script: how long it may take.")] = 600.0,
     parameters: Annotated[
@@ -84,10 +85,9 @@ def compare(
     if script is None and steps is not None:
         raise ConfigurationError("--steps is for --script: pass a script, or omit --steps")
     steps = _STEPS if steps is None else steps
-    _require("--steps", steps, steps >= _LEAST_STEPS, f"at least {_LEAST_STEPS}, of which the last 4 stand for workers")
-    _workers(
-        workers, None if script is None else 4, ranks_per_host, servers, device
-    )  # before PyTorch, which takes long
+    least = f"at least {_LEAST_STEPS}, of which the last {WORKERS} stand for workers"
+    _require("--steps", steps, steps >= _LEAST_STEPS, least)
+    _workers(workers, None if script is None else WORKERS, ranks_per_host, servers, device)  # before PyTorch loads
 
     import byteps_thc._scheme.needs_torch  # noqa: F401
     from byteps_thc._cli.compare import gradients as source

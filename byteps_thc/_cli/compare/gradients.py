@@ -13,13 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from byteps_thc._cli.compare import WORKERS
 from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 #: One for each worker: the same names and shapes.
 Gradients = list[dict[str, Tensor]]
 #: Of layers that gradients are made with, and rows of a worker.
 _WIDTH, _ROWS = 1024, 16
-_WORKERS, _MOST_WORKERS = 4, 8
+_MOST_WORKERS = 8
 _HOW = "torch.save() of a dict of gradients, {name: p.grad for name, p in model.named_parameters()}, or a list of dicts"
 
 
@@ -63,9 +64,9 @@ def of_script(script: Path, arguments: Sequence[str], *, steps: int, timeout_s: 
         raise ConfigurationError(f"--script {script} does not exist: pass the path of a Python script")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gradients.pt"
-        command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - _WORKERS)]
+        command = [sys.executable, "-P", "-m", "byteps_thc._cli.compare.capture", str(path), str(steps - WORKERS)]
         try:
-            run = subprocess.run([*command, str(_WORKERS), str(script), *arguments], check=False, timeout=timeout_s)
+            run = subprocess.run([*command, str(WORKERS), str(script), *arguments], check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise ConfigurationError(
                 f"--script {script} took fewer than {steps} steps in {timeout_s:g} s: fewer --steps or more --timeout-s"
