@@ -75,7 +75,7 @@ class Layout:
         """Return that of a buffer; InputError unless it is what GradientBuffer says."""
         check_buffer(buffer, policy)
         size = buffer.gradient.numel()
-        alone = {part for part in buffer.parameters if policy.travels_exactly(part.name, part.size)}
+        alone = {part for part in buffer.parameters if policy.travels_exactly(part.name, part.size, part.row)}
         exact = [(part.start, part.stop) for part in buffer.parameters if part in alone]
         compressed = [part for part in buffer.parameters if part not in alone]
         plan = _plan(block_ends((part.start, part.stop) for part in compressed), compressed)
@@ -129,7 +129,7 @@ def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None
     large = [
         part.name
         for part in buffer.parameters
-        if policy is not None and not policy.travels_exactly(part.name, part.size)
+        if policy is not None and not policy.travels_exactly(part.name, part.size, part.row)
     ]
     travels_exactly = gradient.dtype == torch.float64 and buffer.parameters and not large
     if gradient.dtype not in DTYPES and not travels_exactly:

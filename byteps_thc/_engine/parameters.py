@@ -51,7 +51,7 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
     """
 
     def alone(part: ParameterSlice) -> bool:
-        return part.size >= _OWN_BUFFER_ELEMENTS and policy.excludes(part.name)
+        return part.size >= _OWN_BUFFER_ELEMENTS and policy.excludes(part.name, part.row)
 
     runs = [list(run) for _, run in itertools.groupby(buffer.parameters, alone)]
     if len(runs) < 2:

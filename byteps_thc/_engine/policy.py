@@ -26,6 +26,10 @@ def _patterns(value: object) -> object:
     return tuple(sorted({item.strip() for item in value}))
 
 
+#: Rows with fewer elements travel uncompressed: a rotation block and two scales for each would take about fp32's bytes.
+_NARROW_ELEMENTS = 8
+#: PEFT's LoRA on an embedding has a token in each column. Unseen tokens are zeros inside all rows, which codes would move.
+_TOKENS_IN_COLUMNS = ("lora_embedding_A", "*.lora_embedding_A")
 #: Patterns of parameters' names.
 _Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_patterns)]
 
@@ -43,7 +47,8 @@ class CompressionPolicy(Settings):
     stop_step: int | None = Field(default=None, ge=0)
     """Step from which gradients travel uncompressed, counted from 0. None: never."""
     bypass_elements: int = Field(default=1024, ge=0)
-    """Parameters with fewer elements (biases, weights of norms) travel uncompressed."""
+    """Parameters with fewer elements (biases, weights of norms) travel uncompressed.
+    0 compresses all parameters that `exclude` does not select, narrow rows and lora_embedding_A included."""
     exclude: _Patterns = ()
     """Patterns of parameters or modules that travel uncompressed: ("lm_head", "*.router.*").
     Patterns follow the shell. The name of a module selects all its parameters. Omit the prefixes that DDP and
@@ -51,7 +56,8 @@ class CompressionPolicy(Settings):
     rows: _Patterns = ()
     """Patterns of parameters whose rows have a scale each, besides embeddings. Zero rows stay zero.
     The weights of nn.Embedding and nn.EmbeddingBag always have scales. A row is the part behind one index of the
-    first dimension. A row of small gradients gets a small error. A scale costs 4 bytes per row in each direction."""
+    first dimension. A row of small gradients gets a small error. A scale costs 4 bytes per row in each direction.
+    Parameters with rows of fewer than 8 elements travel uncompressed."""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """Seconds that a wait for other ranks may take.
     Choose a deadline above the longest pause of one rank: evaluation, a checkpoint, loading data."""
@@ -91,16 +97,22 @@ class CompressionPolicy(Settings):
         """Return the settings that must be the same on all ranks."""
         return self.model_dump(exclude={"threads", "kernels"})
 
-    def travels_exactly(self, name: str, elements: int) -> bool:
+    def travels_exactly(self, name: str, elements: int, row: int = 0) -> bool:
         """Return whether a parameter travels uncompressed in all steps.
 
         name: the parameter's name.
         elements: elements of the parameter, or of the rank's part.
+        row: row_elements() of the parameter.
         """
-        return elements < self.bypass_elements or self.excludes(name)
+        return elements < self.bypass_elements or self.excludes(name, row)
 
-    def excludes(self, name: str) -> bool:
-        """Return whether a pattern of `exclude` selects the parameter."""
+    def excludes(self, name: str, row: int = 0) -> bool:
+        """Return whether the parameter travels uncompressed, whatever its size: by name, or for its narrow rows.
+
+        row: row_elements() of the parameter.
+        """
+        if self.bypass_elements and (0 < row < _NARROW_ELEMENTS or matches_any(_TOKENS_IN_COLUMNS, name)):
+            return True
         return matches_any(self.exclude, name)
 
     def row_elements(self, name: str, shape: Sequence[int]) -> int:
@@ -109,7 +121,8 @@ class CompressionPolicy(Settings):
         name: the parameter's name.
         shape: the parameter's shape.
         """
-        return math.prod(shape[1:]) if len(shape) > 1 and matches_any(self.rows, name) else 0
+        elements = math.prod(shape[1:]) if len(shape) > 1 and matches_any(self.rows, name) else 0
+        return 0 if elements < _NARROW_ELEMENTS and not self.bypass_elements else elements
 
     def with_rows(self, names: Iterable[str]) -> CompressionPolicy:
         """Return the policy with these parameters added to `rows`.

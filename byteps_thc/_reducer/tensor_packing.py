@@ -158,7 +158,7 @@ def _bins(signature: tuple[Signature, ...], policy: CompressionPolicy) -> list[_
             bins.append(_Bin(dtype, 0, [], []))
             bins[-1].add(number, name, size, row)
             continue
-        kind = dtype, device, policy.excludes(name)
+        kind = dtype, device, policy.excludes(name, row)
         target = shared.get(kind)
         if target is None or target.size >= _OWN_BUFFER_ELEMENTS:
             target = shared[kind] = _Bin(dtype, 0, [], [])

@@ -230,10 +230,10 @@ def shard_matrix(
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
     for parameter, start in placed(trained):
-        if policy.travels_exactly(parameter.name, parameter.elements):
+        width = parameter.row_elements(policy)
+        if policy.travels_exactly(parameter.name, parameter.elements, width):
             exact.append((start, start + parameter.columns))
         else:
-            width = parameter.row_elements(policy)
             compressed += [
                 ParameterSlice(parameter.name, row * columns + start, row * columns + start + elements, width)
                 for row in range(ranks)

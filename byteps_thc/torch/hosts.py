@@ -136,7 +136,7 @@ class Bystander(Engine):
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         """Take part in the sum of a buffer, if it travels exactly; nothing is written into its gradient."""
-        compressed = any(not self._policy.travels_exactly(part.name, part.size) for part in buffer.parameters)
+        compressed = any(not self._policy.travels_exactly(part.name, part.size, part.row) for part in buffer.parameters)
         if compressed and self._policy.compresses(max(self._steps - 1, 0)):
             return _Awaited(buffer.gradient, None)
         return _Awaited(buffer.gradient, self._exact(torch.zeros(buffer.gradient.numel(), device="cpu")))

@@ -1,13 +1,14 @@
 """A rank whose batches leave most rows of an embedding without a gradient: every front end, among ranks and by thc-ps.
 
 settings: {"server": address of a thc-ps}. Four ranks, in two nodes of two where there are levels. Reports for every way
-the embedding's average, and which rows no rank has; last, what other names of rows on one rank end in.
+the averages of embeddings, and which rows no rank has; the ratio to fp32's bytes by the width of rows; last, what other names
+of rows on one rank end in.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcReducer
@@ -28,6 +29,9 @@ from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 #: Rows do not end where blocks, groups of 32 or shards do.
 ROWS, WIDTH = 3001, 50
 POLICY = CompressionPolicy(deadline_s=60)
+#: Embeddings of the model. Rows of `narrow` have 3 elements; `lora_embedding_A` is PEFT's, with a column for each token.
+EMBEDDINGS = ("words", "bag", "narrow", "lora_embedding_A")
+WIDTHS = (1, 2, 4, 7, 8, 17)
 
 
 class Model(nn.Module):
@@ -36,14 +40,27 @@ class Model(nn.Module):
     def __init__(self, tied: bool = False) -> None:
         super().__init__()
         self.words, self.head = nn.Embedding(ROWS, WIDTH, padding_idx=0), nn.Linear(WIDTH, 64, bias=False)
-        self.bag = nn.EmbeddingBag(ROWS, 16)
+        self.bag, self.narrow = nn.EmbeddingBag(ROWS, 16), nn.Embedding(ROWS, 3)
+        self.lora_embedding_A = nn.Parameter(torch.randn(4, ROWS))
         if tied:
             self.head = nn.Linear(WIDTH, ROWS, bias=False)
             self.head.weight = self.words.weight
 
     def forward(self, words: Tensor) -> Tensor:
         mean: Tensor = self.head(self.words(words)).logsumexp(-1).mean()
-        return mean + self.bag(words).square().sum()
+        tokens = nn.functional.embedding(words, self.lora_embedding_A.T)
+        return mean + sum(part.square().sum() for part in (self.bag(words), self.narrow(words), tokens))
+
+    def rows(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the gradients of the embeddings, a row for each token."""
+        names = {name: name if name in gradients else f"{name}.weight" for name in EMBEDDINGS}
+        return {name: gradients[full].T if name == full else gradients[full] for name, full in names.items()}
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the gradients of all parameters, whole ones of sharded parameters."""
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: grad.full_tensor() if isinstance(grad, DTensor) else grad for name, grad in gradients.items()}
 
 
 def words_of(rank: int) -> Tensor:
@@ -65,7 +82,7 @@ def in_ddp(rank: Rank, steps: int = 1, tied: bool = False, **options: Any) -> di
         model.zero_grad()
         trained(rank, model)
     state.close()
-    return {name: getattr(model.module, name).weight.grad for name in ("words", "bag")}
+    return model.module.rows(gradients_of(model.module))
 
 
 def in_fsdp(rank: Rank, dim: int = 0) -> dict[str, Tensor]:
@@ -76,7 +93,7 @@ def in_fsdp(rank: Rank, dim: int = 0) -> dict[str, Tensor]:
     handle = compress_reduce_scatter(model, bits=4, policy=POLICY)
     trained(rank, model)
     handle.close()
-    return {name: getattr(model, name).weight.grad.full_tensor() for name in ("words", "bag")}
+    return model.rows(gradients_of(model))
 
 
 def in_hsdp(rank: Rank) -> dict[str, Tensor]:
@@ -86,15 +103,25 @@ def in_hsdp(rank: Rank) -> dict[str, Tensor]:
     handle = compress_replicas(model, mesh["between"], policy=POLICY)
     trained(rank, model)
     handle.close()
-    return {name: getattr(model, name).weight.grad.full_tensor() for name in ("words", "bag")}
+    return model.rows(gradients_of(model))
 
 
 def by_reducer(rank: Rank) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    gradients = {name: p.grad for name, p in trained(rank, Model()).named_parameters()}
-    with ThcReducer(rows=["words", "bag.*"], policy=POLICY) as reducer:
+    model = Model()
+    gradients = gradients_of(trained(rank, model))
+    with ThcReducer(rows=["words", "bag.*", "narrow"], policy=POLICY) as reducer:
         reducer.all_reduce(gradients)
-    return {name: gradients[f"{name}.weight"] for name in ("words", "bag")}
+    return model.rows(gradients)
+
+
+def ratio(rank: Rank, width: int) -> float:
+    """Return how many times fewer bytes than fp32's an embedding with rows of this width sends, with the most bits."""
+    model = DistributedDataParallel(nn.Embedding(ROWS, width))
+    state = compress(model, policy=POLICY, bits=8)
+    model(words_of(rank.rank)).square().sum().backward()
+    with closing(state):
+        return state.compression_stats().ratio
 
 
 def ways(rank: Rank) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -114,14 +141,10 @@ def ways(rank: Rank) -> Iterator[tuple[str, dict[str, Tensor]]]:
 
 def exact(tied: bool) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    models = [copy.deepcopy(Model(tied)) for _ in range(1)]
-    averages = {name: torch.zeros_like(getattr(models[0], name).weight) for name in ("words", "bag")}
-    for rank in range(dist.get_world_size()):
-        model = copy.deepcopy(models[0])
-        model(words_of(rank)).backward()
-        for name, average in averages.items():
-            average += getattr(model, name).weight.grad / dist.get_world_size()
-    return averages
+    model, ranks = Model(tied), dist.get_world_size()
+    for rank in range(ranks):  # gradients add up
+        (model(words_of(rank)) / ranks).backward()
+    return model.rows(gradients_of(model))
 
 
 def refusal() -> str:
@@ -137,7 +160,10 @@ def refusal() -> str:
 def main() -> None:
     with joined_rank() as rank:
         report: dict[str, Any] = dict(ways(rank))
-        rank.report({"ways": report, "exact": exact(False), "exact, tied": exact(True), "refusal": refusal()})
+        ratios = {width: ratio(rank, width) for width in WIDTHS}
+        rank.report(
+            {"ways": report, "exact": exact(False), "exact, tied": exact(True), "ratios": ratios, "refusal": refusal()}
+        )
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_zero_rows_stay_zero(reports: list[dict[str, Any]], way: str) -> None:
     assert set(reports[0]["ways"]) == set(WAYS)
     exact = reports[0]["exact, tied" if "tied" in way else "exact"]
+    assert len(exact) == 4
     for name, wanted in exact.items():
         averages = [report["ways"][way][name] for report in reports]
         assert all(torch.equal(average, averages[0]) for average in averages)
@@ -66,6 +67,12 @@ def test_rare_rows_have_their_own_relative_error(reports: list[dict[str, Any]]) 
     errors = (average[there] - wanted[there]).square().sum(1) / energy
     assert energy.max() / energy.min() > 50
     assert errors.max() < 0.05
+
+
+def test_no_width_of_rows_sends_more_bytes_than_fp32(reports: list[dict[str, Any]]) -> None:
+    ratios = reports[0]["ratios"]
+    assert len(ratios) > 5
+    assert min(ratios.values()) > 0.997, "headers of messages take 64 bytes of 24,008"
 
 
 def test_other_rows_on_a_rank_are_refused(reports: list[dict[str, Any]]) -> None:

@@ -89,11 +89,11 @@ def _buffers(lane: int, parameters: Sequence[NamedParameter], policy: Compressio
     small = [p for p in backward if p.tensor.numel() < policy.bypass_elements]
     dtypes = sorted({p.tensor.dtype for p in small}, key=str)
 
-    def compressed(parameter: NamedParameter) -> bool:
-        return not policy.travels_exactly(parameter.name, parameter.tensor.numel())
-
     def row(parameter: NamedParameter) -> int:
         return policy.row_elements(parameter.name, parameter.tensor.shape)
+
+    def compressed(parameter: NamedParameter) -> bool:
+        return not policy.travels_exactly(parameter.name, parameter.tensor.numel(), row(parameter))
 
     return (
         *(BufferPlan(p.name, (p,), p.tensor.dtype, compressed=compressed(p), row=row(p)) for p in large),
