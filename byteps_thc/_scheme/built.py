@@ -9,7 +9,7 @@ from types import ModuleType
 
 from byteps_thc._scheme.wire.layout import ARITHMETIC
 
-#: Versions of torch that byteps_thc is tested with.
+#: Versions of torch that byteps_thc is tested with (tests/install/test_torch_versions.py).
 OLDEST_TORCH, NEWEST_TORCH = "2.9", "2.14"
 COMPILED_MODULES = ("_core", "_comm")
 
