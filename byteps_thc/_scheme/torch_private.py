@@ -29,7 +29,7 @@ from byteps_thc._scheme.built import NEWEST_TORCH, OLDEST_TORCH
 
 
 def require(names: Sequence[tuple[object, str]]) -> None:
-    """Raise ImportError that lists those of the names (owner, attributes) that this torch does not have."""
+    """Raise ImportError with the names (owner, attributes) missing in this torch."""
     missing = [
         f"{getattr(owner, '__name__', owner)}.{name}"
         for owner, words in names
@@ -44,7 +44,7 @@ def require(names: Sequence[tuple[object, str]]) -> None:
 
 
 def _written(owner: object) -> set[str]:
-    """Return what the methods of a class mention: attributes of instances are not in the class."""
+    """Return all names in the methods of a class: attributes of instances are not in the class."""
     methods = [each for each in vars(owner).values() if isinstance(each, FunctionType)]
     return {name for method in methods for name in method.__code__.co_names}
 
@@ -72,7 +72,7 @@ def at_end_of_backward(call: Callable[[], None]) -> None:
 
 
 def raise_when_waited(future: torch.futures.Future[Any], unwrap: Callable[[Any], Any]) -> None:
-    """Hand what a future is set to over to `unwrap`, which raises, whenever its value is wanted."""
+    """Give the result of a future to `unwrap` on every wait."""
     torch._C.Future._set_unwrap_func(future, unwrap)
 
 
@@ -95,18 +95,18 @@ def has_communication_hook(ddp: DistributedDataParallel) -> bool:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """Return what torch.compile() was called on; to import its class takes seconds."""
+    """Return the argument of torch.compile(); importing its class takes seconds."""
     inner = getattr(model, "_orig_mod", model)
     return inner if isinstance(inner, nn.Module) else model
 
 
 def has_gradient_hooks(parameter: Tensor) -> bool:
-    """Whether somebody is called when a parameter's gradient is there."""
-    return bool(parameter._post_accumulate_grad_hooks)  # type: ignore[attr-defined]
+    """Whether a parameter has hooks after the accumulation of its gradient."""
+    return bool(parameter._post_accumulate_grad_hooks)
 
 
 def require_fsdp() -> None:
-    """Raise ImportError unless FSDP2 has what is used of it below; a call, because FSDP2 takes long to import."""
+    """Raise ImportError unless FSDP2 has the names used below; a call, as the import of FSDP2 is slow."""
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param, _fsdp_param_group, _fsdp_state
 
@@ -148,7 +148,7 @@ def fsdp_dtype(group: Any) -> torch.dtype | None:
 
 
 def fsdp_reduce_scatter(group: Any) -> Any:
-    """Return what an FSDPParamGroup reduces with."""
+    """Return the reduce-scatter of an FSDPParamGroup."""
     return group._reduce_scatter_comm
 
 
@@ -163,7 +163,7 @@ def remove_fsdp_all_reduce_hook(group: Any) -> None:
 
 
 def fsdp_divisor(group: Any, process_group: dist.ProcessGroup, reduced: Tensor) -> float:
-    """Return by what an FSDPParamGroup divides a gradient when it is reduced."""
+    """Return the divisor of reduced gradients in an FSDPParamGroup."""
     from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors as factors
 
     sums = group.force_sum_reduction_for_comms
