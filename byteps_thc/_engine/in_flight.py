@@ -13,6 +13,7 @@ from torch.futures import Future
 
 from byteps_thc._engine.engine import GradientBuffer
 from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
+from byteps_thc._scheme.torch_private import raise_when_waited
 
 
 def require_not_captured(*gradients: Tensor) -> None:
@@ -94,7 +95,7 @@ def set_error(future: Future[Any], error: Exception) -> None:
     An exception that is raised collects the frames of its callers, with all their variables. The garbage collector does
     not see through a future, which would keep the callers' models for good.
     """
-    torch._C.Future._set_unwrap_func(future, _raise_copy)
+    raise_when_waited(future, _raise_copy)
     future.set_result(error)
 
 

@@ -9,17 +9,17 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from byteps_thc._net.communicator import Backend, Communicator, translate
+from byteps_thc._net.communicator import Communicator, translate
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator
 from byteps_thc._net.nccl import DeviceCommunicator
 from byteps_thc._net.store import StoreCommunicator, connect_groups
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc._scheme.settings import Settings, describe
+from byteps_thc._scheme.torch_private import PrefixStore, Store, backend_of
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
@@ -180,17 +180,12 @@ class GroupPart(dist.ProcessGroup):
         """ranks: their numbers in `whole`, this one's among them. store: of these ranks alone."""
         # torch has another constructor, with a store, that makes no subclasses.
         super().__init__(ranks.index(whole.rank()), len(ranks))  # type: ignore[call-arg]
-        self._whole, self._part_store = whole, store
+        self.whole, self._part_store = whole, store
 
     @override
     def get_group_store(self) -> PrefixStore:
         """Return where these ranks find each other."""
         return self._part_store
-
-    @override
-    def _get_backend(self, device: torch.device) -> Backend:
-        """Return what the whole group has for tensors there; for its name."""
-        return self._whole._get_backend(device)
 
 
 def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:
@@ -218,10 +213,12 @@ def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:
 
 def backends(process_group: dist.ProcessGroup) -> list[str]:
     """Return those of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+    if isinstance(process_group, GroupPart):
+        return backends(process_group.whole)
     names = []
     for device in ("cpu", "cuda"):
         try:
-            names.append(process_group._get_backend(torch.device(device)).name())
+            names.append(backend_of(process_group, torch.device(device)).name())
         except RuntimeError:  # none for this device
             continue
     return list(dict.fromkeys(names))

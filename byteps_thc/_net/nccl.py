@@ -11,7 +11,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
 from typing_extensions import override
 
 from byteps_thc._net.communicator import (
@@ -24,6 +23,7 @@ from byteps_thc._net.communicator import (
     translate,
 )
 from byteps_thc._net.ending import close_at_exit
+from byteps_thc._scheme.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
@@ -136,12 +136,11 @@ def _over(work: Backend, wait_s: float) -> bool:
 
 def _shut_down(group: Backend, wait_s: float) -> None:
     """RuntimeError when it fails, or takes longer than that."""
-    end = group.shutdown if hasattr(group, "shutdown") else group._shutdown  # torch 2.6 has NCCL's as the second
     errors: list[RuntimeError] = []
 
     def shut_down() -> None:
         try:
-            end()
+            group.shutdown()
         except RuntimeError as error:
             errors.append(error)
 

@@ -17,11 +17,11 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 from typing_extensions import override
 
 from byteps_thc._net.communicator import Asking, Backend, Waitable, translate
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
+from byteps_thc._scheme.torch_private import Store
 
 #: What values in the store begin with.
 _ANSWER, _REFUSAL = b"+", b"-"

@@ -9,6 +9,8 @@ from types import ModuleType
 
 from byteps_thc._scheme.wire.layout import ARITHMETIC
 
+#: Versions of torch that byteps_thc is tested with (tests/install/test_torch_versions.py).
+OLDEST_TORCH, NEWEST_TORCH = "2.9", "2.14"
 COMPILED_MODULES = ("_core", "_comm")
 
 
@@ -43,7 +45,7 @@ def check_arithmetic(module: ModuleType) -> None:
 def explain(error: ImportError) -> ImportError:
     """Return what to raise for an ImportError: it says what to do if torch or a compiled module of ours is missing."""
     if error.name == "torch":
-        return ImportError(f"{error}: this part of byteps_thc needs PyTorch, pip install 'torch>=2.6'")
+        return ImportError(f"{error}: this part of byteps_thc needs PyTorch, pip install 'torch>={OLDEST_TORCH}'")
     name = Path(error.path or "").name.partition(".")[0]
     if name not in COMPILED_MODULES:
         return error

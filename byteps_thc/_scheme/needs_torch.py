@@ -1,4 +1,4 @@
-"""Imported first by what is of no use without PyTorch: the error says what to install."""
+"""Imported first by what is of no use without PyTorch, or with another version: the error says what to install."""
 
 from byteps_thc._scheme.built import explain
 
@@ -6,3 +6,5 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise explain(error) from error
+
+import byteps_thc._scheme.torch_private  # noqa: F401

@@ -24,6 +24,7 @@ from byteps_thc._net.handshake import by_rank, require_equal, with_rank
 from byteps_thc._net.replicas import RankReplicas, Replicas, require_same_lines
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe
+from byteps_thc._scheme.torch_private import uncompiled
 from byteps_thc._synchronization.optimizer_state import broadcast_optimizer, local, parameters_of, require_optimizer
 
 _logger = logging.getLogger("byteps_thc")
@@ -173,7 +174,7 @@ def choose_replicas(model: nn.Module, optimizer: object, compression: object) ->
             "the model is sharded, and some ranks have the same shards: pass compression=..., the result of "
             "compress_replicas()"
         )
-    wrapped = getattr(model, "_orig_mod", model)
+    wrapped = uncompiled(model)
     group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else None
     return RankReplicas(choose_process_group(group, "synchronize_parameters"), CompressionPolicy().deadline_s)
 

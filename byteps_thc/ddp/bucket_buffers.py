@@ -16,6 +16,7 @@ from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.parameters import embedding_weights, require_dtypes, weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.torch_private import uncompiled
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,5 @@ def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
 
 
 def _wrapped(model: nn.Module) -> nn.Module | None:
-    # OptimizedModule is known by its attribute: to import torch.compile takes seconds.
-    inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, nn.Module) else None
+    inner = model.module if isinstance(model, DistributedDataParallel) else uncompiled(model)
+    return None if inner is model else inner

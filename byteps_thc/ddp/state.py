@@ -27,6 +27,7 @@ from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
+from byteps_thc._scheme.torch_private import has_communication_hook, uncompiled
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 
 
@@ -298,14 +299,14 @@ def compress(
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
         state = compress(ddp, levels=(mesh, "between"), bits=4)
     """
-    wrapped = getattr(ddp, "_orig_mod", ddp)
+    wrapped = uncompiled(ddp)
     if not isinstance(wrapped, DistributedDataParallel):
         raise ConfigurationError(
             f"compress() needs the DistributedDataParallel that wraps the model, not a {type(wrapped).__name__}: "
             "compress(DistributedDataParallel(model)). byteps_thc.fsdp has the same for fully_shard"
         )
     with refusals_told(wrapped.process_group):
-        if wrapped._comm_hooks:
+        if has_communication_hook(wrapped):
             raise ConfigurationError(
                 "the model has a communication hook already, and DDP takes one: wrap the module in a new DDP"
             )

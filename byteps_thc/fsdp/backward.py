@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.autograd import Variable
 
 from byteps_thc._engine.stages import Reduction
 from byteps_thc._engine.steps import Steps
 from byteps_thc._scheme.errors import InputError
-from byteps_thc.fsdp.parameters import NO_BACKWARD, ParameterGroup, ShardedParameter, parameter_groups, placed
+from byteps_thc._scheme.torch_private import NO_BACKWARD, at_end_of_backward, current_backward
+from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, placed
 
 
 class BackwardSteps:
@@ -45,7 +45,7 @@ class BackwardSteps:
 
     def begin(self, group: str) -> None:
         """Call before every gradient of a parameter group, which has that name."""
-        backward = torch._C._current_graph_task_id()
+        backward = current_backward()
         if backward == NO_BACKWARD or backward != self._backward:
             self._backward = backward
             if self.scaling.enabled:
@@ -171,7 +171,7 @@ class PendingGradients:
         current = self._current()
         if current is None:
             current = _BackwardPass(self._under_way)
-            Variable._execution_engine.queue_callback(current.finish)
+            at_end_of_backward(current.finish)
             self._pass = weakref.ref(current)
         current.pending[gradient.group.name] = gradient
         self._under_way.append(gradient.reduction)

@@ -20,6 +20,7 @@ from byteps_thc._net.replicas import Replicas
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
+from byteps_thc._scheme.torch_private import fsdp_reduce_scatter
 from byteps_thc.fsdp.backward import NOTHING, BackwardSteps, PendingGradient, PendingGradients, UnhookedGroups
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
@@ -61,7 +62,7 @@ def compress_reduce_scatter(
         config = choose_config(config, settings)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, process_group.rank())
-        if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
+        if any(isinstance(fsdp_reduce_scatter(group.source), CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     device = groups[0].source.device
     opened = open_engine(
@@ -81,10 +82,10 @@ def compress_reduce_scatter(
     pending = PendingGradients()
     unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
     backward_steps = BackwardSteps(opened.steps, unhooked.begin_step, pending.settle)
-    before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
+    before = [(fsdp_reduce_scatter(group.source), group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
-        uncompressed = group.source._reduce_scatter_comm
+        uncompressed = fsdp_reduce_scatter(group.source)
         reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, backward_steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
         # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.

@@ -1,7 +1,7 @@
 """What FSDP2 knows about its parameter groups, in terms of this package.
 
 fully_shard() makes parameter groups that communicate together, and gives hooks nothing but a flat tensor. Names and
-sizes are in private structures of torch; all that is read from there is read here (torch 2.13).
+sizes are in private structures of torch, which are read here and in _scheme/torch_private.py.
 """
 
 from __future__ import annotations
@@ -15,16 +15,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
 
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.parameters import is_embedding_weight, require_dtypes, saturated
 from byteps_thc._engine.policy import CompressionPolicy, without_wrappers
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe, warn_once
+from byteps_thc._scheme.torch_private import (
+    NO_BACKWARD,
+    current_backward,
+    fsdp_all_reduce_hook,
+    fsdp_divisor,
+    fsdp_dtype,
+    fsdp_groups,
+    fsdp_module_info,
+    fsdp_whole_shape,
+    has_gradient_hooks,
+    require_fsdp,
+)
 
-#: torch's number of the backward pass, outside of any.
-NO_BACKWARD = -1
+require_fsdp()
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class ShardedParameter:
     @property
     def is_embedding(self) -> bool:
         """Whether it is the weight of an embedding, tied or not."""
-        place = self.source._module_info
+        place = fsdp_module_info(self.source)
         modules = zip((place.module, *place.shared_modules), (place.param_name, *place.shared_param_names), strict=True)
         return any(is_embedding_weight(module, name) for module, name in modules)
 
@@ -99,9 +109,9 @@ class ParameterGroup:
     def gradients_are_awaited(self) -> bool:
         """Whether somebody uses averages before the backward pass is over: a hook, or who reduces outside of any."""
         return (
-            torch._C._current_graph_task_id() == NO_BACKWARD
-            or self.source._all_reduce_hook is not None
-            or any(getattr(p.source.sharded_param, "_post_accumulate_grad_hooks", None) for p in self.parameters)
+            current_backward() == NO_BACKWARD
+            or fsdp_all_reduce_hook(self.source) is not None
+            or any(has_gradient_hooks(parameter.source.sharded_param) for parameter in self.parameters)
         )
 
     @property
@@ -115,16 +125,21 @@ class ParameterGroup:
         Where torch does not divide it, the sum of float16 gradients that torch has divided before is their average, and
         finite ones stay finite. Others may leave the range, as they do with torch.
         """
-        if average.dtype == torch.float16 and factor > 1 and self._divisor(average) == 1:
+        if (
+            average.dtype == torch.float16
+            and factor > 1
+            and fsdp_divisor(self.source, self.process_group, average) == 1
+        ):
             return average.copy_(saturated(average.float().mul_(factor), torch.float16))
         return average.mul_(factor)
 
     def finished(self, reduced: Tensor) -> Tensor:
         """Return a reduced gradient as torch makes it part of the parameters' own: divided, in their dtype."""
-        divisor = self._divisor(reduced)
+        divisor = fsdp_divisor(self.source, self.process_group, reduced)
         if divisor != 1:
             reduced.div_(divisor)
-        return reduced if self.source._orig_dtype is None else reduced.to(self.source._orig_dtype)
+        dtype = fsdp_dtype(self.source)
+        return reduced if dtype is None else reduced.to(dtype)
 
     def warn_of_unused(self) -> None:
         """Say once that gradients travel uncompressed, because torch leaves out what was not used."""
@@ -133,18 +148,6 @@ class ParameterGroup:
             "same on all ranks, and the module's gradients travel uncompressed in such steps: freeze these parameters "
             "(requires_grad=False), or call set_reduce_scatter_unused_params(True)"
         )
-
-    def _divisor(self, reduced: Tensor) -> float:
-        """Return by what torch divides a gradient when it is reduced."""
-        _, divisor, _, _ = _get_gradient_divide_factors(
-            self.process_group,
-            None,
-            reduced.dtype,
-            reduced.device.type,
-            self.source.gradient_divide_factor,
-            self.source.force_sum_reduction_for_comms,
-        )
-        return 1 if divisor is None else divisor
 
 
 def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
@@ -172,7 +175,7 @@ def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
     for module, name in names.items():
         if not isinstance(module, FSDPModule):
             continue
-        sources = module._get_fsdp_state()._fsdp_param_groups
+        sources = fsdp_groups(module)
         _require_plain(name or "(root)", sources)
         for source in sources:
             if id(source) not in seen:  # fully_shard([a, b]) makes one group of two modules
@@ -184,7 +187,7 @@ def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, st
     process_group: dist.ProcessGroup = source.mesh_info.shard_process_group
     # By module, because parameters are other objects until the first forward pass when a model was filled with
     # load_state_dict(assign=True).
-    places = [parameter._module_info for parameter in source.fsdp_params]
+    places = [fsdp_module_info(parameter) for parameter in source.fsdp_params]
     if any(place.module not in names for place in places):
         raise ConfigurationError(
             f"module {name!r} shares its group with modules outside the model: pass the whole model"
@@ -192,7 +195,7 @@ def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, st
     parameters = tuple(
         ShardedParameter(
             f"{names[place.module]}.{place.param_name}".removeprefix("."),
-            parameter._orig_size,
+            fsdp_whole_shape(parameter),
             parameter.fsdp_placement.dim,
             process_group.size(),
             parameter,

@@ -20,6 +20,7 @@ from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc._scheme.settings import describe
+from byteps_thc._scheme.torch_private import fsdp_all_reduce_hook, remove_fsdp_all_reduce_hook
 from byteps_thc.fsdp.backward import BackwardSteps, UnhookedGroups
 from byteps_thc.fsdp.compressed_reduce_scatter import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -71,7 +72,7 @@ def compress_replicas(
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
-        if any(group.source._all_reduce_hook is not None for group in groups):
+        if any(fsdp_all_reduce_hook(group.source) is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
     opened = open_engine(
@@ -100,7 +101,7 @@ def compress_replicas(
 
     def uninstall() -> None:
         for group in groups:
-            group.source._all_reduce_hook = None
+            remove_fsdp_all_reduce_hook(group.source)
 
     return FsdpCompression(
         opened,

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
 from torch.futures import Future
 from typing_extensions import override
@@ -28,6 +27,7 @@ from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchroniz
 from byteps_thc._net.communicator import ExactSum, Waitable, translate
 from byteps_thc._net.ending import close_at_exit
 from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.torch_private import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore, gloo_options
 
 _LOOPBACK = "127.0.0.1"
 
@@ -182,10 +182,8 @@ def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
 
 
 def _open_gloo(store: Store, deadline_s: float) -> Any:
-    group: Any = ProcessGroupGloo  # torch's stubs lack the options and collectives of back ends
-    options = group._Options()
-    options._devices = [group.create_device(hostname=_LOOPBACK)]
-    options._timeout = timedelta(seconds=deadline_s)
+    group: Any = ProcessGroupGloo
+    options = gloo_options(timedelta(seconds=deadline_s), _LOOPBACK)
     return group(store, process.local_rank(), process.local_size(), options)
 
 

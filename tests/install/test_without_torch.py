@@ -36,7 +36,7 @@ def test_everything_else_is_there() -> None:
 def test_what_needs_torch_says_what_to_install(code: str) -> None:
     result = run(code)
     assert result.returncode == 1
-    assert "pip install 'torch>=2.6'" in result.stderr.strip().splitlines()[-1]
+    assert "pip install 'torch>=2.9'" in result.stderr.strip().splitlines()[-1]
 
 
 def test_thc_compare_says_it_in_one_line() -> None:
@@ -44,4 +44,4 @@ def test_thc_compare_says_it_in_one_line() -> None:
     assert result.returncode == 1
     [line] = result.stderr.splitlines()
     assert line.startswith("thc: ")
-    assert "pip install 'torch>=2.6'" in line
+    assert "pip install 'torch>=2.9'" in line

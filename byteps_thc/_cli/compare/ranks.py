@@ -22,13 +22,13 @@ import torch
 import torch._dynamo  # DDP imports it, which takes seconds: once for all ranks
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import FileStore  # torch.distributed's, which does not list it
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._cli.compare.gradients import own_gradients
 from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.torch_private import FileStore
 from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 
 #: A step without averaging.

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 if TYPE_CHECKING:  # a session of servers needs no torch
-    from torch._C._distributed_c10d import Store
-
     from byteps_thc._net.communicator import Backend
+    from byteps_thc._scheme.torch_private import Store
 
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 
-from torch._C._distributed_c10d import Store
-
 from byteps_thc._net.failover.agreement import Agreement
 from byteps_thc._net.failover.session import LONGEST_CONNECT_S, FailoverSession
 from byteps_thc._net.network_settings import Timeouts
@@ -17,6 +15,7 @@ from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportError
+from byteps_thc._scheme.torch_private import Store
 
 _SWITCH, _ERROR = "switch", "error: "
 #: They have let this rank in just before, too.

@@ -29,7 +29,7 @@ from byteps_thc._scheme.arrays import F32, U8, U16
 from byteps_thc._scheme.errors import RestartError, ServerRefusedError, ThcError, TransportError
 
 if TYPE_CHECKING:  # a session of servers needs no torch
-    from torch._C._distributed_c10d import Store
+    from byteps_thc._scheme.torch_private import Store
 
 _logger = logging.getLogger("byteps_thc")
 
