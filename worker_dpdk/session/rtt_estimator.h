@@ -13,6 +13,10 @@ struct RttBounds {
   Duration longest{2'000'000};  ///< where round trips are longer than that, on a long way or to a slow switch
 };
 
+/// To a server on this host, whose ways lose nothing, but which may have no processor for long. A peer's packet that
+/// sockets had no room for is found by those that overtake it.
+inline constexpr RttBounds kOwnHostBounds{.initial = Duration{200'000}, .min = Duration{200'000}};
+
 /// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
 class RttEstimator {
  public:
