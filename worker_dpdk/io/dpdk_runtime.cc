@@ -141,16 +141,15 @@ void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
   thread_local const PollingThread prepared(polling_cpus_, threads);
 }
 
+/// Leaves out rte_eal_cleanup(), which ends under handlers that still run: the kernel frees what EAL has.
 DpdkRuntime::~DpdkRuntime() {
-  // A handler after rte_eal_cleanup() would find no memory.
-  static const auto* const for_ever = new HandlerPause;
-  static_cast<void>(for_ever);
+  static const auto* const until_the_end = new HandlerPause;
+  static_cast<void>(until_the_end);
   std::uint16_t port_id = 0;
   RTE_ETH_FOREACH_DEV(port_id) {
     rte_eth_dev_stop(port_id);
     rte_eth_dev_close(port_id);
   }
-  rte_eal_cleanup();
 }
 
 std::uint16_t DpdkRuntime::port_of(const std::string& device) {

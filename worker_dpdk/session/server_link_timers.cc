@@ -61,6 +61,8 @@ void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
+      rtt_.lost();
+      next_check_ = now;  // timers may be shorter now
       packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);

@@ -69,6 +69,16 @@ TEST_F(EngineTest, AServerOnThisHostMayHaveNoProcessorForLong) {
   EXPECT_EQ(count(Count::kRetransmissions), 1U);
 }
 
+TEST_F(EngineTest, AWayOnThisHostThatLosesPacketsHasTheTimersOfOthers) {
+  packet_io.own_host = true;
+  const auto packets = join_and_push(two_workers(), 64 * 4);
+  ASSERT_EQ(packets.size(), 4U);
+  for (std::size_t later = 1; later < 4; ++later) arrive(aggregate_of(packets[later], 1));
+  ASSERT_EQ(count(Count::kRetransmissions), 1U) << "three have overtaken the first";
+  pass(Duration(20'000));
+  EXPECT_EQ(count(Count::kRetransmissions), 2U);
+}
+
 TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
   for (const auto& [field, hint] : {std::pair(wire::ConfigField::kCodesPerPacket, "(1024, here 64). \"auto\" is"),
                                     std::pair(wire::ConfigField::kTable, "differs in the lookup table")}) {
