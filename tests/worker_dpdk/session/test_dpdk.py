@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),
     pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here"),
-    pytest.mark.timeout(120),
 ]
 
 IO_TEST = Path(__file__).parents[3] / "build/release/tests/io_test"
