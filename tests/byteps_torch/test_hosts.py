@@ -27,7 +27,6 @@ def host_gradients(step):
     return hosts
 
 
-@pytest.mark.timeout(160)
 def test_thc_with_two_processes_per_worker(tmp_path):
     with ParameterServer() as thc_ps, BytepsLab(tmp_path, workers=WORKERS) as lab:
         environment = TWO_PROCESSES | {"THC_SERVERS": thc_ps.address}

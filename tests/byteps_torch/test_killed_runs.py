@@ -23,7 +23,6 @@ def files_of(lab: BytepsLab) -> set[Path]:
     return set(leftover_memory.FOLDER.glob(f"BytePS_*_{lab.port}_*"))
 
 
-@pytest.mark.timeout(300)
 def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     folders = [tmp_path / "killed", tmp_path / "living"]
     for folder in folders:

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.byteps
 PROGRAM = Path(__file__).with_name("programs") / "several_optimizers.py"
 
 
-@pytest.mark.timeout(160)
 def test_an_optimizer_for_each_layer(tmp_path):
     with ParameterServer() as thc_ps, BytepsLab(tmp_path) as lab:
         lab.start(PROGRAM, environment={"THC_SERVERS": thc_ps.address})

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.byteps
 PROGRAMS = Path(__file__).with_name("programs")
 
 
-@pytest.mark.timeout(280)
 def test_everything_of_byteps_torch(tmp_path):
     with BytepsLab(tmp_path) as lab:
         lab.start(PROGRAMS / "surface.py", str(tmp_path))

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.byteps
 PROGRAM = Path(__file__).with_name("programs") / "synchronize.py"
 
 
-@pytest.mark.timeout(160)
 def test_workers_are_made_identical(tmp_path):
     with ParameterServer() as thc_ps, BytepsLab(tmp_path, workers=2) as lab:
         lab.start(PROGRAM, str(tmp_path), environment={"THC_SERVERS": thc_ps.address})

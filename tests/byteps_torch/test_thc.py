@@ -11,7 +11,6 @@ from byteps_thc._cli.launch import ParameterServer
 
 pytestmark = [
     pytest.mark.byteps,
-    pytest.mark.timeout(280),  # the first test of a route runs the training
 ]
 PROGRAMS = Path(__file__).with_name("programs")
 WORKERS = 2

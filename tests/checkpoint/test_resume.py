@@ -15,7 +15,6 @@ from torch import Tensor
 from byteps_thc._cli.launch import ParameterServer
 
 # Ranks are launched twice for the first test, and both launches may take as long as they are given.
-pytestmark = pytest.mark.timeout(540)
 
 PROGRAM = Path(__file__).with_name("training_rank.py")
 Reports = list[dict[str, Any]]

@@ -26,7 +26,6 @@ def can_make_networks() -> bool:
     return subprocess.run(["unshare", "--net", "true"], capture_output=True, timeout=10, check=False).returncode == 0
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.byteps
 @pytest.mark.skipif(not can_make_networks(), reason="no network namespaces here: the ports of the guide may be in use")
 def test_commands(tmp_path: Path) -> None:

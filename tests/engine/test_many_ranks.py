@@ -20,7 +20,7 @@ CASES: list[dict[str, Any]] = [
     {"name": "default", "thc": {}, "sizes": [[30_000, 12, 2000], [1500]]},
     {"name": "8 bits", "thc": {"bits": 8}, "sizes": [[10_000]]},
 ]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def test_the_engine_averages(tmp_path: Path) -> None:

@@ -59,21 +59,18 @@ def rows(tmp_path: Path) -> Callable[..., dict[str, list[str]]]:
     return run
 
 
-@pytest.mark.timeout(200)
 def test_floor_of_host_calls(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/floor.py", "--stand-in")
     assert len(measured) == 13
     assert all(float(us) > 0 for (us,) in measured.values())
 
 
-@pytest.mark.timeout(200)
 def test_kernels_with_fewer_registers(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("bench_gpu.py", "--registers", "96")
     assert len(measured) == 16
     assert all(float(own) > 0 for own, *_ in measured.values())
 
 
-@pytest.mark.timeout(200)
 def test_steps_of_ddp(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/ddp_steps.py", "--stand-in")
     assert len(measured) == 4 * 4 + 4
@@ -82,7 +79,6 @@ def test_steps_of_ddp(rows: Callable[..., dict[str, list[str]]]) -> None:
         assert (hook_ms != "") == what.startswith("THC"), (what, hook_ms)
 
 
-@pytest.mark.timeout(200)
 def test_stages_of_a_step(rows: Callable[..., dict[str, list[str]]], tmp_path: Path) -> None:
     measured = rows("gpu/stages_profile.py", "--stand-in", "--trace", str(tmp_path / "trace.json"))
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -92,7 +88,6 @@ def test_stages_of_a_step(rows: Callable[..., dict[str, list[str]]], tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_fsdp2_with_ranks_that_are_not_there(rows: Callable[..., dict[str, list[str]]]) -> None:
     measured = rows("gpu/fsdp_steps.py", "--stand-in")
     assert [name.split(", ")[-1] for name in measured] == ["1 ranks", "2 ranks", "8 ranks", "fp32", "THC"]

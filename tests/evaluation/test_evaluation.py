@@ -161,7 +161,6 @@ def test_unknown_claim_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_quick(name: str) -> None:
     """As make evaluate-quick measures it. What the full result meets, and a minute can show, is met."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 
-@pytest.mark.timeout(600)
 def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> None:
     printed = interpret("kernel_bits.py")
     assert "DIFFERENT" not in printed
@@ -16,7 +15,6 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
         assert check in printed
 
 
-@pytest.mark.timeout(600)
 def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
     """Three launches for a bucket, two for rows; what travels exactly is in them."""
     printed = interpret("nearest_bits.py")
@@ -25,18 +23,15 @@ def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(int
         assert f"same bits: {check} " in printed
 
 
-@pytest.mark.timeout(600)
 def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callable[..., str]) -> None:
     assert "same bits" in interpret("compressor_bits.py")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_rows_with_scales_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
     assert "same bits: 150 rows" in interpret("rows_bits.py")
 
 
-@pytest.mark.timeout(600)
 def test_the_host_makes_few_calls_whatever_parameters_and_ranks_there_are(interpret: Callable[..., str]) -> None:
     """Three launches and two collectives for a bucket, two and one for a group of FSDP2."""
     printed = interpret("host_calls.py")
@@ -44,7 +39,6 @@ def test_the_host_makes_few_calls_whatever_parameters_and_ranks_there_are(interp
     assert printed.count(": 2 launches, 1 collectives") == 2
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
     interpret: Callable[..., str], ranks: int
@@ -52,7 +46,6 @@ def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
     assert f"same bits: {ranks} ranks" in interpret("engine_bits.py", "--ranks", f"{ranks}")
 
 
-@pytest.mark.timeout(600)
 def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
     """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/engine."""
     printed = interpret("network_bits.py")
@@ -61,7 +54,6 @@ def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: C
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", [0, 1])  # of 2: all-reduces and reduce-scatters
 def test_narrow_rows_and_tails_with_all_bits(interpret: Callable[..., str], part: int) -> None:
     assert "9 of 9 cases" in interpret("nearest_bits.py", "--large", "--only", "narrow", "--part", f"{part}/2")

@@ -8,6 +8,5 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_buckets_meshes_and_rows_have_the_bits_of_numpy(interpret: Callable[..., str]) -> None:
     assert "same bits: 4 checks" in interpret("many_ranks.py")

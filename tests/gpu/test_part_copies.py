@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 SCRIPTS = Path(__file__).parents[2] / "evaluation"
 _COMPILED = """
 import gpu_resources
@@ -19,12 +17,10 @@ for pack in (True, False):
 """
 
 
-@pytest.mark.timeout(600)
 def test_one_launch_has_the_bits_of_copies_by_parameter(interpret: Callable[..., str]) -> None:
     assert "same bits: 48 cases" in interpret("part_bits.py")
 
 
-@pytest.mark.timeout(600)
 def test_the_kernel_compiles_for_a_gpu(run_python: Callable[..., str]) -> None:
     stores = run_python("-c", _COMPILED, PYTHONPATH=str(SCRIPTS)).split()
     assert len(stores) == 2

@@ -386,7 +386,7 @@ def test_idle_connections_do_not_hold_up_scrapes() -> None:
             stack.enter_context(socket.create_connection(("127.0.0.1", port), SOON_S))
         start = time.monotonic()
         assert "thc_ps_jobs 0" in scrape(port)
-        assert time.monotonic() - start < 6  # the machine may be busy
+        assert time.monotonic() - start < 15  # the machine may be busy
 
 
 def scrape_with(awaited: str, port: int) -> str:
@@ -445,16 +445,18 @@ def test_drain_is_bounded(make_worker: MakeWorker) -> None:
     server = ParameterServer(["--drain-timeout", "0.3"])
     worker = make_worker(server.address, 0)
     worker.join()
-    started = time.monotonic()
+    deadline = time.monotonic() + SOON_S
+    sent = 0
     server.process.terminate()
-    while server.process.poll() is None and time.monotonic() < started + SOON_S:
+    while server.process.poll() is None and time.monotonic() < deadline:
+        sent += 1
         try:
             worker.send_codes([1])
         except ConnectionRefusedError:  # it is gone
             break
         time.sleep(0.02)
     assert server.process.wait(SOON_S) == 0
-    assert time.monotonic() - started < 5, "5 s is what it takes without the flag"
+    assert sent < 200, "without the flag it takes 5 s: as many, on an idle machine"
     server.stop()
 
 

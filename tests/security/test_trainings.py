@@ -21,8 +21,6 @@ from ranks import run_ranks
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._scheme.config import ThcConfig
 
-pytestmark = pytest.mark.timeout(240)
-
 #: Joins, pushes codes that are all 1 for training "A" and 2 for "B" when it is told to go, and says what came of it.
 WORKER = """
     import json, sys

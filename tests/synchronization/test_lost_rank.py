@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from ranks import Ranks
 
 
-@pytest.mark.timeout(120)
 def test_lost_rank_is_an_error_within_the_deadline(tmp_path: Path) -> None:
     with Ranks(Path(__file__).with_name("lost_rank.py"), 2, tmp_path / "ranks") as ranks:
         report, _ = ranks.wait(killed=(1,))

@@ -34,7 +34,6 @@ def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         assert torch.equal(tensor, theirs[name]), name
 
 
-@pytest.mark.timeout(300)
 def test_replicas_that_drift_are_made_identical(reports: Reports) -> None:
     first, second = of(reports, "losses")
     different = [name for name in first["before"] if not torch.equal(first["before"][name], second["before"][name])]

@@ -1,5 +1,7 @@
 #include "io/dpdk_device.h"
 
+#include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mempool.h>
@@ -22,6 +24,7 @@ constexpr std::uint32_t kPoolCache = 256;
 // A queue's, beyond its descriptors: handed to the caller, in bursts, in a handoff ring, in the thread's cache.
 constexpr std::uint32_t kSpareMbufs = 1024;
 constexpr std::chrono::milliseconds kMemifPatience{5000};  // of a client, for its server
+constexpr std::chrono::milliseconds kMemifHandshake{1000};
 constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; smaller rooms leave the PMDs' fast paths
 
 void check(int rc, const std::string& device, const char* step) {
@@ -37,6 +40,18 @@ std::size_t data_room_bytes(std::uint16_t mtu_bytes) {
     throw ConfigurationError("mtu_bytes " + std::to_string(mtu_bytes) + " is too large for a DPDK packet buffer");
   }
   return room;
+}
+
+bool is_up(std::uint16_t port_id) noexcept {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+/// Whether a memif device connects to a server.
+bool is_memif_client(const rte_eth_dev_info& info) {
+  const rte_devargs* devargs = rte_dev_devargs(info.device);
+  const std::string_view args = devargs != nullptr && devargs->args != nullptr ? devargs->args : "";
+  return std::string_view(info.driver_name) == kMemifDriver && args.find("role=server") == std::string_view::npos;
 }
 
 /// The pool all frames of a device live in. Kept for the next user of the device: after a stop some drivers still hold
@@ -75,7 +90,10 @@ DpdkDevice::DpdkDevice(DpdkRuntime& runtime, const std::string& device, const Dp
 DpdkDevice::~DpdkDevice() { shut_down(); }
 
 void DpdkDevice::shut_down() noexcept {
-  rte_eth_dev_stop(port_id_);  // does nothing unless it runs
+  {
+    const HandlerPause pause;
+    rte_eth_dev_stop(port_id_);  // does nothing unless it runs
+  }
   runtime_.release(port_id_);
 }
 
@@ -88,6 +106,11 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   configure(config, info);
   set_up_queues(config);
   start(info.driver_name);
+  // A memif server whose client leaves in the middle of the handshake frees what its handler still uses (DPDK 22.11).
+  const auto deadline = std::chrono::steady_clock::now() + kMemifHandshake;
+  while (is_memif_client(info) && !is_up(port_id_) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   rte_ether_addr address{};
   check(rte_eth_macaddr_get(port_id_, &address), device_, "reading its MAC address");
   std::memcpy(mac_.data(), address.addr_bytes, mac_.size());

@@ -1,6 +1,7 @@
 #include "io/dpdk_runtime.h"
 
 #include <pthread.h>
+#include <rte_alarm.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -8,6 +9,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <semaphore>
 #include <utility>
 
 #include "io/eal_arguments.h"
@@ -81,6 +84,28 @@ std::string join(const std::vector<std::string>& words) {
 
 }  // namespace
 
+struct HandlerPause::State {
+  std::binary_semaphore begun{0};
+  std::binary_semaphore over{0};
+};
+
+HandlerPause::HandlerPause() noexcept : state_(std::make_shared<State>()) {
+  constexpr std::chrono::seconds kLongestHandler{10};
+  // Alarms run in the interrupt thread, between handlers.
+  const auto pause = [](void* argument) {
+    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(argument));
+    (*state)->begun.release();
+    (*state)->over.acquire();  // ends with the HandlerPause, or the process
+  };
+  auto argument = std::make_unique<std::shared_ptr<State>>(state_);
+  if (rte_eal_alarm_set(1, pause, argument.get()) == 0) {
+    static_cast<void>(argument.release());
+    static_cast<void>(state_->begun.try_acquire_for(kLongestHandler));
+  }
+}
+
+HandlerPause::~HandlerPause() { state_->over.release(); }
+
 DpdkRuntime& DpdkRuntime::start(const std::vector<std::string>& eal_args) {
   static DpdkRuntime runtime(eal_args);
   if (runtime.eal_args_ != eal_args) {
@@ -116,13 +141,15 @@ void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
   thread_local const PollingThread prepared(polling_cpus_, threads);
 }
 
+/// Leaves out rte_eal_cleanup(), which ends under handlers that still run: the kernel frees what EAL has.
 DpdkRuntime::~DpdkRuntime() {
+  static const auto* const until_the_end = new HandlerPause;
+  static_cast<void>(until_the_end);
   std::uint16_t port_id = 0;
   RTE_ETH_FOREACH_DEV(port_id) {
     rte_eth_dev_stop(port_id);
     rte_eth_dev_close(port_id);
   }
-  rte_eal_cleanup();
 }
 
 std::uint16_t DpdkRuntime::port_of(const std::string& device) {

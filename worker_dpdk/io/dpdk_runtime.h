@@ -5,11 +5,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 namespace thc::io {
+
+/// While it lives, EAL's interrupt thread runs no driver's handler: memif's share unguarded state with stop and close.
+class HandlerPause {
+ public:
+  HandlerPause() noexcept;
+  ~HandlerPause();
+  HandlerPause(const HandlerPause&) = delete;
+  HandlerPause& operator=(const HandlerPause&) = delete;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
 
 /// Starts EAL once and hands out its devices. Thread-safe.
 class DpdkRuntime {

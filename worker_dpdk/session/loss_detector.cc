@@ -1,6 +1,7 @@
 #include "session/loss_detector.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace thc {
 namespace {
@@ -18,6 +19,7 @@ void LossDetector::sent(InFlight& packet, TimePoint now) noexcept {
     ++shard.in_flight;
   }
   shard.active_at = now;
+  shard.postponed = false;
 }
 
 void LossDetector::noticed(InFlight& packet, TimePoint now) noexcept {
@@ -51,6 +53,7 @@ bool LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) 
   overtaken_below_ = std::max(overtaken_below_, packet.number);
   shard.active_at = now;
   shard.probes = 0;
+  shard.postponed = false;
   return first;
 }
 
@@ -72,6 +75,12 @@ TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
   const Duration reordered_for = shard.reordered_for.get();
   const Duration delay = round_trip + std::max(round_trip / 8, reordered_for + reordered_for / 4);
   return packet.awaited_since + std::max(delay, rtt_.bounds().min);
+}
+
+void LossDetector::postpone_probes(TimePoint now) noexcept {
+  for (Shard& shard : shards_) {
+    shard.active_at = std::exchange(shard.postponed, true) ? shard.active_at : now;
+  }
 }
 
 TimePoint LossDetector::probe_time(std::size_t shard) const noexcept {

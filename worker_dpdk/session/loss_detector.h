@@ -44,6 +44,8 @@ class LossDetector {
   /// When to ask for a result, because nothing has come; never where nothing is in flight. By number of shard.
   TimePoint probe_time(std::size_t shard) const noexcept;
   void probed(std::size_t shard) noexcept { ++shards_[shard].probes; }
+  /// Once for each probe: on a host that never has a processor in time, results are asked for nevertheless.
+  void postpone_probes(TimePoint now) noexcept;
   std::size_t shards() const noexcept { return shards_.size(); }
   std::size_t shard_number(const InFlight& packet) const noexcept { return packet.slot % shards_.size(); }
 
@@ -57,7 +59,8 @@ class LossDetector {
     TimePoint active_at{};   ///< last packet sent or answered
     TimePoint noticed_at{};  ///< last notice
     std::uint32_t in_flight = 0;
-    unsigned probes = 0;  ///< since the last result
+    unsigned probes = 0;     ///< since the last result
+    bool postponed = false;  ///< since the last packet sent, again, too, or answered
   };
   Shard& shard_of(const InFlight& packet) noexcept { return shards_[shard_number(packet)]; }
   const Shard& shard_of(const InFlight& packet) const noexcept { return shards_[shard_number(packet)]; }

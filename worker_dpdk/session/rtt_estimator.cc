@@ -16,8 +16,20 @@ void RttEstimator::sample(Duration round_trip) noexcept {
     smoothed_ += (round_trip - smoothed_) / 8;
   }
   doublings_ = 0;
+  set_timeout();
+}
+
+void RttEstimator::set_timeout() noexcept {
   timeout_ =
       std::clamp(smoothed_ + 4 * variation_, bounds_.min, std::clamp(2 * smoothed_, bounds_.max, bounds_.longest));
+}
+
+void RttEstimator::lost() noexcept {
+  if (bounds_.min == kOwnHostBounds.min) {
+    bounds_ = {};
+    timeout_ = bounds_.initial;
+    if (smoothed_ != Duration::zero()) set_timeout();
+  }
 }
 
 bool RttEstimator::back_off(TimePoint now) noexcept {

@@ -13,6 +13,9 @@ struct RttBounds {
   Duration longest{2'000'000};  ///< where round trips are longer than that, on a long way or to a slow switch
 };
 
+/// To a server on this host: nothing is lost on the way, but the server may have no processor for long.
+inline constexpr RttBounds kOwnHostBounds{.initial = Duration{200'000}, .min = Duration{200'000}};
+
 /// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
 class RttEstimator {
  public:
@@ -32,6 +35,8 @@ class RttEstimator {
       doublings_ = 0;
     }
   }
+  /// A packet was lost, so results that are missing are missing: no patience as with a host's own servers.
+  void lost() noexcept;
   bool backed_off() const noexcept { return doublings_ != 0; }
 
   /// Timeout of a packet repeated `repetitions` times, at most bounds.max or as round trips are.
@@ -45,6 +50,8 @@ class RttEstimator {
   Duration min() const noexcept { return min_; }
 
  private:
+  void set_timeout() noexcept;
+
   RttBounds bounds_;
   Duration timeout_;
   Duration smoothed_{0};

@@ -23,6 +23,7 @@ ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t n
     : context_(context),
       index_(server),
       membership_(context.config.servers[server], context.config, context.packet_io, context.counters, nonce, now),
+      rtt_(context.packet_io.is_own_host(context.config.servers[server]) ? kOwnHostBounds : RttBounds{}),
       norm_header_(make_header(wire::MessageType::kNorm, context.config)),
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 

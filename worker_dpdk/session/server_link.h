@@ -50,8 +50,11 @@ class ServerLink {
 
   void enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
   void take(const ServerMessage& message, TimePoint now);
-  /// Finds out which packets are lost, asks for results, says HELLO, fails what is past its deadline.
-  void run_timers(TimePoint now);
+  /// Says HELLO, fails what is past its deadline. `drained`: nothing waits in the socket, so it also finds out which
+  /// packets are lost, and asks for results.
+  void run_timers(TimePoint now, bool drained);
+  /// This process had no processor: packets may have left only now, so no result is missing before another timeout.
+  void postpone_probes(TimePoint now) noexcept;
   /// Sends what the window allows: lost packets again, then new ones.
   void send_new(TimePoint now) noexcept;
   TimePoint next_timer() const noexcept;

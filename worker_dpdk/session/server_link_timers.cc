@@ -26,14 +26,19 @@ bool ServerLink::gives_up(const Lane& lane) const noexcept {
   return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
 }
 
-void ServerLink::run_timers(TimePoint now) {
+void ServerLink::postpone_probes(TimePoint now) noexcept {
+  norms_.losses.postpone_probes(now);
+  codes_.losses.postpone_probes(now);
+}
+
+void ServerLink::run_timers(TimePoint now, bool drained) {
   membership_.run_timers(now);
   if (forbearance_.is_over(now)) {
     return fail(*refusal_);
   }
   check_deadline(norms_.stream, now);
   check_deadline(codes_.stream, now);
-  if (context_.failure) {
+  if (context_.failure || !drained) {
     return;
   }
   find_lost(norms_, now);
@@ -56,6 +61,8 @@ void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
+      rtt_.lost();
+      next_check_ = now;  // timers may be shorter now
       packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);

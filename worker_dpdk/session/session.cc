@@ -13,6 +13,8 @@ namespace {
 
 // Without timers the polling thread sleeps until it is woken; this bounds the harm of a lost wake-up.
 constexpr Duration kLongestSleep{1'000'000};
+// A step that begins later than it might by more than any wake-up and step take.
+constexpr Duration kAbsence{1'000};
 
 SessionConfig resolve_for(const SessionConfig& config, const io::PacketIo& packet_io) {
   std::size_t smallest = SIZE_MAX;
@@ -115,27 +117,28 @@ void Session::wake() noexcept {
 }
 
 void Session::run() {
+  TimePoint due = Clock::now();
   while (!closing_.load(std::memory_order_acquire)) {
     take_submitted();
-    const SessionEngine::Step step = engine_.step(Clock::now());
+    const TimePoint now = Clock::now();
+    const SessionEngine::Step step = engine_.step(now, now - due > kAbsence);
     if (step.changed) {
       publish();
     }
-    if (!step.received) {
-      sleep();
-    }
+    due = step.received ? now : std::max(now, sleep());
   }
   take_submitted();
   engine_.end({Failure::Kind::kTransport, "the session is closed"});
   publish();
 }
 
-void Session::sleep() {
+TimePoint Session::sleep() {
   const TimePoint now = Clock::now();
   const TimePoint until = std::min(engine_.next_timer(), now + kLongestSleep);
   if (until > now) {
     io_->wait(std::chrono::ceil<Duration>(until - now));
   }
+  return until;
 }
 
 void Session::take_submitted() {

@@ -71,7 +71,7 @@ class Session {
   OperationPtr submit(std::shared_ptr<Operation> operation);
   // Polling thread.
   void run();
-  void sleep();
+  TimePoint sleep();  ///< until when, if nothing arrives
   void take_submitted();
   void publish();
   void wake() noexcept;

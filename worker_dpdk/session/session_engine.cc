@@ -33,12 +33,13 @@ void SessionEngine::submit(std::shared_ptr<Operation> operation, TimePoint now) 
   }
 }
 
-SessionEngine::Step SessionEngine::step(TimePoint now) {
-  const bool received = receive(now);
+SessionEngine::Step SessionEngine::step(TimePoint now, bool was_away) {
+  const std::size_t received = receive(now);
   const bool was_connected = connected_;
   if (!context_.failure) {
     for (ServerLink& link : links_) {
-      link.run_timers(now);
+      if (was_away) link.postpone_probes(now);
+      link.run_timers(now, received < received_.size());
     }
   }
   check_connected(now);
@@ -53,16 +54,16 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
   }
   bool changed = end_operations() || connected_ != was_connected;
   changed |= std::exchange(context_.differs, false);
-  return {.received = received, .changed = changed};
+  return {.received = received != 0, .changed = changed};
 }
 
-bool SessionEngine::receive(TimePoint now) {
+std::size_t SessionEngine::receive(TimePoint now) {
   const std::size_t count = context_.packet_io.receive(received_);
   context_.counters.set(Count::kUnauthenticated, context_.packet_io.counters().rx_unauthenticated);
   for (std::size_t i = 0; i < count && !context_.failure; ++i) {
     take(received_[i], now);
   }
-  return count != 0;
+  return count;
 }
 
 void SessionEngine::take(const io::RxPacket& packet, TimePoint now) {

@@ -34,8 +34,9 @@ class SessionEngine {
     bool received;  ///< datagrams were there, so there may be more
     bool changed;   ///< operations ended or differ, the engine connected or failed
   };
-  /// Takes what has arrived, runs timers, sends what the windows allow.
-  Step step(TimePoint now);
+  /// Takes what has arrived, runs timers, sends what the windows allow. `was_away`: this process had no processor since
+  /// the last step, or when a timer was due.
+  Step step(TimePoint now, bool was_away = false);
   /// When step() has something to do although nothing arrives.
   TimePoint next_timer() const noexcept;
 
@@ -43,7 +44,7 @@ class SessionEngine {
   void end(Failure failure);
 
  private:
-  bool receive(TimePoint now);
+  std::size_t receive(TimePoint now);
   void take(const io::RxPacket& packet, TimePoint now);
   void check_connected(TimePoint now);
   void abandon();

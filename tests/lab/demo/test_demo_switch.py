@@ -22,7 +22,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces ne
 
 
 @needs_root
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("program", ["v1model", pytest.param("tna", marks=pytest.mark.slow)])
 def test_trains_through_the_switch_program(tmp_path: Path, program: str) -> None:
     command = [THC, "demo-switch", "--program", program, "--target", "model", "--workers", "2", "--steps", "2"]

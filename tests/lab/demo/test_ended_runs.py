@@ -72,7 +72,6 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @needs_root
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("stop", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_run_that_is_told_to_end_leaves_nothing(
     demo: subprocess.Popen[bytes], stop: signal.Signals, status: int
@@ -85,7 +84,6 @@ def test_a_run_that_is_told_to_end_leaves_nothing(
 
 
 @needs_root
-@pytest.mark.timeout(300)
 def test_the_next_run_removes_what_a_killed_one_left(demo: subprocess.Popen[bytes]) -> None:
     names = namespaces_of(demo.pid)
     assert not set(names) & set(find_leftovers()), "it runs"
@@ -99,7 +97,6 @@ def test_the_next_run_removes_what_a_killed_one_left(demo: subprocess.Popen[byte
     wait_until(lambda: not running(demo.pid))  # its switches and workers have noticed
 
 
-@pytest.mark.timeout(300)
 def test_the_demo_without_a_switch_takes_thc_ps_and_namespaces_with_it(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         command = [THC, "demo", "--workers", "2", "--steps", "1000", "--out", str(tmp_path)]

@@ -34,7 +34,6 @@ def test_what_fits_into_the_time() -> None:
 
 @needs_root
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_too_slow_a_switch_is_left_for_another_which_trains_fewer_steps() -> None:
     said: list[str] = []
     trained = []

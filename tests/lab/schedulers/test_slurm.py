@@ -23,7 +23,6 @@ DEADLINE_S = 200.0
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: apt-get install slurm-wlm munge"),
     pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root"),
 ]

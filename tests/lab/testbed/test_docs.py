@@ -51,7 +51,6 @@ def test_the_table_has_every_section() -> None:
         assert f"`{name}`" in rows or f"[{name}]" in rows, name
 
 
-@pytest.mark.timeout(200)
 def test_the_script_averages_through_thc_ps(thc_ps_address: str, tmp_path: Path) -> None:
     [script] = python_snippets(DOCUMENT)["The description"]
     (tmp_path / "step.py").write_text(f"{script}print(state.compression_stats().ratio > 4)\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from testbed_chains import run_chain, skip_without_namespaces
 
 from byteps_thc._net.session import has_dpdk
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"
 TRAINING = ["python3", "-P", "-m", "thc_lab.testbed.training", "--steps", "4"]
 DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = false\nmemory_mib = 128'

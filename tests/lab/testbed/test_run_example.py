@@ -13,7 +13,6 @@ from byteps_thc._net.session import has_dpdk
 
 pytestmark = [
     pytest.mark.byteps,
-    pytest.mark.timeout(300),
 ]
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from e2e.programs import one_program_or_slow
 from e2e.workers import Work, digest_of_thc_ps, start_workers
-
-pytestmark = pytest.mark.timeout(300)
 
 ENDLESS = 10_000
 

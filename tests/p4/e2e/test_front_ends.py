@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from e2e.udp_switch import SERVER, free_udp_ports, job_of, udp_switch
 from ranks import run_ranks
@@ -18,7 +17,6 @@ CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, granularity=30)
 RANKS = 4
 
 
-@pytest.mark.timeout(240)
 def test_averages_are_those_of_thc_ps(tmp_path: Path) -> None:
     ports = free_udp_ports(2 * RANKS)
     ddp, hsdp = ports[:RANKS], ports[RANKS:]

@@ -15,8 +15,6 @@ from e2e.workers import Work, digest_of_thc_ps
 from thc_lab.demo_switch.software_switch import SwitchChoice
 from thc_lab.namespaces import Namespaces
 
-pytestmark = pytest.mark.timeout(300)
-
 #: Both programs at once.
 CHOICES = (SwitchChoice("v1model", "model"), SwitchChoice("tna", "model"))
 

@@ -11,8 +11,6 @@ from e2e.workers import Work, digest_of_thc_ps, start_workers
 
 from byteps_thc._net.session import has_dpdk
 
-pytestmark = pytest.mark.timeout(300)
-
 FAULTS = {"drop": 0.05, "duplicate": 0.05, "reorder": 0.05}
 needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
 

@@ -46,7 +46,6 @@ def test_heavy_loss(target):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
-@pytest.mark.timeout(600)
 def test_many_schedules(target, seed):
     lab = two_jobs(target)
     Simulation(lab, seed=seed, chunks=60, faults=Faults(loss=0.1, delay=0.1), restart_after=200).run()
@@ -54,7 +53,6 @@ def test_many_schedules(target, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200, 210))
-@pytest.mark.timeout(600)
 def test_many_quorum_schedules(target, seed):
     lab = Lab(target, [Job.make(1, 6, target.front_ports, quorum=4, slots=5)])
     Simulation(lab, seed=seed, chunks=80, faults=Faults(loss=0.1, delay=0.1)).run()

@@ -277,6 +277,17 @@ TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
   EXPECT_EQ(received, text);
 }
 
+// test_dpdk.py runs this, and others, many times.
+TEST_F(DpdkSetUpTest, BothEndsOfAMemifMayCloseAtOnce) {
+  for (int round = 0; round < 12; ++round) {
+    IoPair pair = TestNetwork::instance().memif_pair();
+    if (round % 3 == 0) pair.first.reset();
+    if (round % 3 == 1) pair.second.reset();
+    const std::jthread other([&] { pair.first.reset(); });
+    pair.second.reset();
+  }
+}
+
 TEST_F(DpdkSetUpTest, AnMtuThatTheDeviceDoesNotTakeIsRefused) {
   if (!TestNetwork::instance().veth_missing().empty()) {
     GTEST_SKIP() << TestNetwork::instance().veth_missing();

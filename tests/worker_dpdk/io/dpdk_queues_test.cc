@@ -125,12 +125,8 @@ class DpdkQueuesTest : public testing::Test {
 
   void TearDown() override { close_both(); }
 
-  /// One side after the other: EAL's interrupt thread notices that the peer has gone, and DPDK's memif (22.11) comes to
-  /// grief when its own side is stopped in the same moment.
   void close_both() {
-    const bool pair = !a.empty() && !b.empty();
     b.clear();
-    if (pair) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     a.clear();
   }
 

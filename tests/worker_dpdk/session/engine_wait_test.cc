@@ -31,6 +31,54 @@ TEST_F(EngineTest, DeadlineNamesSlotRoundAndMissingWorkers) {
   EXPECT_EQ(later.operation->failure()->message, failure.message);
 }
 
+TEST_F(EngineTest, AProcessThatWasAwayWaitsOnceMore) {
+  join_and_push(two_workers(), 64);
+  now += Duration(60'000);
+  engine->step(now, /*was_away=*/true);
+  EXPECT_EQ(count(Count::kRetransmissions), 0U) << "the packet may have left only now";
+  pass(Duration(19'999));
+  EXPECT_EQ(count(Count::kRetransmissions), 0U);
+  now += Duration(60'000);
+  engine->step(now, /*was_away=*/true);
+  EXPECT_EQ(count(Count::kRetransmissions), 1U) << "a host that is never in time must ask some time";
+}
+
+TEST_F(EngineTest, AnswersThatWaitAreTakenBeforeAnythingIsRepeated) {
+  const auto packets = join_and_push(two_workers(), 64);
+  for (int i = 0; i < 64; ++i) packet_io.arriving.push_back({{1, 2}, packets[0]});  // as many as a step takes
+  packet_io.arriving.push_back({kServer, aggregate_of(packets[0], 1)});
+  pass(Duration(60'000));
+  EXPECT_FALSE(push->operation->done());
+  engine->step(now);
+  EXPECT_TRUE(push->operation->done());
+  EXPECT_EQ(count(Count::kRetransmissions), 0U);
+}
+
+TEST_F(EngineTest, AServerOnThisHostMayHaveNoProcessorForLong) {
+  packet_io.own_host = true;
+  const auto packets = join_and_push(two_workers(), 64);
+  pass(Duration(199'999));
+  EXPECT_EQ(count(Count::kRetransmissions), 0U);
+  arrive(aggregate_of(packets[0], 1));
+  Push later(4, 64, *config, 2);  // round trips were long; had they been short, the server may still be away
+  engine->submit(later.operation, now);
+  engine->step(now);
+  pass(Duration(199'999));
+  EXPECT_EQ(count(Count::kRetransmissions), 0U);
+  pass(Duration(600'000));
+  EXPECT_EQ(count(Count::kRetransmissions), 1U);
+}
+
+TEST_F(EngineTest, AWayOnThisHostThatLosesPacketsHasTheTimersOfOthers) {
+  packet_io.own_host = true;
+  const auto packets = join_and_push(two_workers(), 64 * 4);
+  ASSERT_EQ(packets.size(), 4U);
+  for (std::size_t later = 1; later < 4; ++later) arrive(aggregate_of(packets[later], 1));
+  ASSERT_EQ(count(Count::kRetransmissions), 1U) << "three have overtaken the first";
+  pass(Duration(20'000));
+  EXPECT_EQ(count(Count::kRetransmissions), 2U);
+}
+
 TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
   for (const auto& [field, hint] : {std::pair(wire::ConfigField::kCodesPerPacket, "(1024, here 64). \"auto\" is"),
                                     std::pair(wire::ConfigField::kTable, "differs in the lookup table")}) {

@@ -77,6 +77,7 @@ class MemoryIo final : public io::PacketIo {
   void wait(std::chrono::microseconds) noexcept override {}
   void wake() noexcept override {}
   io::Endpoint local() const noexcept override { return {0x0a000002, 1}; }
+  bool is_own_host(io::Endpoint) const noexcept override { return own_host; }
   std::size_t max_datagram_bytes(io::Endpoint) const noexcept override { return 65507; }
   std::size_t receive_buffer_bytes() const noexcept override { return 64U << 20; }
   const io::IoCounters& counters() const noexcept override { return counters_; }
@@ -88,6 +89,7 @@ class MemoryIo final : public io::PacketIo {
   io::Endpoint sent_to;  ///< of the last one
   std::deque<Arriving> arriving;
   int refuse_sends = 0;
+  bool own_host = false;
 
  private:
   std::vector<Arriving> received_;

@@ -54,7 +54,7 @@ def test_each_worker_uses_another_address_of_the_servers(port: str, sharded_port
             for worker in range(3)
         ]
         check_sums(joined, config, [1, 1024, 100_001])
-        assert all(session.counters()["retransmissions"] == 0 for session in joined)
+        assert all(session.counters()["foreign"] == 0 for session in joined)
 
 
 def test_a_leaf_reaches_its_root_at_a_second_address(sharded_port: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),
     pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here"),
-    pytest.mark.timeout(120),
 ]
 
+IO_TEST = Path(__file__).parents[3] / "build/release/tests/io_test"
 WORKERS = 2
 COUNTS = [200_064, 1024, 64, 50_048]
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
@@ -142,6 +143,24 @@ def test_jumbo_frames_over_memif(tmp_path: Path) -> None:
     for result in run_over_memif(tmp_path, [], faults=False, mtu_bytes=9000, codes_per_packet=8192):
         sent = result["counters"]["codes_sent"] - result["counters"]["retransmissions"]
         assert sent == packets
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not IO_TEST.exists(), reason="scripts/cpp_tests.sh release builds io_test")
+def test_closing_meets_no_handler_of_memif() -> None:
+    """500 processes, three at a time beside one that computes: DPDK's interrupt thread comes in every order."""
+
+    def close() -> int:
+        command = [IO_TEST, "--gtest_filter=DpdkSetUpTest.*:DpdkQueuesTest.OneArp*-*GivesUp"]
+        return subprocess.run(command, capture_output=True, timeout=120, check=False).returncode
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy, ThreadPoolExecutor(3) as pool:
+        try:
+            codes = [running.result() for running in [pool.submit(close) for _ in range(500)]]
+        finally:
+            busy.kill()
+    assert codes == [0] * 500
 
 
 def ip(*arguments: str) -> None:
