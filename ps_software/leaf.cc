@@ -120,7 +120,7 @@ void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
       return take_welcome(packet, *link, now);
     case MessageType::kChallenge: {
       const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
-      if (!payload || !link->answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
+      if (!payload || !link->awaits_challenge(packet.header)) return packet.counters.count(Drop::kHeader);
       return answer_challenge(*link, *payload);
     }
     case MessageType::kError:

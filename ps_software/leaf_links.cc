@@ -47,6 +47,7 @@ void Leaf::send(const wire::Header& header, std::span<const std::uint8_t> payloa
 
 void Leaf::ask(RootLink& link, TimePoint now) noexcept {
   if (!link.is_hello_due(now)) return;
+  outbox_.io.flush();  // the payload of the HELLO before may be queued
   const Join::Message hello = link.say_hello(now);
   send(hello.header, hello.payload);
 }

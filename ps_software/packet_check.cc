@@ -58,7 +58,7 @@ std::optional<Drop> check_contribution(const wire::Header& header, std::span<con
 }
 
 std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare share) noexcept {
-  if (!has_clean_header(header) || header.epoch != 0) return Drop::kHeader;
+  if (!has_clean_header(header)) return Drop::kHeader;
   if (header.slot != share.shard) return Drop::kSlot;
   return std::nullopt;
 }

@@ -47,7 +47,9 @@ void RootLink::want(TimePoint now) noexcept {
 
 Join::Message RootLink::say_hello(TimePoint now) noexcept {
   if (!silent_since_) silent_since_ = now;
-  return join_.say_hello(now);
+  if (!joined()) return join_.say_hello(now);
+  asked_at_ = now;
+  return join_.ask();
 }
 
 bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept {

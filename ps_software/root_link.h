@@ -41,10 +41,14 @@ class RootLink {
   /// A worker's HELLO waits for the root.
   void want(TimePoint now) noexcept;
   bool is_wanted(TimePoint now) const noexcept { return now < wanted_until_; }
-  bool is_hello_due(TimePoint now) const noexcept { return is_wanted(now) && join_.is_hello_due(now); }
+  /// Once joined, while the root is silent: it may not know this address any more.
+  bool is_hello_due(TimePoint now) const noexcept {
+    return joined() ? is_root_silent(now) && now - asked_at_ >= kSilence : is_wanted(now) && join_.is_hello_due(now);
+  }
   Join::Message say_hello(TimePoint now) noexcept;
   /// Whether a message from the root answers the HELLO of this process; others are copies of old ones.
   bool answers_hello(const wire::Header& header) const noexcept { return join_.is_awaited(header); }
+  bool awaits_challenge(const wire::Header& header) const noexcept { return join_.is_challenge_awaited(header); }
   /// The HELLO to say at once, if any.
   std::optional<Join::Message> take_challenge(const wire::ChallengePayload& payload) noexcept {
     return join_.take_challenge(payload);
@@ -99,6 +103,7 @@ class RootLink {
   std::uint32_t slots_ = 0;
   std::uint32_t window_bytes_ = 0;
   TimePoint sent_at_{};                    ///< the last packet to the root
+  TimePoint asked_at_{};                   ///< the last HELLO after joining
   std::optional<TimePoint> silent_since_;  ///< the first packet since then that asks for an answer
 };
 

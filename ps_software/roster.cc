@@ -95,11 +95,11 @@ void Roster::start_over(const Epochs& epochs) noexcept {
   contested_until_ = {};
 }
 
-bool Roster::was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept {
-  return epoch != 0 && std::ranges::any_of(superseded_, [&](const Incarnation& incarnation) {
-           return incarnation.endpoints[worker] == from &&
-                  std::ranges::find(incarnation.epochs, epoch) != incarnation.epochs.end();
-         });
+const Roster::Incarnation* Roster::superseded(std::uint32_t epoch) const noexcept {
+  const auto* found = std::ranges::find_if(superseded_, [epoch](const Incarnation& incarnation) {
+    return std::ranges::find(incarnation.epochs, epoch) != incarnation.epochs.end();
+  });
+  return epoch != 0 && found != superseded_.end() ? found : nullptr;
 }
 
 }  // namespace thc::ps

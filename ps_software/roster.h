@@ -66,9 +66,18 @@ class Roster {
   bool is_registered(std::uint8_t worker, io::Endpoint from) const noexcept {
     return workers_[worker].joined && workers_[worker].endpoint == from;
   }
-  /// Whether that worker was registered at this address in one of the last incarnations before this, which had this
-  /// epoch.
-  bool was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept;
+  /// Whether the process that says HELLO has its place: under whatever address.
+  bool knows(const Hello& hello) const noexcept {
+    const Worker& worker = workers_[hello.worker_id];
+    return worker.joined && worker.nonce == hello.nonce && run_ == hello.run;
+  }
+  /// Whether one of the last incarnations before this had this epoch.
+  bool was_superseded(std::uint32_t epoch) const noexcept { return superseded(epoch) != nullptr; }
+  /// And the worker this address there.
+  bool was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept {
+    const Incarnation* incarnation = superseded(epoch);
+    return incarnation != nullptr && incarnation->endpoints[worker] == from;
+  }
   std::uint32_t size() const noexcept { return size_; }
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept { workers_[worker].last_heard = now; }
@@ -125,6 +134,8 @@ class Roster {
     std::array<io::Endpoint, wire::kMaxWorkers> endpoints{};
   };
 
+  /// The incarnation that had this epoch; nullptr: none of the last.
+  const Incarnation* superseded(std::uint32_t epoch) const noexcept;
   Verdict contest(std::uint8_t worker, TimePoint now) noexcept;
   /// From now on this worker is asked whether it lives, for a while.
   void dispute(std::uint8_t worker, TimePoint now) noexcept;

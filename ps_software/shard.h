@@ -53,6 +53,8 @@ class Shard {
   void handle(const io::RxPacket& packet, TimePoint now) noexcept;
   void handle_hello(const Packet& packet, TimePoint now) noexcept;
   void take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
+  /// A HELLO with an epoch: of a worker that hears nothing any more, perhaps as its address has changed.
+  void take_address(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   void handle_goodbye(const Packet& packet) noexcept;
   void ended(std::uint16_t job_id) noexcept;
   void handle_alive(const Packet& packet, TimePoint now) noexcept;
@@ -76,7 +78,8 @@ class Shard {
   void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
   std::uint32_t window_bytes(const Job& job, io::Endpoint to) const noexcept;
 
-  void send_welcome(const Packet& packet, const Job& job) noexcept;
+  /// `moved`: what was sent to the worker's address of before is lost.
+  void send_welcome(const Packet& packet, const Job& job, bool moved = false) noexcept;
 
   /// Tells all workers of a new epoch; `packet` would have begun a round too many of the old one, and is sent again.
   void renew_epoch(const Packet& packet, Job& job) noexcept;

@@ -48,10 +48,24 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
   if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
   // Told at once to whoever asks whether this server is there: it is no longer than a HELLO either.
-  if (!proven && draining_ && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
+  const bool joins = packet.header.epoch == 0;
+  if (!proven && draining_ && joins && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
   if (!proven) return send_challenge(packet, now);
   if (const auto* refusal = std::get_if<Refusal>(&parsed)) return outbox_.send_error(packet, *refusal);
-  take_hello(packet, std::get<Hello>(parsed), now);
+  const Hello& hello = std::get<Hello>(parsed);
+  return joins ? take_hello(packet, hello, now) : take_address(packet, hello, now);
+}
+
+void Shard::take_address(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  Job* job = packet.job;
+  const std::uint32_t epoch = packet.header.epoch;
+  if (job != nullptr && job->roster().knows(hello) && (epoch == job->epoch() || job->has_renewed(epoch))) {
+    const bool moved = !job->roster().is_registered(hello.worker_id, packet.from);
+    job->enter(hello, io_.simplify(packet.from), now);
+    return send_welcome(packet, *job, moved);
+  }
+  const bool superseded = job != nullptr && job->roster().was_superseded(epoch);
+  outbox_.send_error(packet, {superseded ? ErrorReason::kStaleEpoch : ErrorReason::kUnknownJob});
 }
 
 bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
@@ -159,10 +173,11 @@ std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcep
   return static_cast<std::uint32_t>(std::clamp(share, io_.max_datagram_bytes(to), std::size_t{UINT32_MAX}));
 }
 
-void Shard::send_welcome(const Packet& packet, const Job& job) noexcept {
+void Shard::send_welcome(const Packet& packet, const Job& job, bool moved) noexcept {
   Message<wire::WelcomePayload> message{.header = reply_header(packet.header, MessageType::kWelcome), .payload = {}};
   message.header.epoch = job.epoch();
-  message.header.flags = static_cast<std::uint8_t>((job.has_quorum() ? wire::kFlagAbstain : 0U) | wire::kFlagLast);
+  message.header.flags = static_cast<std::uint8_t>((job.has_quorum() ? wire::kFlagAbstain : 0U) | wire::kFlagLast |
+                                                   (moved ? wire::kFlagRetransmit : 0U));
   message.payload.slots = job.slots();
   message.payload.norm_slots = job.norm_slots();
   message.payload.window_bytes = window_bytes(job, packet.from);

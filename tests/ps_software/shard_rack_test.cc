@@ -276,6 +276,20 @@ TEST_F(Rack, LostPartialSumAndLostResult) {
   EXPECT_EQ(second.payload, Bytes(kCodes, 6));
 }
 
+TEST_F(Rack, ALeafGoesOnFromAnotherAddress) {
+  enter_all();
+  complete();
+  leaves[0].at = {0x0a00ff03, 48865};  // and the root's packets to the old one come to nobody
+  EXPECT_TRUE(complete(2).empty());
+  EXPECT_TRUE(say(0, codes_of(0, 2, true)).empty());
+  EXPECT_TRUE(pass_time(600ms).empty()) << "after half a second of silence it asks";
+  auto results = say(0, codes_of(0, 2, true));
+  std::erase_if(results, [](const Reply& reply) { return reply.type() != MessageType::kAggregate; });
+  ASSERT_EQ(results.size(), kWorkers);
+  EXPECT_EQ(results[0].payload, Bytes(kCodes, 6));
+  EXPECT_EQ(complete(3).size(), kWorkers);
+}
+
 TEST_F(Rack, OrderMismatchBetweenRacks) {
   enter_all();
   say(2, with_header(codes_of(2), [](auto& h) { h.partition = std::uint16_t{9}; }));

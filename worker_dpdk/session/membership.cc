@@ -36,8 +36,7 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
              .nonce = nonce,
              .cookie = 0,
              .run = config.run,
-             .config = job_config(config)},
-      question_(hello_, 0, kPace, now) {
+             .config = job_config(config)} {
   add_shards(1, now);
 }
 
@@ -50,7 +49,11 @@ void Membership::add_shards(std::uint32_t shards, TimePoint now) {
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const ServerShape shape{.welcome = payload_of<wire::WelcomePayload>(message),
                           .tells_last = (message.header.flags & wire::kFlagLast) != 0};
-  Join* shard = waiting_shard(message.header.slot);
+  const std::uint32_t index = message.header.slot;
+  if (index < shards_.size() && shards_[index].is_found_again(message.header)) {
+    return Welcome::kShard;
+  }
+  Join* shard = waiting_shard(index);
   if (!is_possible(shape.welcome, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
       !shard->is_news(message.header)) {
     return Welcome::kIgnored;
@@ -125,11 +128,11 @@ void Membership::send_notice(wire::MessageType type, std::uint32_t shard) noexce
 }
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {
-  Join* shard = waiting_shard(message.header.slot);
-  if (shard == nullptr || !shard->is_awaited(message.header)) {
+  const std::uint32_t index = message.header.slot;
+  if (index >= shards_.size() || !shards_[index].is_challenge_awaited(message.header)) {
     return false;
   }
-  if (const auto hello = shard->take_challenge(payload_of<wire::ChallengePayload>(message))) {
+  if (const auto hello = shards_[index].take_challenge(payload_of<wire::ChallengePayload>(message))) {
     send_hello(*hello);
   }
   return true;
@@ -151,11 +154,13 @@ void Membership::await_verdict(std::uint32_t slot, TimePoint now) noexcept {
 }
 
 void Membership::ask(std::uint32_t slot) noexcept {
-  Join::Message hello = question_.hello();
-  send_hello(hello);
-  if (const auto shard = static_cast<std::uint32_t>(slot % shards_.size()); shard != 0) {
-    hello.header.slot = shard;
-    send_hello(hello);
+  Join& first = shards_.front();
+  Join& shard = shard_of(slot);
+  if (shard.joined()) {
+    send_hello(shard.ask());
+  }
+  if (&first != &shard && first.joined()) {
+    send_hello(first.ask());
   }
 }
 

@@ -24,7 +24,7 @@ class Membership {
   enum class Welcome : std::uint8_t {
     kIgnored,  ///< not expected (again), or impossible values
     kShape,    ///< first of all: slots(), window_bytes() and the like are known
-    kShard,    ///< one more shard joined, or joined again
+    kShard,    ///< one more shard joined, or joined again, or has learned this worker's address
     kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
   };
 
@@ -63,7 +63,7 @@ class Membership {
   /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
   bool answers_hello(const wire::Header& header) const noexcept { return repeats_nonce(header, hello_.nonce); }
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
-  /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
+  /// The server wants HELLO with a cookie: says it at once, after ask() too. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
   /// The shard of `slot` goes on in another epoch, with its slots as they are.
   void renew(std::uint32_t slot, std::uint32_t epoch) noexcept { shard_of(slot).renew(epoch); }
@@ -75,7 +75,8 @@ class Membership {
   /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
 
-  /// Asks the shard of `slot`, and the first one, whether they are there: HELLO without a cookie changes nothing.
+  /// Asks the shard of `slot`, and the first one, whether they are there; they then learn this worker's address if it
+  /// has changed.
   void ask(std::uint32_t slot) noexcept;
 
   /// Sends what is due of HELLO.
@@ -97,7 +98,6 @@ class Membership {
   io::PacketIo& io_;
   Counters& counters_;
   const Hello hello_;
-  const Join question_;
   ServerShape shape_{};
   bool has_shape_ = false;
   std::vector<Join> shards_;

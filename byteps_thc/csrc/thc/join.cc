@@ -41,7 +41,7 @@ Join::Join(const Hello& hello, std::uint32_t shard, Pace pace, TimePoint now)
 
 Join::Message Join::hello() const noexcept {
   wire::Header header = notice(wire::MessageType::kHello);
-  header.epoch = std::uint32_t{0};
+  if (!joined_) header.epoch = std::uint32_t{0};
   put_nonce(header, nonce_);
   return {.header = header, .payload = payload_};
 }
@@ -53,6 +53,12 @@ Join::Message Join::say_hello(TimePoint now) noexcept {
   return hello();
 }
 
+Join::Message Join::ask() noexcept {
+  put_cookie(payload_, std::uint64_t{0});
+  challenged_ = false;
+  return hello();
+}
+
 void Join::await_verdict(TimePoint now) noexcept {
   interval_ = std::min(interval_, kVerdictInterval);
   next_hello_ = std::min(next_hello_, now + kVerdictInterval);
@@ -60,6 +66,10 @@ void Join::await_verdict(TimePoint now) noexcept {
 
 bool Join::is_awaited(const wire::Header& header) const noexcept {
   return !joined_ && header.slot == header_.slot && repeats_nonce(header, nonce_);
+}
+
+bool Join::is_challenge_awaited(const wire::Header& header) const noexcept {
+  return (!joined_ || !challenged_) && header.slot == header_.slot && repeats_nonce(header, nonce_);
 }
 
 std::optional<Join::Message> Join::take_challenge(const wire::ChallengePayload& payload) noexcept {
@@ -73,8 +83,13 @@ bool Join::is_news(const wire::Header& welcome) const noexcept {
   return is_awaited(welcome) && (losses_ == 0 || std::ranges::find(lost_epochs_, epoch) == lost_epochs_.end());
 }
 
+bool Join::is_found_again(const wire::Header& welcome) const noexcept {
+  return joined_ && welcome.slot == header_.slot && repeats_nonce(welcome, nonce_) && welcome.epoch == header_.epoch &&
+         (welcome.flags & wire::kFlagRetransmit) != 0;
+}
+
 void Join::take_welcome(const wire::Header& welcome) noexcept {
-  joined_ = true;
+  joined_ = challenged_ = true;
   header_.epoch = welcome.epoch;
   takes_abstentions_ = (welcome.flags & wire::kFlagAbstain) != 0;
 }

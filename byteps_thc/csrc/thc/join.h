@@ -45,20 +45,24 @@ class Join {
   bool is_hello_due(TimePoint now) const noexcept { return now >= next_hello(); }
   /// Once joined, the end of time.
   TimePoint next_hello() const noexcept { return joined_ ? TimePoint::max() : next_hello_; }
-  /// The HELLO as it is now, due or not.
-  Message hello() const noexcept;
   /// The HELLO that is due.
   Message say_hello(TimePoint now) noexcept;
+  /// Once joined: the HELLO that asks a silent shard whether it is there, and whether it still knows this address. The
+  /// CHALLENGE to it is awaited, whose cookie proves the address, and nothing else.
+  Message ask() noexcept;
   /// Says HELLO soon, and often: whether another process that has the place lives is found out by HELLOs.
   void await_verdict(TimePoint now) noexcept;
 
   /// Whether `header` is of an answer that is still waited for. It repeats the nonce; others answer another process.
   bool is_awaited(const wire::Header& header) const noexcept;
+  bool is_challenge_awaited(const wire::Header& header) const noexcept;
   /// Takes the cookie of an awaited CHALLENGE. The HELLO to say at once; nothing when that has been done since the last
   /// one that was due: a server that takes no cookie would otherwise be asked without end.
   std::optional<Message> take_challenge(const wire::ChallengePayload& payload) noexcept;
   /// Whether a WELCOME is awaited, and not a late copy of one before lose().
   bool is_news(const wire::Header& welcome) const noexcept;
+  /// Whether a WELCOME says, once joined, that the shard has learned another address of this process.
+  bool is_found_again(const wire::Header& welcome) const noexcept;
   /// Joins: the WELCOME is news, and what it says is possible.
   void take_welcome(const wire::Header& welcome) noexcept;
 
@@ -75,6 +79,7 @@ class Join {
   wire::Header notice(wire::MessageType type) const noexcept;
 
  private:
+  Message hello() const noexcept;
   void forget_epoch() noexcept;
 
   wire::Header header_{};
@@ -83,7 +88,7 @@ class Join {
   const Pace pace_;
   Duration interval_;
   TimePoint next_hello_;
-  bool challenged_ = false;  ///< since the last HELLO that was due
+  bool challenged_ = false;  ///< since the last HELLO that was due, or ask()
   bool joined_ = false;
   bool takes_abstentions_ = false;
   /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that

@@ -31,6 +31,26 @@ TEST_F(EngineTest, JoinsAgainAndRepeatsEverythingWhenTheServerForgotTheJob) {
   EXPECT_EQ(push->aggregate[128], 8U);
 }
 
+TEST_F(EngineTest, RepeatsEverythingWhenTheServerHasLearnedItsAddress) {
+  const auto packets = join_and_push(two_workers(), std::size_t{64} * 3);
+  ASSERT_EQ(packets.size(), 3U);
+  const auto welcome_with = [&](std::uint8_t flags, std::uint32_t epoch) {
+    Datagram datagram = welcome(0, 1, 10, epoch);
+    datagram[offsetof(wire::Header, flags)] = flags;
+    return datagram;
+  };
+  arrive(welcome_with(0, 5));
+  arrive(welcome_with(wire::kFlagRetransmit, 6));
+  EXPECT_TRUE(packet_io.take_sent().empty());
+  arrive(welcome_with(wire::kFlagRetransmit, 5));
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), packets.size());
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    EXPECT_EQ(header_of(again[i]).slot, header_of(packets[i]).slot);
+    EXPECT_NE(header_of(again[i]).flags & wire::kFlagRetransmit, 0);
+  }
+}
+
 TEST_F(EngineTest, GoesOnInANewEpochWithWhatIsInFlight) {
   SessionConfig quorum = two_workers();
   quorum.quorum = 1;  // for which to join again would be the end

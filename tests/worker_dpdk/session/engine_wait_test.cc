@@ -174,17 +174,36 @@ TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
   EXPECT_LT(state->heard_at(0), now - Duration(2'000'000));
 }
 
+constexpr wire::ChallengePayload kChallenge = [] {
+  wire::ChallengePayload payload{};
+  payload.cookie = std::uint64_t{77};
+  return payload;
+}();
+
+std::uint64_t cookie_of(const Datagram& hello) {
+  wire::HelloPayload payload;
+  std::memcpy(&payload, hello.data() + sizeof(wire::Header), sizeof(payload));
+  return payload.cookie;
+}
+
 TEST_F(EngineTest, DeadlineNamesTheServerThatAnswersHelloAndDeliversNothing) {
   join_and_push(two_workers(), 64);
   std::size_t questions = 0;
   for (Duration passed{0}; passed < config->operation_timeout; passed += Duration(50'000)) {
     pass(Duration(50'000));
     for (const Datagram& sent : packet_io.take_sent()) {
-      if (type_of(sent) == MessageType::kHello) {
+      if (type_of(sent) == MessageType::kHello && cookie_of(sent) == 0) {
         ++questions;
         wire::Header header = header_of(sent);
         header.message_type = static_cast<std::uint8_t>(MessageType::kChallenge);
-        arrive(make_datagram(header, wire::ChallengePayload{}));
+        arrive(make_datagram(header, kChallenge));
+        ASSERT_FALSE(packet_io.sent.empty());
+        const Datagram& answer = packet_io.sent.back();
+        EXPECT_EQ(type_of(answer), MessageType::kHello);
+        EXPECT_EQ(cookie_of(answer), 77U) << "which proves the address that the server is to send to";
+        EXPECT_EQ(header_of(answer).epoch, 5U) << "and what it knows of the job";
+        arrive(make_datagram(header, kChallenge));
+        EXPECT_EQ(packet_io.sent.back(), answer) << "a copy is not answered";
       }
     }
   }
