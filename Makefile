@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo demo-switch byteps test test-switch test-all model-check mutation-check soak lint format bench bench-gpu evaluate evaluate-quick docs clean
 
 JOBS ?= $(shell nproc)
-PRESETS ?= release asan-ubsan tsan
+PRESETS ?= release asan-ubsan tsan aarch64
 BIN := .venv/bin
 # Tests wait for processes and deadlines a third of their time: half as many processes again as cores. Files stay whole, for
 # the fixtures of their modules, and start in the order of tests/conftest.py.
@@ -44,7 +44,7 @@ test-switch: ## all packet tests on bmv2 (root; simple_switch, simple_switch_CLI
 	@scripts/setup.sh test
 	@$(PYTEST) tests/p4 --aggregator bmv2 $(ARGS)
 
-test-all: ## test, slow tests, those with BytePS where it can be built, sanitizers and a minute of fuzzing
+test-all: ## test, slow tests, those with BytePS where it can be built, sanitizers, aarch64 under QEMU and a minute of fuzzing
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done

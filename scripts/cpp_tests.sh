@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Build the C++ tests with one of the presets (release, asan-ubsan, tsan) and run them.
+# Build the C++ tests with one of the presets (release, asan-ubsan, tsan, aarch64) and run them; aarch64 under QEMU, where
+# what that needs can be had.
 #
 # Usage: scripts/cpp_tests.sh PRESET [JOBS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly preset=${1:?preset: release, asan-ubsan or tsan}
+readonly preset=${1:?preset: release, asan-ubsan, tsan or aarch64}
 readonly jobs=${2:-$(nproc)}
 
 if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
 echo "C++ tests, preset $preset"
+if [[ $preset == aarch64 ]] && ! reason=$(scripts/aarch64_root.sh 2>&1); then
+  echo "C++ tests, preset aarch64: SKIPPED: $reason" >&2
+  exit 0
+fi
 cmake --preset "$preset" --log-level=WARNING >/dev/null
 cmake --build --preset "$preset" --parallel "$jobs"
 # Tests that wait for sockets share the cores with those that compute: a test has its own deadline, so run few at once.

@@ -33,6 +33,7 @@ case $purpose in
   all)
     packages+=("${test_packages[@]}" "${byteps_packages[@]}" libbenchmark-dev clang-14 libclang-rt-14-dev spin tshark)
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
+    [[ $(uname -m) != x86_64 ]] || packages+=(g++-aarch64-linux-gnu qemu-user) # preset aarch64
     # For tests that need these, those of `thc testbed` and of the example for Slurm among them; not on people's machines, where they
     # would start to serve.
     [[ ${CI:-} != true ]] || packages+=(openssh-server prometheus systemd slurm-wlm munge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -147,7 +148,7 @@ def test_what_is_made_is_installed_and_runs(tmp_path: Path) -> None:
     dist = folder / "dist"
     version = re.findall(r"VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     tag = f"cp{PYTHON.replace('.', '')}"
-    wheel = dist / f"byteps_thc-{version}-{tag}-{tag}-manylinux_2_34_x86_64.whl"
+    wheel = dist / f"byteps_thc-{version}-{tag}-{tag}-manylinux_2_34_{platform.machine()}.whl"
     assert {path.name for path in dist.iterdir()} == {"SHA256SUMS", wheel.name, f"byteps_thc-{version}.tar.gz"}
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True, capture_output=True)
     assert not [name for name in ZipFile(wheel).namelist() if "libthc_dpdk" in name or ".libs/" in name]

@@ -135,7 +135,7 @@ class RegisterValues {
   HWY_INLINE explicit RegisterValues(const IntervalTable& table)
       : values_(table.values()), inverse_gaps_(table.inverse_gaps()) {}
   /// Value of `code`, which is one of the ends of the interval: the upper one where `up` is set.
-  HWY_INLINE VF value(const Interval& /*interval*/, hn::MFromD<DF> /*up*/, VI code) const { return values_[code]; }
+  HWY_INLINE VF value(const Interval& /*interval*/, hn::Mask<DF> /*up*/, VI code) const { return values_[code]; }
 
  protected:
   HWY_INLINE Interval interval(VI code) const { return {code, values_[code], inverse_gaps_[code]}; }
@@ -192,7 +192,7 @@ class IdentityLookup {
     const VI code = hn::Min(integer_part(u), hn::Set(DI(), last_));
     return {code, hn::ConvertTo(DF(), code), hn::Set(DF(), 0x1p16F)};
   }
-  HWY_INLINE VF value(const Interval& /*interval*/, hn::MFromD<DF> /*up*/, VI code) const {
+  HWY_INLINE VF value(const Interval& /*interval*/, hn::Mask<DF> /*up*/, VI code) const {
     return hn::ConvertTo(DF(), code);
   }
 
@@ -206,7 +206,7 @@ class MemoryValues {
   struct Found : Interval {
     VF gap;
   };
-  HWY_INLINE VF value(const Found& interval, hn::MFromD<DF> up, VI /*code*/) const {
+  HWY_INLINE VF value(const Found& interval, hn::Mask<DF> up, VI /*code*/) const {
     return hn::Add(interval.value, hn::IfThenElseZero(up, interval.gap));
   }
 

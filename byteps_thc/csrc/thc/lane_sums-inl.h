@@ -20,7 +20,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// Sum of squares in the 16 lanes of Lanes<double>.
 class NormAccumulator {
+  using VD = hn::Vec<hn::ScalableTag<double>>;
+
  public:
+  HWY_INLINE NormAccumulator() {
+    for (VD& sum : sums_) {
+      sum = hn::Zero(hn::ScalableTag<double>());  // NEON's vectors have a constructor, which leaves them as they are
+    }
+  }
+
   /// `lane`: lane of v's first coordinate; a constant after inlining.
   HWY_INLINE void add(VF v, std::size_t lane) {
     const hn::ScalableTag<double> d;
@@ -43,8 +51,7 @@ class NormAccumulator {
 
  private:
   static constexpr std::size_t kSums = 2 * kSumLanes / kLanes;
-  using VD = hn::Vec<hn::ScalableTag<double>>;
-  VD sums_[kSums] = {};
+  VD sums_[kSums];
 };
 
 /// Vectors that hold the 16 lanes.

@@ -104,7 +104,7 @@ class BlockQuantizer {
       // g < 64; in the first and last interval no random bits (2^-17 from its ends, at least) tell the difference.
       constexpr int kSmallerMagnitude = 2;
       const VF inside{_mm512_range_ps(x.raw, limit.raw, kSmallerMagnitude)};
-      clamped_ += hn::CountTrue(d, hn::MFromD<DF>{_mm512_cmp_ps_mask(inside.raw, x.raw, _CMP_NEQ_OQ)});
+      clamped_ += hn::CountTrue(d, hn::Mask<DF>{_mm512_cmp_ps_mask(inside.raw, x.raw, _CMP_NEQ_OQ)});
       return position(inside);
     }
 #endif
