@@ -70,6 +70,7 @@ class Roster {
   /// epoch.
   bool was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept;
   std::uint32_t size() const noexcept { return size_; }
+  io::Endpoint address(std::uint8_t worker) const noexcept { return workers_[worker].endpoint; }
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept { workers_[worker].last_heard = now; }
 

@@ -5,10 +5,12 @@ namespace {
 
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// RFC 6928's ten packets, and not more bytes than those have on Ethernet.
+// RFC 6928's ten packets, and not more bytes than those have on Ethernet; fewer where many workers begin at once.
 constexpr std::size_t kFirstPackets = 10;
+constexpr std::size_t kFirstPacketsOfAll = 256;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
+constexpr std::size_t kManyWorkers = 32;  // one packet of each is as much as a short queue holds
 // Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and
 // of 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
 constexpr double kPace = 2;
@@ -51,11 +53,12 @@ constexpr double kHardlyLost = 0.002;
 constexpr std::size_t kRecentPackets = 8'192;
 // The least round trip is probed when there was none like it for such a time, or so many round trips: the route may have
 // changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first round.
-constexpr Duration kProbePeriod{1'000'000};
+constexpr Duration kProbePeriod{500'000};
 constexpr int kProbePeriodRoundTrips = 32;
 constexpr std::size_t kProbePackets = 4;
 constexpr double kProbeShare = 0.5;
-constexpr unsigned kProbeRounds = 3;
+constexpr unsigned kProbeRounds = 2;
+constexpr double kNeededAnew = 1.5;
 
 }  // namespace
 
@@ -63,7 +66,8 @@ void CongestionControl::open(std::size_t packet_bytes, std::size_t most_bytes, W
   packet_bytes_ = packet_bytes;
   most_bytes_ = std::max(most_bytes, kFewestPackets * packet_bytes);
   way_ = way;
-  set_window(static_cast<double>(std::min(kFirstPackets * packet_bytes, kFirstBytes)));
+  const std::size_t first_packets = std::clamp<std::size_t>(kFirstPacketsOfAll / way.workers, 1, kFirstPackets);
+  set_window(static_cast<double>(std::min(first_packets * packet_bytes, kFirstBytes)));
   credit_bytes_ = kBurstBytes;
 }
 
@@ -80,12 +84,13 @@ void CongestionControl::set_window(double bytes) noexcept {
     window_bytes_ = most_bytes_;
     return;
   }
-  const auto fewest = static_cast<double>(kFewestPackets * packet_bytes_);
+  const auto fewest = static_cast<double>((way_.workers < kManyWorkers ? kFewestPackets : 1) * packet_bytes_);
   window_bytes_ = static_cast<std::size_t>(std::clamp(bytes, fewest, static_cast<double>(most_bytes_)));
 }
 
 double CongestionControl::burst_bytes() const noexcept {
-  const auto fewest = static_cast<double>(std::min(kFirstPackets * packet_bytes_, kBurstBytes));
+  const std::size_t packets = hardly_loses() ? kFirstPackets : kFewestPackets;
+  const auto fewest = static_cast<double>(std::min(packets * packet_bytes_, kBurstBytes));
   const double most = std::max(static_cast<double>(kBurstBytes), kPace * rate_.get() * kTimerUs);
   return std::clamp(rate_.get() * kBurstUs, fewest, most);
 }
@@ -200,10 +205,10 @@ void CongestionControl::probe_round_trip(TimePoint now) noexcept {
   if (probed_ == Duration::max()) {
     return;  // others were waited for: nothing is known
   }
-  if (probed_ > 2 * least_round_trip_) {  // a larger window is needed by far
-    phase_ = Phase::kStartup;
-    best_rate_ = 0;
-    flat_rounds_ = queueing_rounds_ = 0;
+  if (probed_ > least_round_trip_) {  // what is delivered takes a larger window
+    phase_ = Phase::kSteady;
+    const double needed = kNeededAnew * rate_.get() * static_cast<double>(probed_.count());
+    set_window(std::max(static_cast<double>(window_bytes_), needed));
   }
   least_round_trip_ = probed_;
 }
@@ -218,9 +223,12 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
   ++counted_.count;
 }
 
+bool CongestionControl::hardly_loses() const noexcept {
+  return static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
+}
+
 bool CongestionControl::is_paced() const noexcept {
-  const bool hardly_loses = static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
-  return !way_.is_free() && (phase_ == Phase::kStartup || rate_.get() < kUnpacedRate || !hardly_loses);
+  return !way_.is_free() && (phase_ == Phase::kStartup || rate_.get() < kUnpacedRate || !hardly_loses());
 }
 
 bool CongestionControl::is_much_lost() const noexcept {

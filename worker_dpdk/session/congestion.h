@@ -21,6 +21,7 @@ class CongestionControl {
     bool server_tells_last = false;  ///< results say whose packet came last: for whom nobody was waited
     bool is_own_host = false;        ///< without an interface
     bool awaits_all = true;          ///< no quorum: a result has the packets of all workers
+    std::size_t workers = 1;         ///< that share the way to the server
     /// No queue but the server's receive memory: all that fits there may be under way, at no pace. A leaf, which tells
     /// nothing, has another way behind it.
     bool is_free() const noexcept { return server_tells_last && is_own_host; }
@@ -87,6 +88,8 @@ class CongestionControl {
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
+  /// Whether queues take all that is sent.
+  bool hardly_loses() const noexcept;
   bool is_paced() const noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;

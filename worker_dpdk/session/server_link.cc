@@ -44,7 +44,8 @@ void ServerLink::open_streams() {
   congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
                    {.server_tells_last = membership_.tells_last(),
                     .is_own_host = context_.packet_io.is_own_host(server()),
-                    .awaits_all = context_.config.quorum == context_.config.num_workers});
+                    .awaits_all = context_.config.quorum == context_.config.num_workers,
+                    .workers = context_.config.num_workers});
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
