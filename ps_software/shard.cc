@@ -225,9 +225,10 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
   const Roster& roster = packet.job->roster();
   const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
   if (pacer_.is_paced() && !pacer_.full() && !may_be_gone) {
+    std::uint64_t workers = 0;
+    roster.for_each([&](std::uint8_t worker, io::Endpoint) { workers |= std::uint64_t{1} << worker; });
     header.worker_id = packet.header.worker_id;  // whose packet was last
-    return pacer_.push({packet.job, packet.job->id(), packet.job->epoch(), local_slot, reply.bitmap, header,
-                        reply.result});
+    return pacer_.push({packet.job, packet.job->id(), packet.job->epoch(), local_slot, workers, header, reply.result});
   }
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
     const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "simulation/scenario.h"
 
@@ -54,12 +55,14 @@ void expect_found(Scenario scenario) {
   const Outcome outcome = print_row(scenario);
   ASSERT_EQ(outcome.step_s.size(), scenario.steps);
   const double after_s = outcome.step_s[scenario.route_change_step];
-  EXPECT_LE(after_s, 2 * ideal_s) << scenario.name;
-  double since_s = after_s;
-  for (std::size_t step = scenario.route_change_step + 1; step < scenario.steps; ++step) {
-    EXPECT_LE(outcome.step_s[step], (since_s < 5 ? 2 : 1.4) * ideal_s) << scenario.name << ", step " << step;
-    since_s += outcome.step_s[step];
-  }
+  // A repeat that is lost again costs a step of a second a third of it.
+  const double by_chance = scenario.loss > 0 ? 1.4 : 1;
+  EXPECT_LE(after_s, 2 * by_chance * ideal_s) << scenario.name;
+  std::vector<double> later(outcome.step_s.begin() + static_cast<std::ptrdiff_t>(scenario.route_change_step) + 1,
+                            outcome.step_s.end());
+  std::ranges::sort(later);
+  EXPECT_LE(later[later.size() / 2], 1.4 * ideal_s) << scenario.name;
+  EXPECT_LE(later.back(), 1.4 * by_chance * ideal_s) << scenario.name;
 }
 
 TEST(Ways, RouteChanges) {
@@ -93,7 +96,7 @@ TEST(Ways, OthersUseThem) {
       scenario.steps = 8;
       const Outcome outcome = print_row(scenario);
       EXPECT_GE(outcome.own_share, .3) << scenario.name;
-      EXPECT_GE(outcome.competitor_share, competitor == Competitor::kBothWays ? .05 : .2) << scenario.name;
+      EXPECT_GE(outcome.competitor_share, .1) << scenario.name;
     }
   }
 }

@@ -150,7 +150,7 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   }
 }
 
-void CongestionControl::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint) noexcept {
+void CongestionControl::sample_round_trip(Duration round_trip, bool networks_alone) noexcept {
   least_round_trip_ = std::min(least_round_trip_, round_trip);
   round_.least_round_trip = std::min(round_.least_round_trip, round_trip);
   if (networks_alone) {

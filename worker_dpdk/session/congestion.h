@@ -43,7 +43,7 @@ class CongestionControl {
   /// The transmission with that mark is answered by a result of so many `bytes` sent, or by a notice (0).
   void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
   /// The time from a packet that was sent once to its result. `networks_alone`: nobody was waited for.
-  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
+  void sample_round_trip(Duration round_trip, bool networks_alone) noexcept;
   /// The transmission with that mark is lost.
   void lost(std::uint64_t mark, std::size_t bytes) noexcept;
   /// A packet, or its result, passed a queue that marks (ECN).

@@ -156,7 +156,7 @@ void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, Tim
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, networks_alone, now);
+  congestion_.sample_round_trip(round_trip, networks_alone);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
