@@ -14,8 +14,8 @@ constexpr std::uint32_t kResults = 64;
 // Of them, more asked for again say that bursts are too long, and fewer that they are not.
 constexpr std::uint32_t kMany = 9;
 constexpr std::uint32_t kFew = 5;
-// The gap triples, up to this share of the time that a result takes as it is. With more, it could be the gap itself that
-// makes results rare.
+// The gap triples, up to this share of the time that a result takes as it is. With more, it could be the gap itself
+// that makes results rare.
 constexpr double kLongest = 0.8;
 constexpr double kShrink = 0.8;
 // A shorter one is not worth a timer; and a pause between steps says nothing of the way.

@@ -54,8 +54,8 @@ struct LinkConfig {
   double rate_bps = 1e9;
   std::size_t queue_bytes = 512 * 1024;  ///< what is on its way out included
   Picoseconds delay = 0;
-  double loss = 0;             ///< of each datagram, whatever the queue
-  std::size_t mark_bytes = 0;  ///< a longer queue marks; 0: never
+  double loss = 0;                ///< of each datagram, whatever the queue
+  std::size_t mark_bytes = 0;     ///< a longer queue marks; 0: never
   std::size_t policer_bytes = 0;  ///< the burst of a policer, which drops what exceeds the rate; 0: a queue instead
 };
 
@@ -93,7 +93,7 @@ class Link final : public Actor {
   LinkConfig config_;
   const Receive receive_;
   const Picoseconds per_byte_;
-  Picoseconds busy_until_ = 0;  ///< of a policer: until when its bucket fills
+  Picoseconds busy_until_ = 0;                               ///< of a policer: until when its bucket fills
   std::deque<std::pair<Picoseconds, Datagram*>> under_way_;  ///< and when they arrive
   LinkCounters counters_;
 };

@@ -70,11 +70,11 @@ class Training {
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<Member> members_;
   std::vector<std::uint8_t> codes_;
-  std::vector<std::uint8_t> sums_;  ///< all workers store the same here
+  std::vector<std::uint8_t> sums_;                     ///< all workers store the same here
   std::vector<std::unique_ptr<TcpFlow>> competitors_;  ///< the first shares the link of own_bits_
-  std::uint64_t competitor_bytes_ = 0;  ///< at the step's begin
-  double own_bits_ = 0;                 ///< of a step on the link that the competitor uses
-  double competitor_bits_ = 0;          ///< while steps ran
+  std::uint64_t competitor_bytes_ = 0;                 ///< at the step's begin
+  double own_bits_ = 0;                                ///< of a step on the link that the competitor uses
+  double competitor_bits_ = 0;                         ///< while steps ran
   double running_s_ = 0;
   Alarm next_step_;
   bool connected_ = false;
@@ -342,7 +342,8 @@ Ideal ideal_of(const Scenario& scenario) {
                                                                       static_cast<double>(scenario.servers)));
   const PacketBytes bytes = packet_bytes(config);
   const auto both_bits = static_cast<double>(8 * (bytes.codes + bytes.result));
-  const double server_bps = scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : scenario.server_factor);
+  const double server_bps =
+      scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : scenario.server_factor);
   ideal.round_trip_s = 2 * (std::max(scenario.one_way_delay_s, scenario.later_one_way_delay_s) + scenario.wake_s) +
                        static_cast<double>(scenario.workers + 1) * scenario.packet_s +
                        both_bits / (scenario.rate_bps * scenario.slow_host_factor) +
@@ -373,9 +374,9 @@ std::string Scenario::text() const {
   out << "workers=" << workers << " servers=" << servers << (colocated ? " colocated" : "") << " rate_bps=" << rate_bps
       << " slow_host_factor=" << slow_host_factor << " one_way_delay_s=" << one_way_delay_s
       << " server_factor=" << server_factor << " later_one_way_delay_s=" << later_one_way_delay_s
-      << " policer_bytes=" << policer_bytes      << " queue_bytes=" << queue_bytes << " loss=" << loss << " mark_fraction=" << mark_fraction
-      << " parameters=" << parameters << " partitions=" << partitions_of(*this) << " steps=" << steps
-      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
+      << " policer_bytes=" << policer_bytes << " queue_bytes=" << queue_bytes << " loss=" << loss
+      << " mark_fraction=" << mark_fraction << " parameters=" << parameters << " partitions=" << partitions_of(*this)
+      << " steps=" << steps << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
       << " competitor=" << static_cast<int>(competitor) << (growth == Growth::kCubic ? "" : " NewReno")
       << (back_pressure ? "" : " no back pressure") << " wake_s=" << wake_s << " packet_s=" << packet_s
       << " slots=" << slots << " seed=" << seed;

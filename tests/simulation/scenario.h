@@ -10,8 +10,8 @@
 
 namespace thc::simulation {
 
-/// Where TCP-like flows run beside the training: one from or to the host of server 0, at the other end a host of its own;
-/// or one from each worker's host to that of server 0, and one back to worker 0's.
+/// Where TCP-like flows run beside the training: one from or to the host of server 0, at the other end a host of its
+/// own; or one from each worker's host to that of server 0, and one back to worker 0's.
 enum class Competitor : std::uint8_t { kNone, kToServer, kFromServer, kBothWays };
 
 struct Scenario {
@@ -23,11 +23,11 @@ struct Scenario {
   double slow_host_factor = 1;  ///< of worker 0's links
   double server_factor = 1;     ///< of the links of hosts that have servers alone
   double one_way_delay_s = 50e-6;
-  double later_one_way_delay_s = 0;  ///< after a change of the route; 0: none
+  double later_one_way_delay_s = 0;   ///< after a change of the route; 0: none
   std::size_t route_change_step = 2;  ///< in which that happens
   std::size_t queue_bytes = 512 * 1024;
-  double loss = 0;           ///< one way
-  double mark_fraction = 0;  ///< of the queue, from where ECN marks are set; 0: none
+  double loss = 0;                ///< one way
+  double mark_fraction = 0;       ///< of the queue, from where ECN marks are set; 0: none
   std::size_t policer_bytes = 0;  ///< burst of a policer at each link; 0: queues
   std::size_t parameters = 1'000'000;
   std::size_t partitions = 0;  ///< 0: two for each server

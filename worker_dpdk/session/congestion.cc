@@ -51,8 +51,9 @@ constexpr std::size_t kCountedPackets = 100;
 // Where less than that share of the last packets of a fast link is lost, queues take a window at once.
 constexpr double kHardlyLost = 0.002;
 constexpr std::size_t kRecentPackets = 8'192;
-// The least round trip is probed when there was none like it for such a time, or so many round trips: the route may have
-// changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first round.
+// The least round trip is probed when there was none like it for such a time, or so many round trips: the route may
+// have changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first
+// round.
 constexpr Duration kProbePeriod{500'000};
 constexpr int kProbePeriodRoundTrips = 32;
 constexpr std::size_t kProbePackets = 4;
@@ -276,7 +277,8 @@ void CongestionControl::end_round(TimePoint now) noexcept {
     shrink(kShrinkForLoss);
   } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
-  } else if (phase_ != Phase::kProbeRtt && round_.window_used && has_sample && helps && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+  } else if (phase_ != Phase::kProbeRtt && round_.window_used && has_sample && helps &&
+             (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);
   }
   if (counted_.bytes > kCountedPackets * packet_bytes_) counted_ = {};

@@ -62,7 +62,8 @@ TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePo
 
 }  // namespace
 
-std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout, Duration pace) {
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
+                                  Duration pace) {
   const TimePoint start = Clock::now();
   const Hello hello{.job_id = config.job_id,
                     .worker_id = config.worker_id,

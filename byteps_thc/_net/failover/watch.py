@@ -32,15 +32,15 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
 _ENDING_S = 2.0
 
 
-#: Questions take at most this share of what the ways carry. A HELLO and its answer with all headers, repeated once.
+#: Share of the carried bytes for questions. Bytes of a HELLO and its answer with all headers, repeated once.
 _QUESTION_SHARE, _QUESTION_BYTES = 0.02, 500
 _LONGEST_PAUSE_OF_QUESTIONS_S = 15.0
-#: What is left, from one look to the next, of the rate that ways are known to carry.
+#: Decay of the known rate from one look to the next.
 _RATE_KEPT = 0.99
 
 
 class QuestionPace:
-    """When to ask the servers: seldom where that would take a part of what the ways carry."""
+    """When to ask the servers: rarely on slow paths."""
 
     def __init__(self, servers: int) -> None:
         self._bytes = servers * _QUESTION_BYTES
