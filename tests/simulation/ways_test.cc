@@ -140,6 +140,19 @@ TEST(Ways, HardlyAQueue) {
   }
 }
 
+TEST(Ways, Slow) {
+  for (const double rate_bps : {100e3, 200e3, 400e3}) {
+    Scenario scenario = way("4 colocated at " + std::to_string(static_cast<int>(rate_bps / 1e3)) + " kb/s");
+    scenario.workers = scenario.servers = 4;
+    scenario.colocated = true;
+    scenario.rate_bps = rate_bps;
+    scenario.queue_bytes = 30'000;
+    scenario.parameters = static_cast<std::size_t>(rate_bps * .12);
+    scenario.partitions = 4;
+    expect_median(scenario, 2);
+  }
+}
+
 TEST(Ways, LossEachWay) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     Scenario scenario = way("10 % each way");
