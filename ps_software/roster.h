@@ -79,6 +79,7 @@ class Roster {
     return incarnation != nullptr && incarnation->endpoints[worker] == from;
   }
   std::uint32_t size() const noexcept { return size_; }
+  io::Endpoint address(std::uint8_t worker) const noexcept { return workers_[worker].endpoint; }
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept { workers_[worker].last_heard = now; }
 

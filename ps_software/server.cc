@@ -226,7 +226,10 @@ void Server::run_shard(std::size_t index) noexcept {
   bool quiet = false;
   for (;;) {
     const auto now = steady_clock::now();
-    if (shard.poll(now) == 0) packet_io.wait(kTimerInterval);
+    if (shard.poll(now) == 0) {
+      packet_io.wait(std::clamp(std::chrono::ceil<std::chrono::microseconds>(shard.next_result() - now),
+                                std::chrono::microseconds(0), std::chrono::microseconds(kTimerInterval)));
+    }
     if (now >= next_timer) {
       shard.run_timers(now);
       ran_[index].store(true, std::memory_order_relaxed);

@@ -53,7 +53,9 @@ std::size_t Shard::poll(TimePoint now) noexcept {
   for (const io::RxPacket& packet : packets) prefetch(packet);
   if (now >= next_refill_) refill(now);
   for (const io::RxPacket& packet : packets) handle(packet, now);
-  if (received > 0) {
+  const bool is_due = pacer_.next() <= now;
+  if (is_due) send_waiting(now);
+  if (received > 0 || is_due) {
     outbox_.flush();
     publish_io_totals();
   }
@@ -176,6 +178,7 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   if (!abstains && job.ends_epoch(slot, header.round, jobs_.limits().rounds_per_epoch)) {
     return renew_epoch(packet, job);
   }
+  if (!pacer_.empty() && job.pool().starts_over(slot, header.round)) pacer_.forget(job, slot, header.round);
   if (job.would_overwrite_queued(slot, header.round, outbox_.flush_number())) outbox_.flush();
   const SlotReply reply =
       job.pool().contribute({.slot = slot,
@@ -198,7 +201,7 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
       return send_to_all(packet, reply, slot, now);
     case SlotOutcome::kReplay:
       packet.counters.replays.add();
-      return send_result(packet, reply, slot);
+      return send_result(packet, reply, slot, now);
     case SlotOutcome::kIncomplete:
       packet.counters.duplicates.add();
       return outbox_.send_error(packet, incomplete(job, reply.bitmap << job.first_worker() | job.workers_elsewhere()));
@@ -221,15 +224,41 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
   packet.job->mark_queued(local_slot, header.round, outbox_.flush_number());
   const Roster& roster = packet.job->roster();
   const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
+  if (pacer_.is_paced() && !pacer_.full() && !may_be_gone) {
+    std::uint64_t workers = 0;
+    roster.for_each([&](std::uint8_t worker, io::Endpoint) { workers |= std::uint64_t{1} << worker; });
+    header.worker_id = packet.header.worker_id;  // whose packet was last
+    return pacer_.push({packet.job, packet.job->id(), packet.job->epoch(), local_slot, workers, header, reply.result});
+  }
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
     const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
     const bool last = worker == packet.header.worker_id;
-    header.worker_id = worker;
-    header.flags =
-        static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U) | packet.job->take_congestion_flag(worker));
-    io_.send(to, bytes_of(header), reply.result);
+    header.flags = static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U));
+    send_result_to(worker, to, header, reply.result, *packet.job, now);
   });
+}
+
+void Shard::send_result_to(std::uint8_t worker, io::Endpoint to, wire::Header header,
+                           std::span<const std::uint8_t> result, Job& job, TimePoint now) noexcept {
+  header.worker_id = worker;
+  header.flags = static_cast<std::uint8_t>(header.flags | job.take_congestion_flag(worker));
+  io_.send(to, bytes_of(header), result);
+  pacer_.sent(now);
+}
+
+void Shard::send_waiting(TimePoint now) noexcept {
+  while (ResultPacer::Waiting* waiting = pacer_.due(now)) {
+    Job* job = jobs_.find(waiting->job_id);
+    const auto worker = static_cast<std::uint8_t>(std::countr_zero(waiting->workers));
+    if (job == waiting->job && job->epoch() == waiting->epoch && job->roster().has(worker)) {
+      wire::Header header = waiting->header;
+      if (header.worker_id == worker) header.flags = static_cast<std::uint8_t>(header.flags | wire::kFlagLast);
+      job->mark_queued(waiting->local_slot, header.round, outbox_.flush_number());
+      send_result_to(worker, job->roster().address(worker), header, waiting->result, *job, now);
+    }
+    pacer_.served(worker);
+  }
 }
 
 void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
@@ -243,11 +272,14 @@ void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
   });
 }
 
-void Shard::send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept {
-  wire::Header header = result_header(packet.header, reply);
-  header.flags = static_cast<std::uint8_t>(header.flags | packet.job->take_congestion_flag(header.worker_id));
+void Shard::send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot,
+                        TimePoint now) noexcept {
+  const wire::Header header = result_header(packet.header, reply);
+  const std::uint8_t worker = header.worker_id;
+  if (!pacer_.empty() && pacer_.has(*packet.job, local_slot, header.round, worker)) return;
+  pacer_.asked_again();
   packet.job->mark_queued(local_slot, header.round, outbox_.flush_number());
-  io_.send(packet.from, bytes_of(header), reply.result);
+  send_result_to(worker, packet.from, header, reply.result, *packet.job, now);
 }
 
 void Shard::send_straggler(const Packet& packet) noexcept {

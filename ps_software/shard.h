@@ -13,6 +13,7 @@
 #include "job_table.h"
 #include "leaf.h"
 #include "replies.h"
+#include "result_pacer.h"
 #include "thc/hello.h"
 #include "thc/wire_layout.h"
 
@@ -25,6 +26,8 @@ class Shard {
 
   /// Handles one burst of the packets that are there; returns how many. Allocates for the HELLO of a new job only.
   std::size_t poll(TimePoint now) noexcept;
+  /// When to call that although nothing arrives.
+  TimePoint next_result() const noexcept { return pacer_.next(); }
 
   /// Asks workers whether they live, expires idle jobs and publishes gauges; call some ten times a second.
   void run_timers(TimePoint now) noexcept;
@@ -84,7 +87,12 @@ class Shard {
   /// Tells all workers of a new epoch; `packet` would have begun a round too many of the old one, and is sent again.
   void renew_epoch(const Packet& packet, Job& job) noexcept;
   void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
-  void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
+  void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
+  /// To one of the job's workers; `header` is that of all.
+  void send_result_to(std::uint8_t worker, io::Endpoint to, wire::Header header, std::span<const std::uint8_t> result,
+                      Job& job, TimePoint now) noexcept;
+  /// Those that pacing lets go.
+  void send_waiting(TimePoint now) noexcept;
   void send_straggler(const Packet& packet) noexcept;
   void send_challenge(const Packet& packet, TimePoint now) noexcept;
   void send_probes(Job& job, TimePoint now) noexcept;
@@ -94,6 +102,7 @@ class Shard {
 
   Outbox outbox_;
   io::PacketIo& io_;
+  ResultPacer pacer_;
   const Cookies cookies_;
   JobTable jobs_;
   const std::unique_ptr<Leaf> leaf_;  ///< nullptr: this is no leaf

@@ -85,10 +85,11 @@ class IoConfig:
     def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
         """See byteps_thc._net.session.FaultConfig."""
 
-def ask_servers(config: SessionConfig, io: IoConfig, *, timeout_s: float) -> list[str]:
+def ask_servers(config: SessionConfig, io: IoConfig, *, timeout_s: float, pace_s: float) -> list[str]:
     """Return "there", "leaving", "silent" or "other", which is a switch, for each server, without joining.
 
-    config: with nothing left to choose. Takes until all have answered, or the time is over.
+    config: with nothing left to choose. Takes until all have answered, or the time is over. pace_s: until the first
+    repeat.
     """
 
 class Operation:

@@ -209,8 +209,10 @@ class Session(NetworkSettings):
         """Return the seconds passed after the last packet from each server."""
         return self._session.heard()
 
-    def inquiry(self) -> Callable[[float], list[str]]:
+    def inquiry(self) -> Callable[[float, float], list[str]]:
         """Return a function that probes all servers within a number of seconds, also after the session's end.
+
+        Its second argument is the round trip of results in seconds: repeats wait for as long.
 
         It returns "there", "leaving" (a draining thc-ps), "silent" or "other" (a switch) for each server. It uses a
         socket of kernel UDP.
@@ -218,7 +220,9 @@ class Session(NetworkSettings):
         settings = _session_config(self)
         settings.codes_per_packet = self.codes_per_packet
         io = inquiry_io_config(self)
-        return lambda timeout_s: _comm.ask_servers(settings, io, timeout_s=timeout_s)
+        return lambda timeout_s, round_trip_s: _comm.ask_servers(
+            settings, io, timeout_s=timeout_s, pace_s=max(_ASK_AGAIN_S, round_trip_s)
+        )
 
     def close(self) -> None:
         """Leave the job. Operations in flight fail with TransportError. Repeated calls are allowed."""
@@ -264,6 +268,8 @@ def _session_config(session: Session) -> _comm.SessionConfig:
 
 _logger = logging.getLogger("byteps_thc")
 
+#: From a question whether a server is there to the first repeat, at least.
+_ASK_AGAIN_S = 0.05
 #: Seconds without an answer after which the log says so. Moves of ranks with failover come earlier.
 SILENT_S = 5.0
 

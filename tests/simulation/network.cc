@@ -23,7 +23,7 @@ Picoseconds Link::room_at(std::size_t bytes) const noexcept {
 void Link::send(Datagram* datagram) {
   const std::size_t bytes = datagram->wire_bytes();
   const std::size_t queued = queued_bytes();
-  if (queued + bytes > config_.queue_bytes) {
+  if (queued + bytes > (config_.policer_bytes != 0 ? config_.policer_bytes : config_.queue_bytes)) {
     ++counters_.dropped;
     return network_.pool().give_back(datagram);
   }
@@ -38,7 +38,8 @@ void Link::send(Datagram* datagram) {
     ++counters_.lost;
     return network_.pool().give_back(datagram);
   }
-  const Picoseconds arrival = busy_until_ + config_.delay;
+  const Picoseconds leaves = config_.policer_bytes != 0 ? network_.events().now() : busy_until_;
+  const Picoseconds arrival = std::max(leaves + config_.delay, under_way_.empty() ? 0 : under_way_.back().first);
   if (under_way_.empty()) {
     network_.events().push(arrival, *this);
   }
@@ -104,6 +105,13 @@ void Network::send_waiting(Host& host) {
 }
 
 void Network::forward(Datagram* datagram) { hosts_[host_of(datagram->to)]->down.send(datagram); }
+
+void Network::set_delay(Picoseconds delay) noexcept {
+  for (const auto& host : hosts_) {
+    host->up.set_delay(delay);
+    host->down.set_delay(delay);
+  }
+}
 
 void Network::deliver(Datagram* datagram) {
   const Host& host = *hosts_[host_of(datagram->to)];

@@ -54,8 +54,9 @@ struct LinkConfig {
   double rate_bps = 1e9;
   std::size_t queue_bytes = 512 * 1024;  ///< what is on its way out included
   Picoseconds delay = 0;
-  double loss = 0;             ///< of each datagram, whatever the queue
-  std::size_t mark_bytes = 0;  ///< a longer queue marks; 0: never
+  double loss = 0;                ///< of each datagram, whatever the queue
+  std::size_t mark_bytes = 0;     ///< a longer queue marks; 0: never
+  std::size_t policer_bytes = 0;  ///< the burst of a policer, which drops what exceeds the rate; 0: a queue instead
 };
 
 struct LinkCounters {
@@ -81,16 +82,18 @@ class Link final : public Actor {
   /// Queues it, or drops it when there is no room.
   void send(Datagram* datagram);
   void act() override;
+  /// As after a change of the route.
+  void set_delay(Picoseconds delay) noexcept { config_.delay = delay; }
 
   const LinkConfig& config() const noexcept { return config_; }
   const LinkCounters& counters() const noexcept { return counters_; }
 
  private:
   Network& network_;
-  const LinkConfig config_;
+  LinkConfig config_;
   const Receive receive_;
   const Picoseconds per_byte_;
-  Picoseconds busy_until_ = 0;
+  Picoseconds busy_until_ = 0;                               ///< of a policer: until when its bucket fills
   std::deque<std::pair<Picoseconds, Datagram*>> under_way_;  ///< and when they arrive
   LinkCounters counters_;
 };
@@ -129,6 +132,8 @@ class Network {
   /// 0 .. 1.
   double random() { return std::uniform_real_distribution<>()(random_); }
   bool happens(double chance) { return chance > 0 && random() < chance; }
+  /// Of every link.
+  void set_delay(Picoseconds delay) noexcept;
   const Link& up(std::size_t host) const noexcept { return hosts_[host]->up; }
   const Link& down(std::size_t host) const noexcept { return hosts_[host]->down; }
   std::size_t hosts() const noexcept { return hosts_.size(); }

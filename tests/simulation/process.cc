@@ -94,7 +94,7 @@ Picoseconds Server::turn() {
     shard_.run_timers(time);
     next_timer_ = picoseconds(time) + kServerTimers;
   }
-  return next_timer_;
+  return std::min(next_timer_, picoseconds(shard_.next_result()));
 }
 
 Worker::Worker(Network& network, io::Endpoint local, std::size_t receive_buffer_bytes, const ProcessCosts& costs,

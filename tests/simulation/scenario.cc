@@ -70,11 +70,11 @@ class Training {
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<Member> members_;
   std::vector<std::uint8_t> codes_;
-  std::vector<std::uint8_t> sums_;  ///< all workers store the same here
-  std::unique_ptr<TcpFlow> competitor_;
-  std::uint64_t competitor_bytes_ = 0;  ///< at the step's begin
-  double own_bits_ = 0;                 ///< of a step on the link that the competitor uses
-  double competitor_bits_ = 0;          ///< while steps ran
+  std::vector<std::uint8_t> sums_;                     ///< all workers store the same here
+  std::vector<std::unique_ptr<TcpFlow>> competitors_;  ///< the first shares the link of own_bits_
+  std::uint64_t competitor_bytes_ = 0;                 ///< at the step's begin
+  double own_bits_ = 0;                                ///< of a step on the link that the competitor uses
+  double competitor_bits_ = 0;                         ///< while steps ran
   double running_s_ = 0;
   Alarm next_step_;
   bool connected_ = false;
@@ -84,12 +84,18 @@ class Training {
   Outcome outcome_;
 };
 
+double factor_of(const Scenario& scenario, std::size_t host) {
+  const bool is_server = !scenario.colocated && host >= scenario.workers;
+  return is_server ? scenario.server_factor : host == 0 ? scenario.slow_host_factor : 1;
+}
+
 LinkConfig link_config(const Scenario& scenario, double factor, bool up) {
   return {.rate_bps = scenario.rate_bps * factor,
           .queue_bytes = scenario.queue_bytes,
           .delay = picoseconds(scenario.one_way_delay_s / 2),
           .loss = up ? scenario.loss : 0,
-          .mark_bytes = static_cast<std::size_t>(static_cast<double>(scenario.queue_bytes) * scenario.mark_fraction)};
+          .mark_bytes = static_cast<std::size_t>(static_cast<double>(scenario.queue_bytes) * scenario.mark_fraction),
+          .policer_bytes = scenario.policer_bytes};
 }
 
 Training::Training(const Scenario& scenario)
@@ -99,7 +105,7 @@ Training::Training(const Scenario& scenario)
       next_step_(events_, [this] { begin_step(); }) {
   const std::size_t hosts = scenario.workers + (scenario.colocated ? 0 : scenario.servers);
   for (std::size_t host = 0; host < hosts; ++host) {
-    const double factor = host == 0 ? scenario.slow_host_factor : 1;
+    const double factor = factor_of(scenario, host);
     network_.add_host(link_config(scenario, factor, true), link_config(scenario, factor, false),
                       scenario.back_pressure);
   }
@@ -131,11 +137,20 @@ void Training::add_competitor() {
     return;
   }
   const std::size_t host = host_of_server(scenario_, 0);
-  const std::size_t other =
-      network_.add_host(link_config(scenario_, 1, true), link_config(scenario_, 1, false), scenario_.back_pressure);
-  const bool from_server = scenario_.competitor == Competitor::kFromServer;
-  competitor_ = std::make_unique<TcpFlow>(network_, Network::address(from_server ? host : other, kTcpPort),
-                                          Network::address(from_server ? other : host, kTcpPort + 1), scenario_.growth);
+  const bool from_server = scenario_.competitor != Competitor::kToServer;
+  const auto add = [&](std::size_t from, std::size_t to) {
+    const auto port = static_cast<std::uint16_t>(kTcpPort + 2 * competitors_.size());
+    competitors_.push_back(std::make_unique<TcpFlow>(network_, Network::address(from, port),
+                                                     Network::address(to, port + 1), scenario_.growth));
+  };
+  if (scenario_.competitor == Competitor::kBothWays) {
+    add(host, 0);
+    for (std::size_t worker = 0; worker < scenario_.workers; ++worker) add(worker, host);
+  } else {
+    const std::size_t other =
+        network_.add_host(link_config(scenario_, 1, true), link_config(scenario_, 1, false), scenario_.back_pressure);
+    add(from_server ? host : other, from_server ? other : host);
+  }
   const LinkBytes bytes = link_bytes(scenario_);
   own_bits_ = 8 * (from_server ? bytes.up : bytes.down)[host];
 }
@@ -149,9 +164,7 @@ void Training::changed(Member& member) {
     connected_ =
         std::ranges::all_of(members_, [](const Member& m) { return m.worker && m.worker->engine().connected(); });
     if (connected_) {
-      if (competitor_) {
-        competitor_->start();
-      }
+      for (const auto& competitor : competitors_) competitor->start();
       next_step_.set(events_.now() + picoseconds(scenario_.idle_s));
     }
     return;
@@ -170,8 +183,11 @@ void Training::changed(Member& member) {
 void Training::begin_step() {
   ended_ = 0;
   std::ranges::fill(sums_, 0xee);
-  competitor_bytes_ = competitor_ ? competitor_->delivered_bytes() : 0;
+  competitor_bytes_ = competitors_.empty() ? 0 : competitors_.front()->delivered_bytes();
   began_at_ = events_.now();
+  if (scenario_.later_one_way_delay_s != 0 && outcome_.step_s.size() == scenario_.route_change_step) {
+    network_.set_delay(picoseconds(scenario_.later_one_way_delay_s / 2));
+  }
   for (Member& member : members_) {
     const double late_s = &member == &members_.front() ? scenario_.straggler_s : 0;
     const Picoseconds start = events_.now() + picoseconds(late_s + scenario_.jitter_s * network_.random());
@@ -203,9 +219,9 @@ void Training::end_step() {
   }
   const double took_s = seconds(events_.now() - began_at_);
   outcome_.step_s.push_back(took_s);
-  if (competitor_) {
+  if (!competitors_.empty()) {
     running_s_ += took_s + scenario_.straggler_s;
-    competitor_bits_ += 8 * static_cast<double>(competitor_->delivered_bytes() - competitor_bytes_);
+    competitor_bits_ += 8 * static_cast<double>(competitors_.front()->delivered_bytes() - competitor_bytes_);
   }
   outcome_.worst_spread = std::max(outcome_.worst_spread, seconds(events_.now() - first) / took_s);
   // Every worker has sent the codes 5 and 10 in turns.
@@ -265,9 +281,9 @@ void Training::count(Outcome& outcome) const {
     carried_bytes += static_cast<double>(network_.up(host).counters().bytes);
     needed_bytes += once.up[host] * static_cast<double>(outcome.step_s.size());
   }
-  outcome.excess = needed_bytes == 0 || competitor_ ? 0 : carried_bytes / needed_bytes - 1;
+  outcome.excess = needed_bytes == 0 || !competitors_.empty() ? 0 : carried_bytes / needed_bytes - 1;
   if (running_s_ > 0) {
-    const double rate_bps = scenario_.rate_bps * (scenario_.colocated ? scenario_.slow_host_factor : 1);
+    const double rate_bps = scenario_.rate_bps * factor_of(scenario_, host_of_server(scenario_, 0));
     outcome.competitor_share = competitor_bits_ / running_s_ / rate_bps;
     outcome.own_share = own_bits_ * static_cast<double>(outcome.step_s.size()) / running_s_ / rate_bps;
   }
@@ -316,7 +332,7 @@ Ideal ideal_of(const Scenario& scenario) {
   const LinkBytes links = link_bytes(scenario);
   Ideal ideal;
   for (std::size_t host = 0; host < links.up.size(); ++host) {
-    const double rate_bps = scenario.rate_bps * (host == 0 ? scenario.slow_host_factor : 1);
+    const double rate_bps = scenario.rate_bps * factor_of(scenario, host);
     ideal.transfer_s = std::max({ideal.transfer_s, links.up[host] * 8 / rate_bps, links.down[host] * 8 / rate_bps});
   }
   const SessionConfig config = session_config(scenario, {Network::address(0, kServerPort)});
@@ -326,8 +342,9 @@ Ideal ideal_of(const Scenario& scenario) {
                                                                       static_cast<double>(scenario.servers)));
   const PacketBytes bytes = packet_bytes(config);
   const auto both_bits = static_cast<double>(8 * (bytes.codes + bytes.result));
-  const double server_bps = scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : 1);
-  ideal.round_trip_s = 2 * (scenario.one_way_delay_s + scenario.wake_s) +
+  const double server_bps =
+      scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : scenario.server_factor);
+  ideal.round_trip_s = 2 * (std::max(scenario.one_way_delay_s, scenario.later_one_way_delay_s) + scenario.wake_s) +
                        static_cast<double>(scenario.workers + 1) * scenario.packet_s +
                        both_bits / (scenario.rate_bps * scenario.slow_host_factor) +
                        static_cast<double>(scenario.workers) * both_bits / server_bps;
@@ -356,9 +373,10 @@ std::string Scenario::text() const {
   std::ostringstream out;
   out << "workers=" << workers << " servers=" << servers << (colocated ? " colocated" : "") << " rate_bps=" << rate_bps
       << " slow_host_factor=" << slow_host_factor << " one_way_delay_s=" << one_way_delay_s
-      << " queue_bytes=" << queue_bytes << " loss=" << loss << " mark_fraction=" << mark_fraction
-      << " parameters=" << parameters << " partitions=" << partitions_of(*this) << " steps=" << steps
-      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
+      << " server_factor=" << server_factor << " later_one_way_delay_s=" << later_one_way_delay_s
+      << " policer_bytes=" << policer_bytes << " queue_bytes=" << queue_bytes << " loss=" << loss
+      << " mark_fraction=" << mark_fraction << " parameters=" << parameters << " partitions=" << partitions_of(*this)
+      << " steps=" << steps << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
       << " competitor=" << static_cast<int>(competitor) << (growth == Growth::kCubic ? "" : " NewReno")
       << (back_pressure ? "" : " no back pressure") << " wake_s=" << wake_s << " packet_s=" << packet_s
       << " slots=" << slots << " seed=" << seed;

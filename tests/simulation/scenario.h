@@ -10,8 +10,9 @@
 
 namespace thc::simulation {
 
-/// Where a TCP-like flow runs beside the training: from or to the host of server 0, at the other end a host of its own.
-enum class Competitor : std::uint8_t { kNone, kToServer, kFromServer };
+/// Where TCP-like flows run beside the training: one from or to the host of server 0, at the other end a host of its
+/// own; or one from each worker's host to that of server 0, and one back to worker 0's.
+enum class Competitor : std::uint8_t { kNone, kToServer, kFromServer, kBothWays };
 
 struct Scenario {
   std::string name{};
@@ -20,10 +21,14 @@ struct Scenario {
   bool colocated = false;  ///< server s is on worker s's host
   double rate_bps = 1e9;
   double slow_host_factor = 1;  ///< of worker 0's links
+  double server_factor = 1;     ///< of the links of hosts that have servers alone
   double one_way_delay_s = 50e-6;
+  double later_one_way_delay_s = 0;   ///< after a change of the route; 0: none
+  std::size_t route_change_step = 2;  ///< in which that happens
   std::size_t queue_bytes = 512 * 1024;
-  double loss = 0;           ///< one way
-  double mark_fraction = 0;  ///< of the queue, from where ECN marks are set; 0: none
+  double loss = 0;                ///< one way
+  double mark_fraction = 0;       ///< of the queue, from where ECN marks are set; 0: none
+  std::size_t policer_bytes = 0;  ///< burst of a policer at each link; 0: queues
   std::size_t parameters = 1'000'000;
   std::size_t partitions = 0;  ///< 0: two for each server
   std::size_t steps = 6;

@@ -135,12 +135,12 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
 constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving", "other"};
 
 /// With a socket of its own, beside a session's.
-std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s) {
+std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s, double pace_s) {
   const auto packet_io = open_packet_io(io_config);
   const py::gil_scoped_release release;
-  const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  const auto duration = [](double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); };
   std::vector<std::string> names;
-  for (const Presence presence : ask_servers(config, *packet_io, timeout)) {
+  for (const Presence presence : ask_servers(config, *packet_io, duration(timeout_s), duration(pace_s))) {
     names.emplace_back(kPresenceNames[static_cast<std::size_t>(presence)]);
   }
   return names;
@@ -220,7 +220,8 @@ void register_session(py::module_& module) {
            })
       .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
            py::arg("seed"));
-  module.def("ask_servers", &ask, py::arg("config"), py::arg("io"), py::kw_only(), py::arg("timeout_s"));
+  module.def("ask_servers", &ask, py::arg("config"), py::arg("io"), py::kw_only(), py::arg("timeout_s"),
+             py::arg("pace_s"));
   py::class_<BoundOperation>(module, "Operation").def_property_readonly("done", &BoundOperation::done);
   py::class_<BoundSession>(module, "Session")
       .def(py::init(&connect), py::arg("config"), py::arg("io"))

@@ -1,16 +1,16 @@
 #include "session/congestion.h"
 
-#include <utility>
-
 namespace thc {
 namespace {
 
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// RFC 6928's ten packets, and not more bytes than those have on Ethernet.
+// RFC 6928's ten packets, and not more bytes than those have on Ethernet; fewer where many workers begin at once.
 constexpr std::size_t kFirstPackets = 10;
+constexpr std::size_t kFirstPacketsOfAll = 256;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
+constexpr std::size_t kManyWorkers = 32;  // one packet of each is as much as a short queue holds
 // Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and
 // of 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
 constexpr double kPace = 2;
@@ -51,8 +51,15 @@ constexpr std::size_t kCountedPackets = 100;
 // Where less than that share of the last packets of a fast link is lost, queues take a window at once.
 constexpr double kHardlyLost = 0.002;
 constexpr std::size_t kRecentPackets = 8'192;
-// The least round trip is that of the last one or two of these.
-constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
+// The least round trip is probed when there was none like it for such a time, or so many round trips: the route may
+// have changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first
+// round.
+constexpr Duration kProbePeriod{500'000};
+constexpr int kProbePeriodRoundTrips = 32;
+constexpr std::size_t kProbePackets = 4;
+constexpr double kProbeShare = 0.5;
+constexpr unsigned kProbeRounds = 2;
+constexpr double kNeededAnew = 1.5;
 
 }  // namespace
 
@@ -60,8 +67,17 @@ void CongestionControl::open(std::size_t packet_bytes, std::size_t most_bytes, W
   packet_bytes_ = packet_bytes;
   most_bytes_ = std::max(most_bytes, kFewestPackets * packet_bytes);
   way_ = way;
-  set_window(static_cast<double>(std::min(kFirstPackets * packet_bytes, kFirstBytes)));
+  const std::size_t first_packets = std::clamp<std::size_t>(kFirstPacketsOfAll / way.workers, 1, kFirstPackets);
+  set_window(static_cast<double>(std::min(first_packets * packet_bytes, kFirstBytes)));
   credit_bytes_ = kBurstBytes;
+}
+
+std::size_t CongestionControl::window_bytes() const noexcept {
+  if (phase_ != Phase::kProbeRtt) {
+    return window_bytes_;
+  }
+  const auto way = static_cast<std::size_t>(kProbeShare * rate_.get() * static_cast<double>(least_round_trip_.count()));
+  return std::min(window_bytes_, std::max(kProbePackets * packet_bytes_, way));
 }
 
 void CongestionControl::set_window(double bytes) noexcept {
@@ -69,19 +85,20 @@ void CongestionControl::set_window(double bytes) noexcept {
     window_bytes_ = most_bytes_;
     return;
   }
-  const auto fewest = static_cast<double>(kFewestPackets * packet_bytes_);
+  const auto fewest = static_cast<double>((way_.workers < kManyWorkers ? kFewestPackets : 1) * packet_bytes_);
   window_bytes_ = static_cast<std::size_t>(std::clamp(bytes, fewest, static_cast<double>(most_bytes_)));
 }
 
 double CongestionControl::burst_bytes() const noexcept {
-  const auto fewest = static_cast<double>(std::min(kFirstPackets * packet_bytes_, kBurstBytes));
+  const std::size_t packets = hardly_loses() ? kFirstPackets : kFewestPackets;
+  const auto fewest = static_cast<double>(std::min(packets * packet_bytes_, kBurstBytes));
   const double most = std::max(static_cast<double>(kBurstBytes), kPace * rate_.get() * kTimerUs);
   return std::clamp(rate_.get() * kBurstUs, fewest, most);
 }
 
 bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
   next_send_ = TimePoint::max();
-  if (pipe_bytes() != 0 && pipe_bytes() + bytes > window_bytes_) {
+  if (pipe_bytes() != 0 && pipe_bytes() + bytes > window_bytes()) {
     round_.window_used = true;
     return false;
   }
@@ -102,7 +119,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
   if (missing <= 0) {
     return true;
   }
-  round_.window_used |= pipe_bytes() >= window_bytes_ / 2;
+  round_.window_used |= pipe_bytes() >= window_bytes() / 2;
   next_send_ = now + std::chrono::ceil<Duration>(Microseconds(missing / pace));
   return false;
 }
@@ -134,12 +151,7 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   }
 }
 
-void CongestionControl::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept {
-  if (now >= period_end_) {
-    period_end_ = now + kLeastRoundTripPeriod;
-    least_round_trip_ = std::exchange(period_least_, Duration::max());
-  }
-  period_least_ = std::min(period_least_, round_trip);
+void CongestionControl::sample_round_trip(Duration round_trip, bool networks_alone) noexcept {
   least_round_trip_ = std::min(least_round_trip_, round_trip);
   round_.least_round_trip = std::min(round_.least_round_trip, round_trip);
   if (networks_alone) {
@@ -167,6 +179,41 @@ bool CongestionControl::finds_queue() noexcept {
                                                                          : is_queue(round_.least_round_trip);
 }
 
+void CongestionControl::probe_round_trip(TimePoint now) noexcept {
+  const Duration least = way_.server_tells_last ? round_.least_of_network : round_.least_round_trip;
+  if (phase_ != Phase::kProbeRtt) {
+    if (round_.least_round_trip == Duration::max() || way_.is_free()) {
+      return;
+    }
+    if (!is_queue(round_.least_round_trip)) {
+      least_seen_at_ = now;
+    } else if (elapsed(least_seen_at_, now) > std::max(kProbePeriod, kProbePeriodRoundTrips * least_round_trip_)) {
+      phase_after_probe_ = phase_;
+      phase_ = Phase::kProbeRtt;
+      probe_rounds_ = 0;
+      probed_ = Duration::max();
+    }
+    return;
+  }
+  if (++probe_rounds_ > 1) {
+    probed_ = std::min(probed_, least);
+  }
+  if (probe_rounds_ < kProbeRounds) {
+    return;
+  }
+  phase_ = phase_after_probe_;
+  least_seen_at_ = now;
+  if (probed_ == Duration::max()) {
+    return;  // others were waited for: nothing is known
+  }
+  if (probed_ > least_round_trip_) {  // what is delivered takes a larger window
+    phase_ = Phase::kSteady;
+    const double needed = kNeededAnew * rate_.get() * static_cast<double>(probed_.count());
+    set_window(std::max(static_cast<double>(window_bytes_), needed));
+  }
+  least_round_trip_ = probed_;
+}
+
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
   recent_.lost_bytes += bytes;
   if (mark <= shrunk_mark_) {
@@ -177,9 +224,12 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
   ++counted_.count;
 }
 
+bool CongestionControl::hardly_loses() const noexcept {
+  return static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
+}
+
 bool CongestionControl::is_paced() const noexcept {
-  const bool hardly_loses = static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
-  return !way_.is_free() && (doubles_ || rate_.get() < kUnpacedRate || !hardly_loses);
+  return !way_.is_free() && (phase_ == Phase::kStartup || rate_.get() < kUnpacedRate || !hardly_loses());
 }
 
 bool CongestionControl::is_much_lost() const noexcept {
@@ -194,7 +244,7 @@ void CongestionControl::timed_out() noexcept {
 }
 
 void CongestionControl::shrink(double factor) noexcept {
-  doubles_ = false;
+  if (phase_ == Phase::kStartup) phase_ = Phase::kSteady;
   // What is delivered now needs that much even without a queue.
   const double needed =
       kNeeded * rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
@@ -220,13 +270,15 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool helps =
       untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate || window_bytes_ < kFewPackets * packet_bytes_;
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
+  probe_round_trip(now);
   if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
   } else if (round_lost_bytes_ > 0 && queues) {
     shrink(kShrinkForLoss);
   } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
-  } else if (round_.window_used && has_sample && helps && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+  } else if (phase_ != Phase::kProbeRtt && round_.window_used && has_sample && helps &&
+             (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);
   }
   if (counted_.bytes > kCountedPackets * packet_bytes_) counted_ = {};
@@ -236,7 +288,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
 
 void CongestionControl::grow(double rate, bool waits) noexcept {
   const auto window = static_cast<double>(window_bytes_);
-  if (!doubles_) {
+  if (phase_ != Phase::kStartup) {
     return set_window(window +
                       std::max(static_cast<double>(packet_bytes_), window * (waits ? kSlowGrowth : kFastGrowth)));
   }
@@ -245,7 +297,9 @@ void CongestionControl::grow(double rate, bool waits) noexcept {
     flat_rounds_ = 0;
     return set_window(2 * window);
   }
-  doubles_ = ++flat_rounds_ < kFlatRounds && queueing_rounds_ < kQueueingRounds;
+  if (++flat_rounds_ >= kFlatRounds || queueing_rounds_ >= kQueueingRounds) {
+    phase_ = Phase::kSteady;
+  }
 }
 
 }  // namespace thc

@@ -21,6 +21,7 @@ class CongestionControl {
     bool server_tells_last = false;  ///< results say whose packet came last: for whom nobody was waited
     bool is_own_host = false;        ///< without an interface
     bool awaits_all = true;          ///< no quorum: a result has the packets of all workers
+    std::size_t workers = 1;         ///< that share the way to the server
     /// No queue but the server's receive memory: all that fits there may be under way, at no pace. A leaf, which tells
     /// nothing, has another way behind it.
     bool is_free() const noexcept { return server_tells_last && is_own_host; }
@@ -29,7 +30,7 @@ class CongestionControl {
   /// Once, before anything is sent. `packet_bytes`: of a full packet. `most_bytes`: never more than that.
   void open(std::size_t packet_bytes, std::size_t most_bytes, Way way) noexcept;
 
-  std::size_t window_bytes() const noexcept { return window_bytes_; }
+  std::size_t window_bytes() const noexcept;
   std::size_t pipe_bytes() const noexcept { return static_cast<std::size_t>(sent_bytes_ - answered_bytes_); }
 
   /// Whether so many bytes may be sent now. Where they may not, the window counts as used.
@@ -42,7 +43,7 @@ class CongestionControl {
   /// The transmission with that mark is answered by a result of so many `bytes` sent, or by a notice (0).
   void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
   /// The time from a packet that was sent once to its result. `networks_alone`: nobody was waited for.
-  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
+  void sample_round_trip(Duration round_trip, bool networks_alone) noexcept;
   /// The transmission with that mark is lost.
   void lost(std::uint64_t mark, std::size_t bytes) noexcept;
   /// A packet, or its result, passed a queue that marks (ECN).
@@ -53,6 +54,12 @@ class CongestionControl {
   void forget_pipe() noexcept { answered_bytes_ = sent_bytes_; }
 
  private:
+  enum class Phase : std::uint8_t {
+    kStartup,   ///< the window doubles
+    kSteady,    ///< it grows by parts
+    kProbeRtt,  ///< hardly anything is under way: how long is the way itself?
+  };
+
   /// From a packet to its answer.
   struct Round {
     std::uint64_t end_mark = 0;  ///< the answer of what was sent up to here ends it
@@ -74,11 +81,15 @@ class CongestionControl {
 
   void begin_round(TimePoint now) noexcept;
   bool is_queue(Duration round_trip) const noexcept;
+  /// Begins and ends the search for the least round trip of a way that may have grown longer.
+  void probe_round_trip(TimePoint now) noexcept;
   /// How long a queue may be for the window to grow.
   Duration longest_queue() const noexcept;
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
+  /// Whether queues take all that is sent.
+  bool hardly_loses() const noexcept;
   bool is_paced() const noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;
@@ -100,7 +111,8 @@ class CongestionControl {
   Losses counted_;  ///< since the window shrank, of the last hundred packets or more: random loss comes in clusters
   Losses recent_;   ///< of the last thousands
 
-  bool doubles_ = true;
+  Phase phase_ = Phase::kStartup;
+  Phase phase_after_probe_ = Phase::kStartup;
   double best_rate_ = 0;  ///< bytes a microsecond
   unsigned flat_rounds_ = 0;
   RecentMax<double, 8> rate_;     ///< of the last rounds
@@ -109,9 +121,10 @@ class CongestionControl {
   unsigned untold_rounds_ = 0;    ///< since that one
   unsigned timeouts_ = 0;         ///< since the last answer
 
-  Duration least_round_trip_ = Duration::max();  ///< of this period and the one before
-  Duration period_least_ = Duration::max();
-  TimePoint period_end_{};
+  Duration least_round_trip_ = Duration::max();  ///< since it was probed last
+  TimePoint least_seen_at_{};                    ///< when there was one without a queue last, or it was probed
+  unsigned probe_rounds_ = 0;                    ///< that have ended
+  Duration probed_ = Duration::max();
 
   double credit_bytes_ = 0;  ///< may go at once
   TimePoint credited_at_{};

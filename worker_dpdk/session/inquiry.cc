@@ -11,7 +11,7 @@
 namespace thc {
 namespace {
 
-constexpr Join::Pace kPace{.first = Duration(50'000), .last = Duration(200'000)};
+constexpr int kLongestPace = 4;  // times the first
 
 struct Asked {
   io::Endpoint server;
@@ -62,7 +62,8 @@ TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePo
 
 }  // namespace
 
-std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout) {
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
+                                  Duration pace) {
   const TimePoint start = Clock::now();
   const Hello hello{.job_id = config.job_id,
                     .worker_id = config.worker_id,
@@ -72,7 +73,7 @@ std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& pac
                     .config = job_config(config)};
   std::vector<Asked> servers;
   for (const io::Endpoint server : config.servers) {
-    servers.push_back({.server = server, .join = Join(hello, 0, kPace, start)});
+    servers.push_back({.server = server, .join = Join(hello, 0, {.first = pace, .last = kLongestPace * pace}, start)});
   }
   std::array<io::RxPacket, 64> received{};
   for (TimePoint now = start; now < start + timeout && std::ranges::any_of(servers, is_silent); now = Clock::now()) {

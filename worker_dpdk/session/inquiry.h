@@ -17,8 +17,10 @@ enum class Presence : std::uint8_t {  // _comm has names of them
   kOther,                             ///< something else: a switch, which knows its workers by their addresses
 };
 
-/// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order.
+/// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order. `pace`:
+/// the time until the first repeat.
 /// `config` must be resolved. `packet_io` is nobody else's.
-std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout);
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
+                                  Duration pace);
 
 }  // namespace thc

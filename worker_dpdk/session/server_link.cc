@@ -45,7 +45,8 @@ void ServerLink::open_streams() {
   congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
                    {.server_tells_last = membership_.tells_last(),
                     .is_own_host = context_.packet_io.is_own_host(server()),
-                    .awaits_all = context_.config.quorum == context_.config.num_workers});
+                    .awaits_all = context_.config.quorum == context_.config.num_workers,
+                    .workers = context_.config.num_workers});
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -156,7 +157,7 @@ void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, Tim
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, networks_alone, now);
+  congestion_.sample_round_trip(round_trip, networks_alone);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 

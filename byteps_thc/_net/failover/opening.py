@@ -50,7 +50,7 @@ def open_failover_session(
         # Only together: a rank whose question was lost would wait for others that never move.
         kinds = agreement.exchange(
             "kind",
-            _SWITCH if "other" in ask(_LONGEST_ANSWER_S) else "",
+            _SWITCH if "other" in ask(_LONGEST_ANSWER_S, 0.0) else "",
             time.monotonic() + timeouts.connect_s + _LONGEST_ANSWER_S + deadline_s,
         )
         for rank, kind in enumerate(kinds):

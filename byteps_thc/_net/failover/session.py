@@ -16,6 +16,7 @@ from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, St
 from byteps_thc._net.failover.watch import (
     Plan,
     Presences,
+    QuestionPace,
     Statement,
     Watch,
     describe,
@@ -69,7 +70,7 @@ class FailoverSession:
         first: Session,
         servers: Sequence[str],
         open: Callable[[Sequence[str], int], Session],
-        ask: Callable[[float], Sequence[str]],
+        ask: Callable[[float, float], Sequence[str]],
         deadline_s: float,
         store: Store,
         rank: int,
@@ -93,8 +94,10 @@ class FailoverSession:
         self._closing = threading.Event()
         self._agreement = Agreement(store, rank, ranks, self._closing)
         self._presences = Presences(self._servers)
+        self._pace = QuestionPace(len(self._servers))
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
+        self._moved_for: tuple[Stage | None, float] = (None, 0.0)  # what lacked a result in a move, and since when
         self._watch = Watch(self._presences, self._question, self._look, lost)
         close_at_exit(self.close)
 
@@ -235,8 +238,11 @@ class FailoverSession:
         self._session.close()
         self._counted = _sum(self._counted, self._session.counters())
         self._stages.settle(self._session)
+        oldest = self._stages.oldest_unfinished()
+        since_s = self._moved_for[1] if oldest is not None and oldest is self._moved_for[0] else began_s
+        self._moved_for = oldest, since_s
         try:
-            repeated = self._arrive(why, began_s + self._deadline_s)
+            repeated = self._arrive(why, began_s + self._deadline_s, began_s > since_s + self._deadline_s)
         except ThcError as error:
             self._failure = error
             raise
@@ -253,17 +259,26 @@ class FailoverSession:
                 time.monotonic() - began_s,
             )
 
-    def _arrive(self, why: str, deadline: float) -> int:
-        """Join servers together with all ranks, and return how many stages were pushed again."""
+    def _arrive(self, why: str, deadline: float, fruitless: bool) -> int:
+        """Join servers together with all ranks, and return how many stages were pushed again.
+
+        fruitless: moves have brought no result for as long as this rank waits.
+        """
         refusals: Counter[int] = Counter()
         while True:
             self._generation += 1
             self._agreement.ask(self._generation, why)
-            statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
+            tired = time.monotonic() > deadline
+            statement = Statement(self._stages.missing(), self._ask(), tired, fruitless)
             patience = max(deadline, time.monotonic()) + _GRACE_S
             texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), patience)
             everyone = [Statement.from_text(text) for text in texts]
             plan = Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
+            if plan.fruitless:
+                raise TransportError(
+                    f"no server has delivered a result for {self._deadline_s:g} s, through several moves, the last "
+                    f"because {why}: raise deadline_s if the network is slow"
+                )
             session, errors = self._open_together(plan, deadline)
             if session is not None:
                 break
@@ -287,15 +302,20 @@ class FailoverSession:
         return self._stages.push_again(session, plan.missing)
 
     def _ask(self) -> tuple[str, ...]:
-        self._presences.take(self._ask_servers(patience_s(_LONG_QUESTION_S, self._round_trip_s())))
+        round_trip_s = self._round_trip_s()
+        self._presences.take(self._ask_servers(patience_s(_LONG_QUESTION_S, round_trip_s), round_trip_s))
         return self._presences.words(time.monotonic())
 
     def _question(self) -> None:
         """Ask all servers whether they are there; in the thread of the watch."""
         with self._lock:
-            session, used = self._session, self._used
+            session, used, counters = self._session, self._used, self.counters()
         began_s = time.monotonic()
-        answers = self._ask_servers(self._presences.question_s(self._round_trip_s()))
+        carried_bytes = counters["bytes_sent"] + counters["bytes_received"]
+        if not self._pace.is_due(carried_bytes, began_s) and not self._presences.doubtful():
+            return
+        round_trip_s = counters["smoothed_rtt_us"] * 1e-6
+        answers = self._ask_servers(self._presences.question_s(round_trip_s), round_trip_s)
         lasted_s = time.monotonic() - began_s
         heard = [number for number, ago_s in zip(used, session.heard(), strict=True) if ago_s < lasted_s]
         self._presences.take(answers, heard)

@@ -32,6 +32,32 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
 _ENDING_S = 2.0
 
 
+#: Share of the carried bytes for questions. Bytes of a HELLO and its answer with all headers, repeated once.
+_QUESTION_SHARE, _QUESTION_BYTES = 0.02, 500
+_LONGEST_PAUSE_OF_QUESTIONS_S = 15.0
+#: Decay of the known rate from one look to the next.
+_RATE_KEPT = 0.99
+
+
+class QuestionPace:
+    """When to ask the servers: rarely on slow paths."""
+
+    def __init__(self, servers: int) -> None:
+        self._bytes = servers * _QUESTION_BYTES
+        self._seen, self._rate, self._asked_s = (0, 0.0), 0.0, 0.0
+
+    def is_due(self, carried_bytes: int, now_s: float) -> bool:
+        """Return whether to ask now. carried_bytes: by all ways until now."""
+        (seen_bytes, seen_s), self._seen = self._seen, (carried_bytes, now_s)
+        if carried_bytes > seen_bytes:  # an idle rank learns nothing
+            self._rate = max((carried_bytes - seen_bytes) / max(now_s - seen_s, TICK_S), self._rate * _RATE_KEPT)
+        pause_s = self._bytes / (_QUESTION_SHARE * self._rate) if self._rate > 0.0 else 0.0
+        if now_s - self._asked_s < min(pause_s, _LONGEST_PAUSE_OF_QUESTIONS_S):
+            return False
+        self._asked_s = now_s
+        return True
+
+
 class Presences:
     """What a rank knows of the servers. Written by one thread; any may read."""
 
@@ -172,22 +198,23 @@ UNDELIVERED = "answering but delivering nothing"
 class Statement:
     """What a rank says when it has left its session. presences: of each configured server, as ask_servers() has them.
 
-    tired: it has tried for as long as it waits for anything.
+    tired: it has tried for as long as it waits for anything. fruitless: moves have brought no result for as long.
     """
 
     missing: Missing
     presences: tuple[str, ...]
     tired: bool
+    fruitless: bool = False
 
     def as_text(self) -> str:
         """Return it as from_text() takes it."""
-        return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired])
+        return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired, self.fruitless])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Return what as_text() was called on."""
-        norms, codes, presences, tired = json.loads(text)
-        return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired))
+        norms, codes, presences, tired, fruitless = json.loads(text)
+        return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired), bool(fruitless))
 
 
 @dataclass(frozen=True)
@@ -202,6 +229,7 @@ class Plan:
     undelivered: tuple[int, ...]
     missing: Missing
     given_up: bool
+    fruitless: bool = False
 
     @classmethod
     def of(cls, everyone: Sequence[Statement], refusing: Collection[int] = ()) -> Self:
@@ -215,6 +243,7 @@ class Plan:
             tuple(number for number, seen in enumerate(by_server) if UNDELIVERED in seen),
             Missing.of_any(each.missing for each in everyone),
             any(each.tired for each in everyone),
+            any(each.fruitless for each in everyone),
         )
 
 

@@ -13,7 +13,7 @@ from failover_workers import Workers
 from restarted_servers import RestartedServers
 
 from byteps_thc._net.failover import watch
-from byteps_thc._net.failover.watch import QUESTION_S, Presences
+from byteps_thc._net.failover.watch import QUESTION_S, Presences, QuestionPace
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.wire.layout import MessageType
 from thc_lab.udp_relay import UdpRelay
@@ -99,6 +99,14 @@ def test_questions_last_longer_after_one_without_an_answer_and_where_results_tak
     assert presences.gone([0, 1]) == [1]
     assert presences.question_s(0.0) == QUESTION_S, "one that is gone keeps nobody waiting"
     assert [presences.question_s(rtt) for rtt in (0.05, 0.2, 5.0)] == [QUESTION_S, 0.8, 2 * QUESTION_S]
+
+
+def test_questions_take_a_fiftieth_of_what_the_ways_carry() -> None:
+    slow, fast = QuestionPace(4), QuestionPace(4)
+    asked = [second for second in range(1, 201) if slow.is_due(12_500 * second, float(second))]
+    assert 10 < len(asked) <= 0.02 * 12_500 * 200 / (4 * 500) + 1
+    assert all(fast.is_due(10**8 * second, float(second)) for second in range(1, 201))
+    assert all(fast.is_due(10**8 * 200, float(second)) for second in range(201, 401)), "an idle way got no slower"
 
 
 def test_a_server_that_was_heard_is_not_gone_whatever_it_answers() -> None:

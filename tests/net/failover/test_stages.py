@@ -171,6 +171,8 @@ def test_a_plan_is_of_servers_that_all_reach_and_of_what_any_lacks() -> None:
     said = [Statement.from_text(each.as_text()) for each in (first, second)]
     assert said == [first, second]
     assert Plan.of(said) == Plan((0, 3), (), Missing((3, 4), (1, 2)), given_up=False)
+    fruitless = Statement(Missing((4,), (1,)), ("there",) * 4, tired=False, fruitless=True)
+    assert Plan.of([first, Statement.from_text(fruitless.as_text())]).fruitless
     assert Plan.of(said, refusing=[0]).servers == (3,)
     assert Plan.of(said, refusing=[0, 3]).servers == (0, 3)  # none other is there
     assert why_none(["a", "b", "c", "d"], said) == "b is silent for rank 1; c is leaving for rank 0"

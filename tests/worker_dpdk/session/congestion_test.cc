@@ -37,7 +37,7 @@ class Congestion : public ::testing::Test {
     const Packet packet = under_way.front();
     under_way.pop_front();
     now = std::max(now, packet.answered_at);
-    control.sample_round_trip(elapsed(packet.sent_at, now), last, now);
+    control.sample_round_trip(elapsed(packet.sent_at, now), last);
     control.answered(packet.mark, kPacketBytes, now);
   }
 
@@ -147,6 +147,20 @@ TEST_F(Congestion, SendsNoLongBursts) {
   EXPECT_LE(send_all(), std::size_t{64 * 1024});
   EXPECT_GT(control.next_send(), now);
   EXPECT_LT(control.next_send(), now + Duration(1'000));
+}
+
+TEST_F(Congestion, AWayThatGrowsLongerIsMeasuredAnew) {
+  exchange(20'000);
+  round_trip = Duration(100'000);
+  const std::size_t product = 10 * 100'000;
+  ASSERT_LT(control.window_bytes(), product);
+  for (const TimePoint end = now + std::chrono::seconds(5); now < end;) exchange(1);
+  EXPECT_GE(control.window_bytes(), product);
+}
+
+TEST_F(Congestion, ManyWorkersBeginWithFewPacketsEach) {
+  control.open(kPacketBytes, kMostBytes, {.server_tells_last = true, .workers = 64});
+  EXPECT_EQ(control.window_bytes(), 4 * kPacketBytes);
 }
 
 TEST_F(Congestion, KeepsItsWindowWhileNothingIsSent) {

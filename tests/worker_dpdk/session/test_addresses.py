@@ -79,7 +79,7 @@ def test_the_doctor_asks_a_second_address(port: str) -> None:
 def test_servers_are_found_by_name(port: str) -> None:
     with Session([f"localhost:{port}"], job=next(next_job), worker=0, workers=1, config=ThcConfig()) as session:
         assert session.addresses == [f"127.0.0.1:{port}"]
-        assert session.inquiry()(5.0) == ["there"]
+        assert session.inquiry()(5.0, 0.0) == ["there"]
 
 
 @pytest.mark.parametrize("second", ["10.0.0.1", "10.0.0.1:48865"])
