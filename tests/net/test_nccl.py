@@ -109,15 +109,3 @@ def test_python_that_is_ending_starts_no_thread(monkeypatch: pytest.MonkeyPatch)
     group = Group()
     end_group(group, None, 20)
     assert group.calls == ["shutdown"]
-
-
-def test_torch_2_6_has_another_name_for_it() -> None:
-    class Older:
-        ended = False
-
-        def _shutdown(self) -> None:
-            self.ended = True
-
-    group = Older()
-    end_group(group, None, 20)
-    assert group.ended
