@@ -129,7 +129,7 @@ bool Membership::take_challenge(const ServerMessage& message) noexcept {
   if (shard == nullptr || !shard->is_awaited(message.header)) {
     return false;
   }
-  if (const auto hello = shard->take_challenge(payload_of<wire::ChallengePayload>(message))) {
+  if (const auto hello = shard->take_challenge(message.header, payload_of<wire::ChallengePayload>(message))) {
     send_hello(*hello);
   }
   return true;
