@@ -32,7 +32,8 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
   const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
   const unsigned bits = norms ? 32U : unsigned{header.value_bits};
   return norms == takes_norms && payload_bytes * 8 == std::size_t{header.payload_count} * bits &&
-         header.contributions == leaf.racks && (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast}) == 0;
+         header.contributions == leaf.racks &&
+         (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast | wire::kFlagChecksum}) == 0;
 }
 
 /// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker
@@ -121,7 +122,7 @@ void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kChallenge: {
       const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
       if (!payload || !link->awaits_challenge(packet.header)) return packet.counters.count(Drop::kHeader);
-      return answer_challenge(*link, *payload);
+      return answer_challenge(*link, packet.header, *payload);
     }
     case MessageType::kError:
       return take_error(packet, *link, now);
@@ -262,12 +263,12 @@ void Leaf::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexce
   header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
   // A full queue between the leaf and the root is on the way of all its workers.
   const bool congested_above = packet.congested || (packet.header.flags & wire::kFlagCongested) != 0;
-  const std::uint8_t flags = is_result && congested_above ? wire::kFlagCongested : std::uint8_t{0};
+  const unsigned flags = header.flags | (is_result && congested_above ? wire::kFlagCongested : 0U);
   (is_result ? packet.counters.passed_on : packet.counters.stale).add();
   job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
     if ((workers >> worker & 1) == 0) return;
     header.worker_id = worker;
-    header.flags = is_result ? static_cast<std::uint8_t>(flags | job.take_congestion_flag(worker)) : flags;
+    header.flags = static_cast<std::uint8_t>(flags | (is_result ? job.take_congestion_flag(worker) : 0U));
     outbox_.io.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
   });
 }

@@ -55,7 +55,7 @@ class Leaf {
   /// Says HELLO if it is due.
   void ask(RootLink& link, TimePoint now) noexcept;
   /// Says HELLO again, with the cookie that CHALLENGE brought.
-  void answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept;
+  void answer_challenge(RootLink& link, const wire::Header& header, const wire::ChallengePayload& payload) noexcept;
   void send(const wire::Header& header, std::span<const std::uint8_t> payload = {}) noexcept;
   void renew(RootLink& link, std::uint64_t run) noexcept;
   void end(RootLink& link) noexcept;

@@ -52,9 +52,10 @@ void Leaf::ask(RootLink& link, TimePoint now) noexcept {
   send(hello.header, hello.payload);
 }
 
-void Leaf::answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept {
+void Leaf::answer_challenge(RootLink& link, const wire::Header& header,
+                            const wire::ChallengePayload& payload) noexcept {
   outbox_.io.flush();  // a HELLO without the cookie may be queued
-  if (const auto hello = link.take_challenge(payload)) send(hello->header, hello->payload);
+  if (const auto hello = link.take_challenge(header, payload)) send(hello->header, hello->payload);
 }
 
 void Leaf::renew(RootLink& link, std::uint64_t run) noexcept {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,32 +15,45 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-/// Builds one family, adding up values of equal labels (the shares of the shards).
 class Family {
  public:
   Family(std::string name, std::string help, MetricType type)
       : family_{.name = std::move(name), .help = std::move(help), .type = type, .metric = {}} {}
 
+  /// Labels that the family does not have yet.
   void add(Labels labels, double value) {
-    for (ClientMetric& metric : family_.metric) {
-      if (metric.label == labels) return set(metric, get(metric) + value);
-    }
     ClientMetric& metric = family_.metric.emplace_back();
     metric.label = std::move(labels);
-    set(metric, value);
+    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   }
 
   MetricFamily take() && { return std::move(family_); }
 
  private:
-  bool is_counter() const { return family_.type == MetricType::Counter; }
-  double get(const ClientMetric& metric) const { return is_counter() ? metric.counter.value : metric.gauge.value; }
-  void set(ClientMetric& metric, double value) const {
-    (is_counter() ? metric.counter.value : metric.gauge.value) = value;
-  }
-
   MetricFamily family_;
 };
+
+/// The shards' counters of each job, and those of packets of no job.
+struct Jobs {
+  explicit Jobs(const std::vector<const Shard*>& shards) {
+    for (const Shard* shard : shards) {
+      strays.push_back(&shard->strays());
+      for (const JobCounters& job : shard->jobs()) {
+        if (const std::uint64_t id = job.job_plus_one.get(); id != 0) of_id[id - 1].push_back(&job);
+      }
+    }
+  }
+
+  std::vector<const PacketCounters*> strays;
+  std::map<std::uint64_t, std::vector<const JobCounters*>> of_id;
+};
+
+template <typename Counters, typename Read>
+double sum(const std::vector<const Counters*>& shares, Read read) {
+  std::uint64_t total = 0;
+  for (const Counters* share : shares) total += read(*share).get();
+  return static_cast<double>(total);
+}
 
 template <typename Owner, typename Value>
 struct Metric {
@@ -77,6 +91,8 @@ constexpr Metric<io::IoCounters, std::uint64_t> kIoMetrics[] = {
     {"thc_ps_io_malformed_total", "Frames that are no sound datagrams.", &io::IoCounters::rx_malformed},
     {"thc_ps_io_unauthenticated_total", "Datagrams without the tag of their job's key (--key-file).",
      &io::IoCounters::rx_unauthenticated},
+    {"thc_ps_io_damaged_total", "Datagrams that were damaged on the way (jobs without a key).",
+     &io::IoCounters::rx_damaged},
     {"thc_ps_io_handed_over_total", "Frames of other threads: the device does not put them into their queues (DPDK).",
      &io::IoCounters::rx_handed_over},
     {"thc_ps_io_handoff_full_total", "Frames of other threads, and ARP for them, dropped because their ring was full.",
@@ -89,65 +105,61 @@ constexpr Metric<io::IoCounters, std::uint64_t> kIoMetrics[] = {
      &io::IoCounters::tx_no_neighbour},
 };
 
-/// Calls visit(job label, counters) for the packets of each job and, as "none", of no job.
+/// Calls visit(job label, counters on the shards) for the packets of each job and, as "none", of no job.
 template <typename Visit>
-void for_each_packet_counters(const std::vector<const Shard*>& shards, Visit&& visit) {
-  for (const Shard* shard : shards) {
-    visit("none", shard->strays());
-    for (const JobCounters& job : shard->jobs()) {
-      if (const auto id = job.job_plus_one.get(); id != 0) visit(std::to_string(id - 1), job.packets);
-    }
+void for_each_packet_counters(const Jobs& jobs, Visit&& visit) {
+  visit("none", jobs.strays);
+  for (const auto& [id, shares] : jobs.of_id) {
+    std::vector<const PacketCounters*> packets;
+    for (const JobCounters* share : shares) packets.push_back(&share->packets);
+    visit(std::to_string(id), packets);
   }
 }
 
 template <typename Names, typename Counters>
-void add_reasons(Family& family, const std::string& job, const Names& names, const Counters& counters) {
+void add_reasons(Family& family, const std::string& job, const Names& names,
+                 const std::vector<const PacketCounters*>& shares, Counters PacketCounters::* counters) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (*names[i] == '\0') continue;
-    family.add({{"job", job}, {"reason", names[i]}}, static_cast<double>(counters[i].get()));
+    family.add({{"job", job}, {"reason", names[i]}},
+               sum(shares, [&](const PacketCounters& share) -> const Counter& { return (share.*counters)[i]; }));
   }
 }
 
-void collect_packets(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
+void collect_packets(const Jobs& jobs, std::vector<MetricFamily>& families) {
   for (const auto& metric : kPacketMetrics) {
     Family family(metric.name, metric.help, MetricType::Counter);
-    for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
-      family.add({{"job", job}}, static_cast<double>((counters.*metric.value).get()));
+    for_each_packet_counters(jobs, [&](const std::string& job, const std::vector<const PacketCounters*>& shares) {
+      family.add({{"job", job}}, sum(shares, std::mem_fn(metric.value)));
     });
     families.push_back(std::move(family).take());
   }
   Family drops("thc_ps_dropped_packets_total", "Packets dropped without effect, malformed ones by what is wrong.",
                MetricType::Counter);
   Family errors("thc_ps_errors_sent_total", "ERROR messages sent.", MetricType::Counter);
-  for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
-    add_reasons(drops, job, kDropNames, counters.drops);
-    add_reasons(errors, job, wire::kErrorReasonNames, counters.errors);
+  for_each_packet_counters(jobs, [&](const std::string& job, const std::vector<const PacketCounters*>& shares) {
+    add_reasons(drops, job, kDropNames, shares, &PacketCounters::drops);
+    add_reasons(errors, job, wire::kErrorReasonNames, shares, &PacketCounters::errors);
   });
   families.push_back(std::move(drops).take());
   families.push_back(std::move(errors).take());
 }
 
-void collect_jobs(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
-  std::map<std::uint64_t, std::uint64_t> workers;  // by job, the most on any shard
-  for (const Shard* shard : shards) {
-    for (const JobCounters& job : shard->jobs()) {
-      const std::uint64_t id = job.job_plus_one.get();
-      if (id != 0) workers[id - 1] = std::max(workers[id - 1], job.workers.get());
-    }
-  }
-  Family jobs("thc_ps_jobs", "Jobs at this moment.", MetricType::Gauge);
-  jobs.add({}, static_cast<double>(workers.size()));
-  families.push_back(std::move(jobs).take());
+void collect_jobs(const Jobs& jobs, std::vector<MetricFamily>& families) {
+  Family count("thc_ps_jobs", "Jobs at this moment.", MetricType::Gauge);
+  count.add({}, static_cast<double>(jobs.of_id.size()));
+  families.push_back(std::move(count).take());
   Family joined("thc_ps_workers", "Workers that joined the job.", MetricType::Gauge);
-  for (const auto& [id, count] : workers) joined.add({{"job", std::to_string(id)}}, static_cast<double>(count));
+  for (const auto& [id, shares] : jobs.of_id) {
+    std::uint64_t most = 0;  // they join every shard
+    for (const JobCounters* share : shares) most = std::max(most, share->workers.get());
+    joined.add({{"job", std::to_string(id)}}, static_cast<double>(most));
+  }
   families.push_back(std::move(joined).take());
   for (const auto& metric : kJobMetrics) {
     Family family(metric.name, metric.help, MetricType::Gauge);
-    for (const Shard* shard : shards) {
-      for (const JobCounters& job : shard->jobs()) {
-        const std::uint64_t id = job.job_plus_one.get();
-        if (id != 0) family.add({{"job", std::to_string(id - 1)}}, static_cast<double>((job.*metric.value).get()));
-      }
+    for (const auto& [id, shares] : jobs.of_id) {
+      family.add({{"job", std::to_string(id)}}, sum(shares, std::mem_fn(metric.value)));
     }
     families.push_back(std::move(family).take());
   }
@@ -175,8 +187,9 @@ std::vector<MetricFamily> MetricsCollector::Collect() const {
   const std::chrono::duration<double> up = std::chrono::steady_clock::now() - started_;
   uptime.add({}, up.count());
   families.push_back(std::move(uptime).take());
-  collect_jobs(shards_, families);
-  collect_packets(shards_, families);
+  const Jobs jobs(shards_);
+  collect_jobs(jobs, families);
+  collect_packets(jobs, families);
   collect_io(shards_, families);
   return families;
 }

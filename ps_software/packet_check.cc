@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "thc/checksum.h"
 #include "thc/lookup_sum.h"
 
 namespace thc::ps {
@@ -13,8 +14,8 @@ bool is_norm(const wire::Header& header) noexcept {
 
 /// Fields that no packet of a worker may set; `flags`: those that it may.
 bool has_clean_header(const wire::Header& header, unsigned flags = 0) noexcept {
-  return (header.flags & ~flags) == 0 && header.contributions == 0 && header.switch_pass == 0 &&
-         header.switch_step == 0 && header.switch_state == 0;
+  return (header.flags & ~(flags | wire::kFlagChecksum)) == 0 && header.contributions == 0 &&
+         has_checksum_or_zero(header);
 }
 
 /// Only a quorum leaves workers behind without a maximum norm.

@@ -11,7 +11,7 @@ static_assert(sizeof(Message<wire::ErrorPayload>) <= sizeof(Message<wire::HelloP
 wire::Header reply_header(const wire::Header& request, MessageType type) noexcept {
   wire::Header header = request;
   header.message_type = static_cast<std::uint8_t>(type);
-  header.flags = std::uint8_t{0};
+  header.flags = static_cast<std::uint8_t>(request.flags & wire::kFlagChecksum);
   header.contributions = std::uint8_t{0};
   header.switch_pass = std::uint8_t{0};
   header.switch_step = std::uint8_t{0};
@@ -22,7 +22,9 @@ wire::Header reply_header(const wire::Header& request, MessageType type) noexcep
 wire::Header result_header(const wire::Header& request, const SlotReply& reply) noexcept {
   const bool norms = request.message_type == static_cast<std::uint8_t>(MessageType::kNorm);
   wire::Header header = reply_header(request, norms ? MessageType::kMaxNorm : MessageType::kAggregate);
-  header.flags = reply.contributions < request.num_workers ? wire::kFlagPartial : std::uint8_t{0};
+  if (reply.contributions < request.num_workers) {
+    header.flags = static_cast<std::uint8_t>(header.flags | wire::kFlagPartial);
+  }
   header.contributions = reply.contributions;
   header.payload_count = reply.count;
   return header;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "replies.h"
 #include "thc/kernel_random.h"
 
 namespace thc::ps {
@@ -90,8 +91,9 @@ bool RootLink::has_fallen_silent(TimePoint now) noexcept {
 
 wire::Header RootLink::partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept {
   const wire::Header& own = join_.header();
-  wire::Header header = contribution;
-  header.flags = std::uint8_t{0};
+  wire::Header header =
+      reply_header(contribution, static_cast<wire::MessageType>(std::uint8_t{contribution.message_type}));
+  header.flags = own.flags;
   header.code_bits = own.code_bits;
   header.worker_id = own.worker_id;
   header.num_workers = own.num_workers;
@@ -103,7 +105,7 @@ wire::Header RootLink::partial_sum_header(const wire::Header& contribution, Time
 wire::Header RootLink::repeated_sum_header(const wire::Header& contribution, TimePoint now) noexcept {
   if (!silent_since_) silent_since_ = now;
   wire::Header header = partial_sum_header(contribution, now);
-  header.flags = wire::kFlagRetransmit;
+  header.flags = static_cast<std::uint8_t>(header.flags | wire::kFlagRetransmit);
   return header;
 }
 

@@ -50,8 +50,9 @@ class RootLink {
   bool answers_hello(const wire::Header& header) const noexcept { return join_.is_awaited(header); }
   bool awaits_challenge(const wire::Header& header) const noexcept { return join_.is_challenge_awaited(header); }
   /// The HELLO to say at once, if any.
-  std::optional<Join::Message> take_challenge(const wire::ChallengePayload& payload) noexcept {
-    return join_.take_challenge(payload);
+  std::optional<Join::Message> take_challenge(const wire::Header& header,
+                                              const wire::ChallengePayload& payload) noexcept {
+    return join_.take_challenge(header, payload);
   }
   /// Whether it was expected and is possible; then the root has let the job in.
   bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;

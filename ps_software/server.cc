@@ -13,6 +13,7 @@
 
 #include "io/address.h"
 #include "io/authenticated_io.h"
+#include "io/checked_io.h"
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
 #include "io/job_keys.h"
@@ -79,7 +80,9 @@ std::vector<std::unique_ptr<io::PacketIo>> open_ios(const Options& options) {
       faults.seed += i;
       ios[i] = std::make_unique<io::FaultyIo>(std::move(ios[i]), faults);
     }
-    if (keys) {
+    if (!keys) {
+      ios[i] = std::make_unique<io::CheckedIo>(std::move(ios[i]));
+    } else {
       std::optional<io::Endpoint> root;
       if (options.leaf) root = shard_endpoint(options.leaf->root, static_cast<std::uint16_t>(i));
       ios[i] = std::make_unique<io::AuthenticatedIo>(std::move(ios[i]), *keys, io::Direction::kDown, root);

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arithmetic import arithmetic_version
 from byteps_thc._scheme.arrays import F32
-from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.errors import InputError, TransportError
 
 _MODULUS = 1 << 31
 #: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
@@ -171,32 +171,44 @@ def _scale_hash(scale: float) -> int:
 class NormMessage:
     """What travels before the codes of a piece: its fingerprint and its norms, used again every round.
 
-    norms: how many. sent: float32, the words for Transfer.send_norms(). They are compared as integers, which are
-    ordered like norms, with NaN above infinity: without the sign that a NaN may have.
+    norms: how many. compared_words: of the transport. sent: float32, the words for Transfer.send_norms(). They are
+    compared as integers, which are ordered like norms, with NaN above infinity: without the sign that a NaN may have.
+    digest: of the last results (Transfer.digest()), which travels in two words like a fingerprint where it may differ.
     """
 
-    def __init__(self, fingerprints: Fingerprints, known: Known, norms: int) -> None:
+    def __init__(self, fingerprints: Fingerprints, known: Known, norms: int, compared_words: int) -> None:
         self._fingerprints, self._known = fingerprints, known
-        self._round, self._own = 0, (0, 0)
-        self.sent: F32 = np.zeros(FINGERPRINT_WORDS + norms, np.float32)
+        self._round, self._own = 0, [0] * compared_words
+        self.digest = 0
+        self.sent: F32 = np.zeros(compared_words + norms, np.float32)
         self._max_norms: F32 = np.zeros(norms, np.float32)
 
     def write(self, round: int, norms: F32) -> None:
         """Begin a round with these norms."""
-        self._round, self._own = round, self._fingerprints.words(self._known, round)
+        compared, digest = len(self._own), self.digest & LARGEST_WORD
+        both = (*self._fingerprints.words(self._known, round), digest, LARGEST_WORD - digest)
+        self._round, self._own = round, list(both[:compared])
         words = self.sent.view(np.int32)
-        words[:FINGERPRINT_WORDS] = self._own
-        np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=words[FINGERPRINT_WORDS:])
+        words[:compared] = self._own
+        np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=words[compared:])
 
     def take(self, received: F32) -> F32:
         """Return the maximum norms from what Transfer.wait_norms() gave.
 
-        Raises InputError on all workers unless all average the same. Zeros, of a worker that was left behind by a
-        quorum, are nobody's words, and no error.
+        Raises InputError on all workers unless all average the same, TransportError unless all got the same before.
+        Zeros, of a worker that was left behind by a quorum, are nobody's words, and no error.
         """
-        largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
+        maxima = received[: len(self._own)].view(np.int32).tolist()
+        largest, complement = maxima[:FINGERPRINT_WORDS]
         left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
-        if not left_behind and (largest, complement) != self._own:
+        if not left_behind and [largest, complement] != self._own[:FINGERPRINT_WORDS]:
             raise self._fingerprints.mismatch(self._known, self._round, (largest, complement))
-        self._max_norms[:] = received[FINGERPRINT_WORDS:]
+        if not left_behind and maxima != self._own:
+            raise TransportError(
+                f"the last average of {self._known.label} differs between workers: a packet was damaged on the way "
+                "from the switch, whose packets carry no checksum. End all workers, and resume from a checkpoint of "
+                "before; if it comes again, look for errors of links (ethtool -S) and of what is between switch and "
+                "workers"
+            )
+        self._max_norms[:] = received[len(self._own) :]
         return self._max_norms

@@ -21,7 +21,7 @@ from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
 from byteps_thc._engine.layout import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
 from byteps_thc._engine.residuals import Rollback, energy_of
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
-from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
+from byteps_thc._net.transport import Transport
 from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.arrays import energy_of as norms_energy
 from byteps_thc._scheme.compressor import LARGEST_NORM, Compressor, Partition
@@ -50,7 +50,7 @@ class ServerPiece(Piece):
         name = extent.name(0, span)
         self.span = span
         self._tools = tools
-        self._transfer = tools.transport.new_transfer(name, FINGERPRINT_WORDS + norms, padded)
+        self._transfer = tools.transport.new_transfer(name, tools.transport.compared_words + norms, padded)
         self._residual = None if residual is None else residual[span]
         self._norms: F32 = np.zeros(norms, np.float32)
         self._compressor = compressor
@@ -58,7 +58,7 @@ class ServerPiece(Piece):
             name, coordinates, plan=plan, residual=self._residual, norms=self._norms, codes=self._transfer.codes
         )
         known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
-        self._message = NormMessage(tools.fingerprints, known, norms)
+        self._message = NormMessage(tools.fingerprints, known, norms, tools.transport.compared_words)
 
     def measure(self, gradient: Tensor, round: int) -> None:
         """See Piece. gradient: one row."""
@@ -88,6 +88,7 @@ class ServerPiece(Piece):
         """See Piece. Waits for the sums."""
         tools = self._tools
         self._transfer.wait_sums()
+        self._message.digest = self._transfer.digest()
         with tools.clock.timed(tools.figures.recorder, "decode_ms"):
             self._compressor.decode(
                 self._partition,

@@ -132,5 +132,9 @@ class Session:
         """Of each server: how many seconds ago anything of it arrived."""
 
     @property
+    def is_of_switch(self) -> bool:
+        """Whether the aggregator is a switch."""
+
+    @property
     def config(self) -> SessionConfig:
         """Settings with nothing left to choose."""

@@ -221,5 +221,8 @@ def lookup_sum(
 ) -> None:
     """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
 
+def checksum(array: F32 | U8 | U16) -> int:
+    """Return 32 bits of the bytes of a contiguous array, as of a packet's payload (thc/checksum.h)."""
+
 def instruction_sets() -> list[str]:
     """Instruction sets compiled in and supported here, best first."""

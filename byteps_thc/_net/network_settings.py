@@ -134,6 +134,10 @@ class NetworkSettings(RefusesGone):
                 example = "Timeouts(connect_s=10, operation_s=60)" if kind is Timeouts else "FaultConfig(drop=0.01)"
                 raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}: pass {example}")
 
+    def may_drift(self, workers: int) -> bool:
+        """Return whether workers may get different sums."""
+        return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
+
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:
     """Return the network settings of a NetworkConfig or the like, by name."""

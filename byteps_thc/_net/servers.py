@@ -24,7 +24,7 @@ from byteps_thc._net.network_settings import (
 )
 from byteps_thc._net.run import told_run
 from byteps_thc._net.session import Session
-from byteps_thc._net.transport import FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
+from byteps_thc._net.transport import DIGEST_WORDS, FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
 from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.environment import VARIABLES, variable, whole_number
@@ -86,10 +86,6 @@ class NetworkConfig(NetworkSettings):
             "failover": self.goes_on(workers),
         }
 
-    def may_drift(self, workers: int) -> bool:
-        """Return whether workers may get different sums."""
-        return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
-
     def goes_on(self, workers: int) -> bool:
         """Return whether workers with a process group resume with other servers (`failover`).
 
@@ -136,6 +132,7 @@ class ServersTransport(Transport):
         self.recorder = recorder
         self.zeros = zeros
         self.codes_per_chunk = session.codes_per_packet
+        self.compared_words = FINGERPRINT_WORDS + (DIGEST_WORDS if session.compares_sums else 0)
         self.servers = len(session.servers)  # also after failover: pieces stay as they are
         self._sent = 0  # partitions
         self._counted: dict[str, int] = {}
@@ -180,7 +177,7 @@ class ServersTransfer(Transfer):
     def send_norms(self, norms: F32) -> None:
         self._partition = self._transport.next_partition()
         self._norm_stage = self._transport.session.push_norms(
-            self._partition, norms, self._max_norms, compared=FINGERPRINT_WORDS
+            self._partition, norms, self._max_norms, compared=self._transport.compared_words
         )
 
     @override
@@ -205,6 +202,12 @@ class ServersTransfer(Transfer):
             missing_contributions=expected - arrived,
         )
         self._transport.count()
+
+    @override
+    def digest(self) -> int:
+        if self._transport.compared_words == FINGERPRINT_WORDS:
+            return 0
+        return _core.checksum(self._max_norms) ^ _core.checksum(self._aggregate)
 
     @override
     def aggregate(self) -> tuple[U8 | U16, U8]:

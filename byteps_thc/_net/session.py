@@ -107,6 +107,11 @@ class Session(NetworkSettings):
         """IP:PORT of each server."""
         return self._session.config.servers
 
+    @cached_property
+    def compares_sums(self) -> bool:
+        """Whether workers compare results: packets of a switch have no checksum, and all must get the same."""
+        return self._session.is_of_switch and not self.may_drift(self.workers)
+
     @property
     def code_bits(self) -> int:
         """Bits of a code."""

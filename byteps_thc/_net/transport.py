@@ -12,6 +12,8 @@ from byteps_thc._scheme.arrays import F32, U8, U16
 #: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
 #: gradient (_engine/fingerprint.py).
 FINGERPRINT_WORDS = 2
+#: The words behind them where sums may be damaged on the way without notice: those of Transfer.digest().
+DIGEST_WORDS = 2
 
 
 class Transfer(Protocol):
@@ -42,6 +44,10 @@ class Transfer(Protocol):
     def wait_sums(self) -> None:
         """Wait for what aggregate() needs."""
 
+    def digest(self) -> int:
+        """Return 32 bits of the maxima and sums that came, which all workers must have; 0: the route sees to it."""
+        return 0
+
     def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
         """Return the sums, one per code, and the number of workers in each chunk of Transport.codes_per_chunk of them.
 
@@ -54,6 +60,8 @@ class Transport(Protocol):
 
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""
+    compared_words: int = FINGERPRINT_WORDS
+    """first words of norms that must be the same on all workers"""
     servers: int = 1
     """how many sum pieces in turns: they have as much to do if a gradient has a multiple of that many pieces"""
 

@@ -72,6 +72,7 @@ local flags = {
   ProtoField.bool("thc.flags.abstain", "abstain", 8, nil, 4, "CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server supports the flag"),
   ProtoField.bool("thc.flags.congested", "congested", 8, nil, 8, "in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"),
   ProtoField.bool("thc.flags.last", "last", 8, nil, 16, "in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server sets the flag"),
+  ProtoField.bool("thc.flags.checksum", "checksum", 8, nil, 32, "the header's last 32 bits are a checksum of header and payload; in CHALLENGE: the server takes and sends it"),
 }
 
 layouts.header = {bytes = 0, by_name = {}}
@@ -106,11 +107,11 @@ add(layouts.header, "partition", 2, ProtoField.uint16("thc.partition", "partitio
 add(layouts.header, "chunk", 2, ProtoField.uint16("thc.chunk", "chunk", base.DEC, nil, nil,
     "packet position inside the partition"))
 add(layouts.header, "switch_pass", 1, ProtoField.uint8("thc.switch_pass", "switch_pass", base.DEC, nil, nil,
-    "pass counter of a switch; zero on the wire outside the switch"), {internal = true})
+    "pass counter of a switch; outside it zero, or checksum (see flags)"), {internal = true})
 add(layouts.header, "switch_step", 1, ProtoField.uint8("thc.switch_step", "switch_step", base.DEC, nil, nil,
-    "action of the next pass of a switch; zero on the wire outside the switch"), {internal = true})
+    "action of the next pass of a switch; outside it zero, or checksum (see flags)"), {internal = true})
 add(layouts.header, "switch_state", 2, ProtoField.uint16("thc.switch_state", "switch_state", base.DEC, nil, nil,
-    "scratch a switch carries between passes; zero on the wire outside the switch"), {internal = true})
+    "scratch a switch carries between passes; outside it zero, or checksum (see flags)"), {internal = true})
 
 layouts.hello = {bytes = 0, by_name = {}}
 add(layouts.hello, "table_hash", 8, ProtoField.uint64("thc.hello.table_hash", "table_hash", base.HEX, nil, nil,

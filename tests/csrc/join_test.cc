@@ -115,14 +115,17 @@ TEST(Join, AVerdictDelaysNoHello) {
 TEST(Join, ACookieIsSaidAtOnceAndOnce) {
   Join join = make_join();
   join.say_hello(kStart);
-  const auto second = join.take_challenge(challenge(17));
+  wire::Header header{};
+  header.flags = static_cast<std::uint8_t>(wire::kFlagChecksum | wire::kFlagLast);
+  const auto second = join.take_challenge(header, challenge(17));
   ASSERT_TRUE(second);
   EXPECT_EQ(payload_of(*second).cookie, 17U);
   EXPECT_EQ(payload_of(*second).nonce, kNonce);
-  EXPECT_EQ(join.next_hello(), kStart + 20ms);  // as before
-  EXPECT_FALSE(join.take_challenge(challenge(18)));
+  EXPECT_EQ(second->header.flags, wire::kFlagChecksum);  // as the server takes it
+  EXPECT_EQ(join.next_hello(), kStart + 20ms);           // as before
+  EXPECT_FALSE(join.take_challenge({}, challenge(18)));
   EXPECT_EQ(payload_of(join.say_hello(kStart + 20ms)).cookie, 18U);  // the last one is kept
-  EXPECT_TRUE(join.take_challenge(challenge(19)));                   // one for every HELLO that was due
+  EXPECT_TRUE(join.take_challenge({}, challenge(19)));               // one for every HELLO that was due
 }
 
 TEST(Join, AWelcomeJoins) {
@@ -196,7 +199,7 @@ TEST(Join, ALateWelcomeOfALostEpochIsNoNews) {
 TEST(Join, AnotherProcessHasForgottenAll) {
   Join join = make_join();
   const wire::Header before = join.say_hello(kStart).header;
-  join.take_challenge(challenge(17));
+  join.take_challenge({}, challenge(17));
   join.take_welcome(answer(before));
   join.begin_again(kNonce + 1, 100);
   EXPECT_FALSE(join.joined());

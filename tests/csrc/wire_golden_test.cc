@@ -67,6 +67,9 @@ Bytes encode_header(const toml::table& fields) {
   header.slot = static_cast<std::uint32_t>(get("slot"));
   header.partition = static_cast<std::uint16_t>(get("partition"));
   header.chunk = static_cast<std::uint16_t>(get("chunk"));
+  header.switch_pass = static_cast<std::uint8_t>(get("switch_pass"));
+  header.switch_step = static_cast<std::uint8_t>(get("switch_step"));
+  header.switch_state = static_cast<std::uint16_t>(get("switch_state"));
   Bytes bytes;
   append(header, &bytes);
   return bytes;

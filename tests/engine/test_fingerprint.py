@@ -7,8 +7,9 @@ import pytest
 import torch.distributed as dist
 
 from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
-from byteps_thc._net.transport import FINGERPRINT_WORDS
+from byteps_thc._net.transport import DIGEST_WORDS, FINGERPRINT_WORDS
 from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import TransportError
 
 
 def of_workers(*scales: float) -> list[Fingerprints]:
@@ -55,12 +56,28 @@ def test_a_nan_is_above_all_norms_whatever_its_sign() -> None:
     norms = np.array([0.0, 1.5, np.inf, np.nan, -np.nan, -0.0], np.float32)
     assert np.signbit(norms[4])
     (fingerprints,) = of_workers(1.0)
-    message = NormMessage(fingerprints, gradients(fingerprints)[0], norms.size)
+    message = NormMessage(fingerprints, gradients(fingerprints)[0], norms.size, FINGERPRINT_WORDS)
     message.write(3, norms)
     written = message.sent[FINGERPRINT_WORDS:]
     zero, finite, infinite, nan, negative_nan, negative_zero = written.view(np.int32).tolist()
     assert 0 == zero == negative_zero < finite < infinite < nan == negative_nan
     assert np.isnan(written[3:5]).all()
+
+
+def test_digests_that_differ_are_told_to_all_workers() -> None:
+    norms = np.array([1.5], np.float32)
+    messages = [NormMessage(each, gradients(each)[0], 1, FINGERPRINT_WORDS + DIGEST_WORDS) for each in of_workers(1, 1)]
+    for digests, same in (((0, 0), True), ((0x80000007, 7), True), ((7, 8), False), ((8, 7), False)):
+        for message, digest in zip(messages, digests, strict=True):
+            message.digest = digest
+            message.write(3, norms)
+        largest = np.maximum(*(message.sent.view(np.int32) for message in messages)).view(np.float32)
+        for message in messages:
+            if same:
+                assert message.take(largest) == norms
+            else:
+                with pytest.raises(TransportError, match="last average of p, 5000 elements differs between workers"):
+                    message.take(largest)
 
 
 def test_a_worker_with_another_number_than_its_rank_is_named_by_both(monkeypatch: pytest.MonkeyPatch) -> None:

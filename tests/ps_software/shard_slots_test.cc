@@ -463,6 +463,7 @@ TEST_F(Slots, EveryMalformedFieldIsDroppedAndCounted) {
       {"switch pass", Drop::kHeader, [](auto& h) { h.switch_pass = std::uint8_t{1}; }},
       {"switch step", Drop::kHeader, [](auto& h) { h.switch_step = std::uint8_t{1}; }},
       {"switch state", Drop::kHeader, [](auto& h) { h.switch_state = std::uint16_t{1}; }},
+      {"flag of a checksum that is lost", Drop::kHeader, [](auto& h) { h.switch_state = std::uint16_t{0x8000}; }},
       {"another worker's id", Drop::kSender, [](auto& h) { h.worker_id = std::uint8_t{1}; }},
       {"slot of norms", Drop::kSlot, [](auto& h) { h.slot = std::uint32_t{0}; }},
       {"slot behind the last", Drop::kSlot, [](auto& h) { h.slot = std::uint32_t{16}; }},

@@ -25,6 +25,7 @@ import pytest
 from datagram_tags import HEADER_BYTES, TAG_BYTES, tag
 from free_ports import free_tcp_port
 from on_path import OnPath
+from packet_checksum import CHECKSUM_BYTES, checksum
 from pushed_codes import push_codes
 
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
@@ -198,8 +199,8 @@ def test_forged_and_replayed_packets_change_nothing(keyed_server: KeyedServer) -
     assert keyed_server.unauthenticated() > 600
 
 
-def change_first(message_type: MessageType) -> Callable[[bytes], list[bytes]]:
-    """Flips a bit of the payload, as long as nothing was sent again."""
+def change_first(message_type: MessageType, *, forged: bool) -> Callable[[bytes], list[bytes]]:
+    """Flips a bit of the payload, as long as nothing was sent again. forged: and puts the checksum right."""
     changed: set[bytes] = set()
 
     def tamper(datagram: bytes) -> list[bytes]:
@@ -209,25 +210,29 @@ def change_first(message_type: MessageType) -> Callable[[bytes], list[bytes]]:
         changed.add(place)
         bad = bytearray(datagram)
         bad[HEADER_BYTES + 5] ^= 4
+        if forged:
+            bad[HEADER_BYTES - CHECKSUM_BYTES : HEADER_BYTES] = checksum(bytes(bad))
         return [bytes(bad)]
 
     return tamper
 
 
-@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize(("keyed", "forged"), [(True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("message_type", [MessageType.CODES, MessageType.AGGREGATE])
-def test_what_is_changed_on_the_way(write_keys: Callable[[str], str], message_type: MessageType, keyed: bool) -> None:
-    """The attack works on a job without a key: it would show if it did on one with a key."""
+def test_what_is_changed_on_the_way(
+    write_keys: Callable[[str], str], message_type: MessageType, keyed: bool, forged: bool
+) -> None:
+    """The attack works on a job without a key: it would show if it did on one with a key. Damage does not."""
     arguments = ["--key-file", write_keys(KEY.hex())] if keyed else []
     with ParameterServer(arguments) as server, OnPath(server.address) as attacker:
-        tamper = change_first(message_type)
+        tamper = change_first(message_type, forged=forged)
         if message_type == MessageType.CODES:
             attacker.up = tamper
         else:
             attacker.down = tamper
         results = sums([attacker.address, server.address], key=KEY if keyed else None)
     right = [np.array_equal(result["sums"], expected_sums(2)) for result in results]  # type: ignore[arg-type]
-    if keyed:
+    if keyed or not forged:
         assert right == [True, True]
     else:
         assert right == [False, message_type == MessageType.AGGREGATE]

@@ -52,7 +52,7 @@ Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadD
 
 AuthenticatedIo::AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends,
                                  std::optional<Endpoint> above)
-    : inner_(std::move(inner)),
+    : ForwardingIo(std::move(inner)),
       keys_(keys),
       sends_(sends),
       receives_(sends == Direction::kUp ? Direction::kDown : Direction::kUp),

@@ -9,8 +9,8 @@
 #include <optional>
 #include <span>
 
+#include "io/forwarding_io.h"
 #include "io/job_keys.h"
-#include "io/packet_io.h"
 
 namespace thc::io {
 
@@ -23,7 +23,7 @@ PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8
 /// SipHash-2-4 of the wire header and the payload's digest. `header`: sizeof(wire::Header) bytes.
 Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadDigest& digest) noexcept;
 
-class AuthenticatedIo final : public PacketIo {
+class AuthenticatedIo final : public ForwardingIo {
  public:
   /// `sends`: the direction of what this end sends. `above`: the one end for which it is the other way round: a leaf
   /// sends down to workers and up to its root. Throws TransportError when libsodium cannot start.
@@ -39,18 +39,12 @@ class AuthenticatedIo final : public PacketIo {
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
-  void wait(std::chrono::microseconds timeout) noexcept override { inner_->wait(timeout); }
-  void wake() noexcept override { inner_->wake(); }
-  Endpoint local() const noexcept override { return inner_->local(); }
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override {
     return inner_->max_datagram_bytes(to) - kTagBytes;
   }
   std::size_t common_datagram_bytes(Endpoint to) const noexcept override {
     return inner_->common_datagram_bytes(to) - kTagBytes;
   }
-  bool is_own_host(Endpoint to) const noexcept override { return inner_->is_own_host(to); }
-  Endpoint simplify(Endpoint peer) const noexcept override { return inner_->simplify(peer); }
-  std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
   const IoCounters& counters() const noexcept override;
 
  private:
@@ -73,7 +67,6 @@ class AuthenticatedIo final : public PacketIo {
   bool is_genuine(const RxPacket& packet) noexcept;
   const PayloadDigest& digest_once(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
 
-  const std::unique_ptr<PacketIo> inner_;
   const JobKeys keys_;
   const Direction sends_;
   const Direction receives_;

@@ -9,7 +9,7 @@
 namespace thc::io {
 
 FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
-    : inner_(std::move(inner)), config_(config), random_(config.seed) {
+    : ForwardingIo(std::move(inner)), config_(config), random_(config.seed) {
   const bool valid = config.drop >= 0 && config.duplicate >= 0 && config.reorder >= 0 &&
                      config.drop + config.duplicate + config.reorder <= 1;
   if (!valid) {

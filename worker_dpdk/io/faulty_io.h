@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "io/packet_io.h"
+#include "io/forwarding_io.h"
 
 namespace thc::io {
 
@@ -20,7 +20,7 @@ struct FaultConfig {
 };
 
 /// Unlike others it allocates: copies of what it holds back.
-class FaultyIo final : public PacketIo {
+class FaultyIo final : public ForwardingIo {
  public:
   /// Throws ConfigurationError for rates that are no probabilities.
   FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config);
@@ -31,14 +31,6 @@ class FaultyIo final : public PacketIo {
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
   void wait(std::chrono::microseconds timeout) noexcept override;
-  void wake() noexcept override { inner_->wake(); }
-  Endpoint local() const noexcept override { return inner_->local(); }
-  std::size_t max_datagram_bytes(Endpoint to) const noexcept override { return inner_->max_datagram_bytes(to); }
-  std::size_t common_datagram_bytes(Endpoint to) const noexcept override { return inner_->common_datagram_bytes(to); }
-  bool is_own_host(Endpoint to) const noexcept override { return inner_->is_own_host(to); }
-  Endpoint simplify(Endpoint peer) const noexcept override { return inner_->simplify(peer); }
-  std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
-  const IoCounters& counters() const noexcept override { return inner_->counters(); }
 
  private:
   enum class Fault : std::uint8_t { kNone, kDrop, kDuplicate, kReorder };
@@ -52,7 +44,6 @@ class FaultyIo final : public PacketIo {
   Fault draw() noexcept;
   void release_held_sends() noexcept;
 
-  std::unique_ptr<PacketIo> inner_;
   FaultConfig config_;
   std::mt19937_64 random_;
   std::vector<Held> held_sends_;  // let go at the flush after next, or when the caller waits

@@ -32,6 +32,7 @@ struct IoCounters {
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_malformed = 0;  ///< broken Ethernet/IPv4/UDP frames and fragments (DPDK), truncated datagrams (UDP)
   std::uint64_t rx_unauthenticated = 0;  ///< without the tag of the job's key (authenticated_io.h)
+  std::uint64_t rx_damaged = 0;          ///< with a wrong checksum (checked_io.h)
   std::uint64_t rx_handed_over = 0;      ///< frames of other threads, given to them (DPDK)
   std::uint64_t rx_handoff_full = 0;     ///< frames of other threads, and ARP for them, dropped: their ring was full
   std::uint64_t rx_other = 0;            ///< sound frames that are not for us: other protocol, address or port (DPDK)

@@ -41,6 +41,7 @@ class BoundSession {
   py::list unanswered() const;
   /// Of each server: how many seconds ago anything arrived.
   py::list heard() const;
+  bool is_of_switch() const noexcept { return session_->is_of_switch(); }
   const SessionConfig& config() const noexcept { return session_->config(); }
 
  private:

@@ -17,6 +17,7 @@
 
 #include "io/address.h"
 #include "io/authenticated_io.h"
+#include "io/checked_io.h"
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
 #include "io/job_keys.h"
@@ -99,10 +100,8 @@ std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
   const py::gil_scoped_release release;
   std::unique_ptr<io::PacketIo> packet_io = make_back_end(config);
   if (config.faults) packet_io = std::make_unique<io::FaultyIo>(std::move(packet_io), *config.faults);
-  if (config.keys) {
-    packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
-  }
-  return packet_io;
+  if (!config.keys) return std::make_unique<io::CheckedIo>(std::move(packet_io));
+  return std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
 }
 
 /// A file with keys of single jobs may have none for this one, which no server would answer.
@@ -234,6 +233,7 @@ void register_session(py::module_& module) {
       .def("counters", &BoundSession::counters)
       .def("unanswered", &BoundSession::unanswered)
       .def("heard", &BoundSession::heard)
+      .def_property_readonly("is_of_switch", &BoundSession::is_of_switch)
       .def_property_readonly("config", &BoundSession::config);
 }
 

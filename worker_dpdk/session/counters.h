@@ -27,6 +27,7 @@ enum class Count : std::size_t {
   kMalformed,           ///< wrong version, type, length or job
   kForeign,             ///< datagrams from an address that is no server of this session
   kUnauthenticated,     ///< datagrams without the tag of the job's key
+  kDamaged,             ///< datagrams with a wrong checksum
   kGivenUp,             ///< packets without a result within the loss timeout (loss-tolerant mode)
   kAbstained,           ///< CODES that do not count, sent again included: a quorum went on without this worker's norms
   kNewEpochs,           ///< times a server went on in another epoch, with its slots as they were
@@ -55,6 +56,7 @@ inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sen
                                                                       "malformed",
                                                                       "foreign",
                                                                       "unauthenticated",
+                                                                      "damaged",
                                                                       "given_up",
                                                                       "abstained",
                                                                       "new_epochs",

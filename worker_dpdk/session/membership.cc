@@ -132,7 +132,8 @@ bool Membership::take_challenge(const ServerMessage& message) noexcept {
   if (index >= shards_.size() || !shards_[index].is_challenge_awaited(message.header)) {
     return false;
   }
-  if (const auto hello = shards_[index].take_challenge(payload_of<wire::ChallengePayload>(message))) {
+  const auto& payload = payload_of<wire::ChallengePayload>(message);
+  if (const auto hello = shards_[index].take_challenge(message.header, payload)) {
     send_hello(*hello);
   }
   return true;

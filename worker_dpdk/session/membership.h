@@ -40,6 +40,8 @@ class Membership {
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch(); }
   /// Whether the shard of `slot` knows CODES that are not to be added.
   bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions(); }
+  /// Of all messages to the shard of `slot`.
+  std::uint8_t flags(std::uint32_t slot) const noexcept { return shard_of(slot).header().flags; }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
   std::uint32_t slots() const noexcept { return shape_.welcome.slots; }

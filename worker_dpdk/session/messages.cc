@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "thc/checksum.h"
+
 namespace thc {
 namespace {
 
@@ -30,7 +32,7 @@ std::optional<std::size_t> announced_bytes(const wire::Header& header, const Ses
 bool agrees(const wire::Header& header, const SessionConfig& config) noexcept {
   return header.version == wire::kVersion && header.job_id == config.job_id && header.worker_id == config.worker_id &&
          header.num_workers == config.num_workers && header.code_bits == config.table.bits() &&
-         header.value_bits == config.value_bits;
+         header.value_bits == config.value_bits && has_checksum_or_zero(header);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ class ServerLink {
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
+  std::uint16_t codes_multiple() const noexcept { return membership_.codes_multiple(); }
   /// The failure when the connect timeout is over.
   Failure why_not_joined() const;
   /// Where the shard of a slot is.

@@ -70,7 +70,8 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   const bool is_norm = lane.stream.stage() == Stage::kNorm;
   wire::Header& header = is_norm ? norm_header_ : codes_header_;
   const bool abstains = packet.operation().abstains() && membership_.takes_abstentions(packet.slot);
-  header.flags = static_cast<std::uint8_t>((packet.retransmissions > 0 ? wire::kFlagRetransmit : 0U) |
+  header.flags = static_cast<std::uint8_t>(membership_.flags(packet.slot) |
+                                           (packet.retransmissions > 0 ? wire::kFlagRetransmit : 0U) |
                                            (abstains ? wire::kFlagAbstain : 0U));
   header.payload_count = static_cast<std::uint16_t>(packet.operation().chunk_count(packet.chunk));
   header.epoch = membership_.epoch(packet.slot);

@@ -63,6 +63,8 @@ class Session {
   std::size_t chunks(std::size_t count) const noexcept {
     return (count + config_.codes_per_packet - 1) / config_.codes_per_packet;
   }
+  /// Once connected, whether the aggregator is a switch.
+  bool is_of_switch() const noexcept { return engine_.codes_multiple() > 1; }
   std::uint64_t count(Count which) const noexcept { return engine_.counters()[which]; }
 
  private:

@@ -59,7 +59,9 @@ SessionEngine::Step SessionEngine::step(TimePoint now, bool was_away) {
 
 std::size_t SessionEngine::receive(TimePoint now) {
   const std::size_t count = context_.packet_io.receive(received_);
-  context_.counters.set(Count::kUnauthenticated, context_.packet_io.counters().rx_unauthenticated);
+  const io::IoCounters& io = context_.packet_io.counters();
+  context_.counters.set(Count::kUnauthenticated, io.rx_unauthenticated);
+  context_.counters.set(Count::kDamaged, io.rx_damaged);
   for (std::size_t i = 0; i < count && !context_.failure; ++i) {
     take(received_[i], now);
   }

@@ -23,6 +23,8 @@ class SessionEngine {
   bool connected() const noexcept { return connected_; }
   /// Set once; nothing is sent any more and every operation ends with it.
   const std::optional<Failure>& failure() const noexcept { return context_.failure; }
+  /// Once connected: more than 1 is a switch's. Any thread.
+  std::uint16_t codes_multiple() const noexcept { return links_.front().codes_multiple(); }
   const Counters& counters() const noexcept { return context_.counters; }
   const SessionConfig& config() const noexcept { return config_; }
 

@@ -65,6 +65,8 @@ class FailoverSession:
     within the deadline, DeadlineError when a rank does not take part in a move.
     """
 
+    compares_sums = False  # which are no switch's
+
     def __init__(
         self,
         first: Session,

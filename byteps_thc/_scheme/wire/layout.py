@@ -90,6 +90,7 @@ class Flag(enum.IntFlag):
     ABSTAIN = 1 << 2
     CONGESTED = 1 << 3
     LAST = 1 << 4
+    CHECKSUM = 1 << 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 // Kernels of servers' aggregates: blocks, norms, codes, sums, averages.
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
+#include "thc/checksum.h"
 #include "thc/errors.h"
 #include "thc/instruction_set.h"
 #include "thc/lookup_sum.h"
@@ -61,6 +64,13 @@ void lookup_sum_of(const std::uint8_t* codes, const LookupTable& table, Accumula
   Sum* sums = output<Sum>(aggregate, "aggregate", count);
   const py::gil_scoped_release unlocked;
   lookup_sum(codes, count, table, mode, sums);
+}
+
+std::uint32_t checksum_array(const py::array& array) {
+  constexpr std::array<std::uint8_t, sizeof(wire::Header)> kNoHeader{};
+  const std::span bytes(static_cast<const std::uint8_t*>(array.data()), static_cast<std::size_t>(array.nbytes()));
+  const py::gil_scoped_release unlocked;
+  return checksum(kNoHeader, checksum_lanes(bytes));
 }
 
 void lookup_sum_array(const py::array& codes, const py::array& values, py::array aggregate, unsigned bits, bool add) {
@@ -152,6 +162,7 @@ void register_servers(py::module_& module) {
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
              py::arg("phase"), py::arg("keep_error"), py::arg("ends").none(true) = py::none(),
              py::arg("pool") = py::none());
+  module.def("checksum", &checksum_array, py::arg("array"));
   module.def("lookup_sum", &lookup_sum_array, py::arg("codes"), py::arg("values"), py::arg("aggregate"), py::kw_only(),
              py::arg("bits"), py::arg("add"));
   module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions"), py::arg("max_norms"),

@@ -72,7 +72,9 @@ bool Join::is_challenge_awaited(const wire::Header& header) const noexcept {
   return (!joined_ || !challenged_) && header.slot == header_.slot && repeats_nonce(header, nonce_);
 }
 
-std::optional<Join::Message> Join::take_challenge(const wire::ChallengePayload& payload) noexcept {
+std::optional<Join::Message> Join::take_challenge(const wire::Header& header,
+                                                  const wire::ChallengePayload& payload) noexcept {
+  header_.flags = static_cast<std::uint8_t>(header.flags & wire::kFlagChecksum);
   put_cookie(payload_, payload.cookie);
   if (std::exchange(challenged_, true)) return std::nullopt;
   return hello();

@@ -58,7 +58,7 @@ class Join {
   bool is_challenge_awaited(const wire::Header& header) const noexcept;
   /// Takes the cookie of an awaited CHALLENGE. The HELLO to say at once; nothing when that has been done since the last
   /// one that was due: a server that takes no cookie would otherwise be asked without end.
-  std::optional<Message> take_challenge(const wire::ChallengePayload& payload) noexcept;
+  std::optional<Message> take_challenge(const wire::Header& header, const wire::ChallengePayload& payload) noexcept;
   /// Whether a WELCOME is awaited, and not a late copy of one before lose().
   bool is_news(const wire::Header& welcome) const noexcept;
   /// Whether a WELCOME says, once joined, that the shard has learned another address of this process.
@@ -73,7 +73,7 @@ class Join {
   /// As another process, of the training `run`, with HELLO due at once. Allocates nothing.
   void begin_again(std::uint64_t nonce, std::uint64_t run) noexcept;
 
-  /// What messages to the shard have in common: the job, who sends, the epoch.
+  /// What messages to the shard have in common: the job, who sends, the epoch, whether they have checksums.
   const wire::Header& header() const noexcept { return header_; }
   /// A message without payload, such as ALIVE.
   wire::Header notice(wire::MessageType type) const noexcept;

@@ -125,6 +125,7 @@ inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum,
 inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server supports the flag
 inline constexpr std::uint8_t kFlagCongested = 1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
 inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip is the network's; in WELCOME: the server sets the flag
+inline constexpr std::uint8_t kFlagChecksum = 1U << 5;  // the header's last 32 bits are a checksum of header and payload; in CHALLENGE: the server takes and sends it
 
 /// Start of every message.
 struct Header {
@@ -143,9 +144,9 @@ struct Header {
   be32_t slot;  ///< slot of the job, 0 .. slots - 1
   be16_t partition;  ///< partition of the payload; workers that push in different orders get order_mismatch
   be16_t chunk;  ///< packet position inside the partition
-  be8_t switch_pass;  ///< pass counter of a switch; zero on the wire outside the switch
-  be8_t switch_step;  ///< action of the next pass of a switch; zero on the wire outside the switch
-  be16_t switch_state;  ///< scratch a switch carries between passes; zero on the wire outside the switch
+  be8_t switch_pass;  ///< pass counter of a switch; outside it zero, or checksum (see flags)
+  be8_t switch_step;  ///< action of the next pass of a switch; outside it zero, or checksum (see flags)
+  be16_t switch_state;  ///< scratch a switch carries between passes; outside it zero, or checksum (see flags)
 };
 static_assert(sizeof(Header) == 32 && alignof(Header) == 1);
 static_assert(std::is_trivially_copyable_v<Header>);

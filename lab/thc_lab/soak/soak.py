@@ -30,7 +30,7 @@ from thc_lab.udp_relay import RelayFaults, UdpRelay
 
 WORKERS = 3
 #: of faults, which share the time
-KINDS = 10
+KINDS = 11
 RECOVERY_S = 90.0
 #: A process may grow by so much after the first kind of fault: allocators keep pages, and sessions are opened again.
 GROWTH_BYTES = 48 << 20
@@ -259,11 +259,12 @@ class Soak:
 
 
 def soak_without_key(soak: Soak, seconds: float) -> None:
-    """Run all faults but corruption, each for so long."""
+    """Run all faults, each for so long."""
     faults = {
         "loss": soak.lose,
         "duplication": soak.double,
         "reordering": soak.reorder,
+        "corruption": soak.corrupt,
         "worker stopped": soak.stop_worker,
         "worker killed": soak.kill_worker,
         "server stopped": soak.stop_server,

@@ -1,0 +1,83 @@
+#include "io/checked_io.h"
+
+#include <array>
+#include <cstring>
+
+#include "thc/byte_order.h"
+#include "thc/wire_layout.h"
+
+namespace thc::io {
+namespace {
+
+constexpr std::size_t kHeaderBytes = sizeof(wire::Header);
+constexpr std::size_t kType = offsetof(wire::Header, message_type);
+constexpr std::size_t kFlags = offsetof(wire::Header, flags);
+
+bool has_checksum(const std::uint8_t* header) noexcept { return (header[kFlags] & wire::kFlagChecksum) != 0; }
+
+bool tells_of_checksums(const std::uint8_t* header) noexcept {
+  return header[kType] == static_cast<std::uint8_t>(wire::MessageType::kChallenge);
+}
+
+be32_t checksum_of(const std::uint8_t* header, const ChecksumLanes& lanes) noexcept {
+  return checksum(std::span<const std::uint8_t, kHeaderBytes>(header, kHeaderBytes), lanes);
+}
+
+bool is_sound(const RxPacket& packet) noexcept {
+  if (packet.size_bytes < kHeaderBytes || !has_checksum(packet.data)) return true;
+  const be32_t sum =
+      checksum_of(packet.data, checksum_lanes({packet.data + kHeaderBytes, packet.data + packet.size_bytes}));
+  return std::memcmp(&sum, packet.data + kChecksumOffset, sizeof sum) == 0;
+}
+
+}  // namespace
+
+std::size_t CheckedIo::receive(std::span<RxPacket> packets) noexcept {
+  const std::size_t received = inner_->receive(packets);
+  std::size_t kept = 0;
+  for (const RxPacket& packet : packets.first(received)) {
+    if (is_sound(packet)) {
+      packets[kept++] = packet;
+    } else {
+      ++rx_damaged_;
+      rx_damaged_bytes_ += packet.size_bytes;
+    }
+  }
+  return kept;
+}
+
+bool CheckedIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                     std::span<const std::uint8_t> trailer) noexcept {
+  const bool has_size = header.size() >= kHeaderBytes && header.size() <= kMaxHeaderBytes;  // others are refused below
+  if (!has_size || !(tells_of_checksums(header.data()) || has_checksum(header.data()))) {
+    return inner_->send(to, header, payload, trailer);
+  }
+  std::array<std::uint8_t, kMaxHeaderBytes> copy;
+  std::memcpy(copy.data(), header.data(), header.size());
+  copy[kFlags] |= wire::kFlagChecksum;
+  const be32_t sum =
+      checksum_of(copy.data(), payload.empty() ? checksum_lanes(header.subspan(kHeaderBytes)) : read_once(payload));
+  std::memcpy(copy.data() + kChecksumOffset, &sum, sizeof sum);
+  return inner_->send(to, std::span(copy).first(header.size()), payload, trailer);
+}
+
+const ChecksumLanes& CheckedIo::read_once(std::span<const std::uint8_t> payload) noexcept {
+  const bool known = last_sent_.payload.data() == payload.data() && last_sent_.payload.size() == payload.size();
+  if (!known) last_sent_ = {payload, checksum_lanes(payload)};
+  return last_sent_.lanes;
+}
+
+void CheckedIo::flush() noexcept {
+  last_sent_ = {};  // payloads may change now
+  inner_->flush();
+}
+
+const IoCounters& CheckedIo::counters() const noexcept {
+  counters_ = inner_->counters();
+  counters_.rx_packets -= rx_damaged_;
+  counters_.rx_bytes -= rx_damaged_bytes_;
+  counters_.rx_damaged = rx_damaged_;
+  return counters_;
+}
+
+}  // namespace thc::io
