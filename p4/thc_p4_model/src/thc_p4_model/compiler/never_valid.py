@@ -50,8 +50,9 @@ class NeverValid:
                 self._join(variable, _VALID)
             case s.ParserDecl(params=params) | s.ControlDecl(params=params):
                 for param in params:  # the architecture passes the same header to several blocks
-                    if isinstance(_element(param.type), t.RecordType):
-                        self._join(param, _element(param.type).decl)
+                    header = _element(param.type)
+                    if isinstance(header, t.RecordType):
+                        self._join(param, header.decl)
             case s.Instantiation(body=list() as body):
                 for function in body:
                     for param in getattr(function, "params", ()):
