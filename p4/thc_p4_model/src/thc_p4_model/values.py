@@ -1,7 +1,7 @@
 """Bases of the Python classes the compiler generates for headers, structs, stacks and unions.
 
-Invariant: every field of an invalid header is zero. So reading one gives zero without a check, as in bmv2, and only
-writes look at `valid`.
+Invariant: every field of an invalid header is zero, but for headers that the program never makes valid: it uses these
+as metadata (`compiler.never_valid`). So reading one gives zero without a check, and only writes look at `valid`.
 """
 
 from __future__ import annotations

@@ -57,12 +57,19 @@ def instantiate(compile_source: Callable[..., CompiledProgram]) -> Callable[...,
 def run_control(compile_source: Callable[..., CompiledProgram]) -> Callable[..., dict[str, Any]]:
     """Run `apply` of a control over `struct data_t` whose fields are given; gives the fields afterwards."""
 
-    def run(fields: str, apply: str, values: Mapping[str, Any], before: str = "", top: str = "") -> dict[str, Any]:
+    def run(
+        fields: str,
+        apply: str,
+        values: Mapping[str, Any],
+        before: str = "",
+        top: str = "",
+        externs: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         program = compile_source(
             f"{top}\nstruct data_t {{ {fields} }}\ncontrol C(inout data_t d);\npackage Top(C c);\n"
             f"control Test(inout data_t d) {{ {before} apply {{ {apply} }} }}\nTop(Test()) main;\n"
         )
-        block = program.instantiate(PlainRuntime({})).main.args["c"]
+        block = program.instantiate(PlainRuntime(externs or {})).main.args["c"]
         data = block.params[0].type.new()
         for name, value in values.items():
             setattr(data, name, value)

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from thc_p4_model.interfaces import P4Error
+
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 ENDING = "control C(); package Top(C c); control Test() { apply { } } Top(Test()) main;"
 
@@ -120,3 +122,39 @@ def test_the_architecture_asked_for(compile_source: Callable[..., Any]) -> None:
     with pytest.raises(Exception, match=r"does not include v1model\.p4"):
         compile_source(ENDING, architecture="v1model")
     assert compile_source(ENDING, architecture="core").errors[0] == "NoError"
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        "d.p = 5;",
+        "port_t v = N; d.p = v;",
+        "set(5); d.p = passed;",
+        "pair_t v = {5, 1}; d.p = v.p;",
+        "d.p = d.x == 0 ? 5 : d.p;",
+        "if (d.p == 0 && 0 == d.p && d.p != 7) { d.p = larger(4, d.p) == 0 ? (port_t)5 : 6; }",
+        "switch (d.p) { 0: { d.p = 5; } default: { d.p = 6; } }",
+        "t.apply();",
+        "const port_t c = 5; d.p = c;",
+    ],
+)
+def test_integers_are_values_of_new_types(run_control: Callable[..., Any], apply: str) -> None:
+    top = """type bit<9> port_t; struct pair_t { port_t p; bit<8> x; } const int N = 5; match_kind { range }
+        T larger<T>(in T a, in T b) { return b; }"""
+    before = """port_t passed; action set(in port_t p) { passed = p; } action put(port_t p) { d.p = p; }
+        table t { key = { d.p: ternary; d.q: range; } actions = { put; } default_action = put(6);
+                  const entries = { (0 &&& 0x1ff, 0..3): put(5); } }"""
+    assert run_control("port_t p; port_t q; bit<8> x;", apply, {}, before, top)["p"] == 5
+
+
+@pytest.mark.parametrize(
+    ("apply", "message"),
+    [
+        ("d.p = 512;", "512 does not fit port_t"),
+        ("d.p = 9w5;", "must be port_t, not bit<9>"),
+        ("d.p = d.p + 1;", "needs two"),
+    ],
+)
+def test_new_types_take_nothing_else(run_control: Callable[..., Any], apply: str, message: str) -> None:
+    with pytest.raises(P4Error, match=message):
+        run_control("port_t p;", apply, {}, "", "type bit<9> port_t;")

@@ -16,6 +16,7 @@ from thc_p4_model.compiler.inference import (
     pick_overload,
     why_not_writable,
 )
+from thc_p4_model.compiler.unsupported import refusal
 
 _HEADER_METHODS = {"isValid": t.BOOL, "setValid": t.VOID, "setInvalid": t.VOID}
 _STACK_METHODS = ("push_front", "pop_front")
@@ -105,7 +106,7 @@ class CallChecker(ConstructorChecker):
     ) -> None:
         overloads = [method for method in decl.methods or [] if method.name == name and name != decl.name]
         if not overloads:
-            fail(call, f"{decl.name} has no method {name}")
+            fail(call, refusal(f"{decl.name}.{name}") or f"{decl.name} has no method {name}")
         method = pick_overload(f"{decl.name}.{name}", overloads, call.args, call.location)
         own = {t.TypeVar(param): arg for param, arg in zip(decl.type_params, type_args, strict=True)}
         bindings = {**own, **self._type_args(call, method.type_params, name)}

@@ -7,6 +7,7 @@ from thc_p4_model.compiler import types as t
 from thc_p4_model.compiler.check_types import TypeResolver, fail
 from thc_p4_model.compiler.coercion import convert, explicit_cast_allowed, literal
 from thc_p4_model.compiler.constants import try_evaluate
+from thc_p4_model.compiler.unsupported import refusal
 
 _COMPARISONS = ("<", ">", "<=", ">=")
 _UNSIZED = (t.INTEGER,)
@@ -101,7 +102,7 @@ class ExpressionChecker(TypeResolver):
     def _name(self, expr: s.Name) -> None:
         found = self.scope.lookup_global(expr.name) if expr.absolute else self.scope.lookup(expr.name)
         if not found:
-            fail(expr, f"unknown name {expr.name}")
+            fail(expr, refusal(expr.name) or f"unknown name {expr.name}")
         decl = expr.decl = found[0]
         match decl:
             case s.VarDecl() | s.ConstDecl() | s.Param() | s.Instantiation():

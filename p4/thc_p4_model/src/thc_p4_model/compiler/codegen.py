@@ -14,6 +14,7 @@ from thc_p4_model.compiler.checker import CheckedProgram
 from thc_p4_model.compiler.codegen_base import BlockInstance, PackageInstance
 from thc_p4_model.compiler.codegen_blocks import BlockGenerator
 from thc_p4_model.compiler.constants import try_evaluate
+from thc_p4_model.compiler.never_valid import NeverValid
 from thc_p4_model.compiler.program import BlockPlan, CompiledProgram, P4Exit, PackagePlan
 from thc_p4_model.compiler.python_code import compile_nested
 from thc_p4_model.interfaces import Location, P4Error, ParserError
@@ -41,6 +42,7 @@ class _ProgramGenerator(BlockGenerator):
         self._checked = checked
         self._path = path
         self._functions_of: dict[BlockInstance, str] = {}
+        self.never_valid = NeverValid(checked.tree)
         self.namespace.update(
             Header=values.Header,
             HeaderStack=values.HeaderStack,

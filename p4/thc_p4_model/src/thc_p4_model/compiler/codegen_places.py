@@ -10,6 +10,7 @@ from thc_p4_model.compiler.codegen_base import SIMPLE, Variable, is_literal
 from thc_p4_model.compiler.codegen_operators import number_type
 from thc_p4_model.compiler.codegen_types import attribute
 from thc_p4_model.compiler.codegen_values import ValueGenerator
+from thc_p4_model.compiler.never_valid import NeverValid
 from thc_p4_model.interfaces import P4Error
 
 
@@ -32,6 +33,8 @@ class Place:
 
 class PlaceGenerator(ValueGenerator):
     """Adds places."""
+
+    never_valid: NeverValid
 
     def place(self, expr: s.Expr) -> Place:
         """The place an expression names; what it needs to be computed once is emitted."""
@@ -67,7 +70,8 @@ class PlaceGenerator(ValueGenerator):
             return Place(element, type_, after=after)
         code = f"{base.code}.{attribute(expr.name)}"
         if t.is_header(base_type):
-            return Place(code, type_, f"{base.code}.valid", after=base.after)
+            guard = "" if expr.base in self.never_valid else f"{base.code}.valid"
+            return Place(code, type_, guard, after=base.after)
         union = None
         if isinstance(base_type, t.RecordType) and base_type.keyword == "header_union":
             union = (base.code, attribute(expr.name))

@@ -9,9 +9,9 @@ from thc_p4_model.compiler.constants import try_evaluate
 from thc_p4_model.interfaces import Location, P4Error
 
 
-def literal(location: Location, value: int, type_: t.BitType) -> s.IntLit:
-    """An integer literal of a type."""
-    return s.IntLit(location, value, type_.width, type_.signed, type=type_)
+def literal(location: Location, value: int, bits: t.BitType, type_: t.Type | None = None) -> s.IntLit:
+    """An integer literal of a type; of `type_` if that is a new type of these bits."""
+    return s.IntLit(location, value, bits.width, bits.signed, type=type_ or bits)
 
 
 def convert(expr: s.Expr, target: t.Type, what: str) -> s.Expr:
@@ -19,8 +19,9 @@ def convert(expr: s.Expr, target: t.Type, what: str) -> s.Expr:
     source = expr.type
     if source == target or target is t.DONT_CARE or isinstance(target, t.TypeVar):
         return expr
-    if source is t.INTEGER and isinstance(target, t.BitType):
-        return _sized(expr, target, what)
+    bits = t.strip(target)
+    if source is t.INTEGER and isinstance(bits, t.BitType):
+        return _sized(expr, target, bits, what)
     if isinstance(source, t.TupleType) and isinstance(expr, (s.ListExpr, s.StructExpr, s.Ternary)):
         return _aggregate(expr, target, what)
     if isinstance(source, t.TupleType) and isinstance(target, t.TupleType) and source.items == target.items:
@@ -40,14 +41,14 @@ def convert(expr: s.Expr, target: t.Type, what: str) -> s.Expr:
     raise P4Error(expr.location, f"{what} must be {target}, not {source}")
 
 
-def _sized(expr: s.Expr, target: t.BitType, what: str) -> s.Expr:
+def _sized(expr: s.Expr, target: t.Type, bits: t.BitType, what: str) -> s.Expr:
     value = try_evaluate(expr)
     if value is None:
         return s.Cast(expr.location, None, expr, type=target)
-    lowest = -(1 << (target.width - 1)) if target.width else 0
-    if not lowest <= value <= target.range[1]:
+    lowest = -(1 << (bits.width - 1)) if bits.width else 0
+    if not lowest <= value <= bits.range[1]:
         fail(expr, f"{what}: {value} does not fit {target}")
-    return literal(expr.location, target.wrap(value), target)
+    return literal(expr.location, bits.wrap(value), bits, target)
 
 
 def _same_extern(source: t.ExternType, target: t.ExternType) -> bool:

@@ -40,7 +40,7 @@ def _bind(formal: t.TypeVar, actual: t.Type, bindings: t.Bindings) -> None:
     if formal == actual or formal not in bindings:
         return
     bound = bindings[formal]
-    if bound == formal or bound is t.DONT_CARE or (bound is t.INTEGER and isinstance(actual, t.BitType)):
+    if bound == formal or bound is t.DONT_CARE or (bound is t.INTEGER and isinstance(t.strip(actual), t.BitType)):
         bindings[formal] = actual
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thc_p4_model.compiler import syntax as s
+from thc_p4_model.compiler.unsupported import refusal
 from thc_p4_model.interfaces import Location, P4Error
 
 
@@ -59,5 +60,5 @@ class Scope:
         """The declaration of a name. Raises P4Error if there is none."""
         found = self.lookup(name)
         if not found:
-            raise P4Error(location, f"unknown {what} {name}")
+            raise P4Error(location, refusal(name) or f"unknown {what} {name}")
         return found[0]

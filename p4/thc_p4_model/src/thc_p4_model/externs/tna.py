@@ -95,8 +95,15 @@ class ParserCounter:
     def __init__(self, _: ExternInfo, __: TnaState) -> None:
         self._value = 0
 
-    def set(self, value: int) -> None:
-        """Load the counter."""
+    def bind_set(self, call: CallInfo) -> Callable[[int], None]:
+        """`void set<T>(in T value)`."""
+        if len(call.params) > 1:
+            raise P4Error(
+                call.location, "ParserCounter.set with max, rotate, mask and add is not supported by the model"
+            )
+        return self._set
+
+    def _set(self, value: int) -> None:
         self._value = value
 
     def is_zero(self) -> bool:
@@ -114,6 +121,16 @@ class ParserCounter:
     def decrement(self, value: int) -> None:
         """Subtract."""
         self._value -= value
+
+
+class ParserPriority:
+    """`ParserPriority`: means nothing here, as no input buffer is ever congested."""
+
+    def __init__(self, _: ExternInfo, __: TnaState) -> None:
+        pass
+
+    def set(self, prio: int) -> None:
+        """Nothing."""
 
 
 class CrcPolynomial:
@@ -282,6 +299,7 @@ CLASSES: Mapping[str, Callable[[ExternInfo, Any], Any]] = {
     "DirectCounter": TnaDirectCounter,
     "Checksum": Checksum,
     "ParserCounter": ParserCounter,
+    "ParserPriority": ParserPriority,
     "CRCPolynomial": CrcPolynomial,
     "Hash": Hash,
     "Random": Random,

@@ -13,6 +13,33 @@
 #include "tofino2_specs.p4"
 #include "tofino_base.p4"
 
+const bit<16> PARSER_ERROR_CSUM_MBE = 16w0x1000;    // on Tofino 2 only
+
+header pktgen_recirc_header_t {
+    @padding bit<2> _pad1;
+    bit<2> pipe_id;
+    bit<4> app_id;
+    @padding bit<8> _pad2;
+    bit<16> batch_id;
+    bit<16> packet_id;
+}
+
+header pktgen_deparser_header_t {
+    @padding bit<2> _pad1;
+    bit<2> pipe_id;
+    bit<4> app_id;
+    @padding bit<8> _pad2;
+    bit<16> batch_id;
+    bit<16> packet_id;
+}
+
+header pktgen_pfc_header_t {
+    @padding bit<2> _pad1;
+    bit<2> pipe_id;
+    bit<4> app_id;
+    @padding bit<40> _pad2;
+}
+
 @__intrinsic_metadata
 struct ingress_intrinsic_metadata_for_deparser_t {
     bit<3> drop_ctl;                                // bit 0: drop (all copies but mirrors), 1: no copy to CPU, 2: no mirror

@@ -13,6 +13,16 @@
 #include "tofino1_specs.p4"
 #include "tofino_base.p4"
 
+const bit<16> PARSER_ERROR_DST_CONT = 16w0x0040;    // on Tofino 1 only
+
+header pktgen_recirc_header_t {
+    @padding bit<3> _pad1;
+    bit<2> pipe_id;
+    bit<3> app_id;
+    bit<24> key;
+    bit<16> packet_id;
+}
+
 @__intrinsic_metadata
 struct ingress_intrinsic_metadata_for_deparser_t {
     bit<3> drop_ctl;                                // bit 0: drop (all copies but mirrors), 1: no copy to CPU, 2: no mirror

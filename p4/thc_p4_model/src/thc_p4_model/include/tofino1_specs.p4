@@ -4,9 +4,10 @@
 
 #include <core.p4>
 
-#define QUEUE_ID_WIDTH    5
-#define MIRROR_TYPE_WIDTH 3
-#define MIRROR_ID_WIDTH   10
+#define QUEUE_ID_WIDTH      5
+#define PKTGEN_APP_ID_WIDTH 3
+#define MIRROR_TYPE_WIDTH   3
+#define MIRROR_ID_WIDTH     10
 
 #include "tofino_types.p4"
 

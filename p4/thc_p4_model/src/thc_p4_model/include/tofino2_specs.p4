@@ -4,9 +4,10 @@
 
 #include <core.p4>
 
-#define QUEUE_ID_WIDTH    7
-#define MIRROR_TYPE_WIDTH 4
-#define MIRROR_ID_WIDTH   8
+#define QUEUE_ID_WIDTH      7
+#define MIRROR_TYPE_WIDTH   4
+#define MIRROR_ID_WIDTH     8
+#define PKTGEN_APP_ID_WIDTH 4
 
 #include "tofino_types.p4"
 

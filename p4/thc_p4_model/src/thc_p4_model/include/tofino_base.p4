@@ -16,6 +16,7 @@ const bit<16> PARSER_ERROR_FCS          = 16w0x0800;
 enum MeterType_t { PACKETS, BYTES }
 enum bit<8> MeterColor_t { GREEN = 8w0, YELLOW = 8w1, RED = 8w3 }
 enum CounterType_t { PACKETS, BYTES, PACKETS_AND_BYTES }
+enum SelectorMode_t { FAIR, RESILIENT }
 enum HashAlgorithm_t { IDENTITY, RANDOM, XOR8, XOR16, XOR32, CRC8, CRC16, CRC32, CRC64, CUSTOM }
 
 match_kind {
@@ -86,6 +87,32 @@ struct egress_intrinsic_metadata_for_output_port_t {
     bit<1> update_delay_on_tx;
 }
 
+// In front of packets from the packet generator, which the model does not have.
+header pktgen_timer_header_t {
+    @padding bit<(6 - PKTGEN_APP_ID_WIDTH)> _pad1;
+    bit<2> pipe_id;
+    bit<PKTGEN_APP_ID_WIDTH> app_id;
+    @padding bit<8> _pad2;
+    bit<16> batch_id;
+    bit<16> packet_id;
+}
+
+header pktgen_port_down_header_t {
+    @padding bit<(6 - PKTGEN_APP_ID_WIDTH)> _pad1;
+    bit<2> pipe_id;
+    bit<PKTGEN_APP_ID_WIDTH> app_id;
+    @padding bit<(16 - PORT_ID_WIDTH % 8)> _pad2;
+    PortId_t port_num;
+    bit<16> packet_id;
+}
+
+// In front of a packet that asks the MAC for PTP's correction field, which the model's ports do not write.
+header ptp_metadata_t {
+    bit<8> udp_cksum_byte_offset;
+    bit<8> cf_byte_offset;
+    bit<48> updated_cf;
+}
+
 // Parser and deparser.
 
 extern Checksum {
@@ -100,27 +127,36 @@ extern Checksum {
 extern ParserCounter {
     ParserCounter();
     void set<T>(in T value);
+    void set<T>(in T field, in bit<8> max, in bit<8> rotate, in bit<3> mask, in bit<8> add);
     bool is_zero();
     bool is_negative();
     void increment(in bit<8> value);
     void decrement(in bit<8> value);
 }
 
+extern ParserPriority {
+    ParserPriority();
+    void set(in bit<3> prio);                       // input buffers are never congested
+}
+
 extern T port_metadata_unpack<T>(packet_in pkt);
 
 extern Mirror {
+    Mirror();                                       // deprecated in p4c, as are those below without a type
     Mirror(MirrorType_t mirror_type);
     void emit(in MirrorId_t session_id);
     void emit<T>(in MirrorId_t session_id, in T hdr);
 }
 
 extern Resubmit {
+    Resubmit();
     Resubmit(ResubmitType_t resubmit_type);
     void emit();
     void emit<T>(in T hdr);
 }
 
 extern Digest<T> {
+    Digest();
     Digest(DigestType_t digest_type);
     void pack(in T data);
 }
