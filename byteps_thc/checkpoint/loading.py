@@ -44,9 +44,9 @@ def load(
     process_group: the ranks that load, default: all ranks. CUDA groups require torch.cuda.set_device().
 
     The same number of ranks resumes bit-exactly. With another number, residuals start at zero, with a warning, and
-    steps and rounds resume. Settings may differ from the saved settings: residuals are converted to residual_dtype. A
-    parameter without a saved residual starts with none. Compression without error feedback, as among ranks, drops
-    residuals with a warning. Without residuals, steps and rounds resume in any levels.
+    steps and rounds resume. Settings may differ from the saved settings. A parameter without a saved residual starts
+    with none. Compression without error feedback, as among ranks, drops residuals with a warning. Without residuals,
+    steps and rounds resume in any levels.
 
     Residuals of whole parameters (one level) and of shards (two levels) are not converted into each other.
 

@@ -33,7 +33,7 @@ class Worker:
         self.config = config or ThcConfig(error_feedback=True)
         self.identity = {"version": 1, "worker": worker, "workers": workers, "config": self.config.model_dump()}
         self.values = {"round": 0, "step": 0, "loss_scale": None} | values
-        self.residuals = Residuals(dtype=self.config.residual_dtype)
+        self.residuals = Residuals()
         self.loads = 0
 
     def filled(self, seed: int) -> Worker:
@@ -127,39 +127,7 @@ def test_residuals_survive_other_settings(tmp_path: Path) -> None:
     assert new.state_dict()["config"]["bits"] == 2
 
 
-HALF = ThcConfig(error_feedback=True, residual_dtype="bfloat16")
 WHOLE = ThcConfig(error_feedback=True)
-
-
-@pytest.mark.parametrize("now", [WHOLE, HALF], ids=lambda config: config.residual_dtype)
-@pytest.mark.parametrize("then", [WHOLE, HALF], ids=lambda config: config.residual_dtype)
-def test_residuals_of_another_type_are_converted(tmp_path: Path, then: ThcConfig, now: ThcConfig) -> None:
-    job = [Worker(worker, 2, then).filled(1) for worker in range(2)]
-    save(tmp_path, job)
-    for old in job:
-        new = Worker(old.identity["worker"], 2, now)
-        load(new, tmp_path)
-        for name, residual in old.kept().items():
-            kept = new.kept()[name]
-            assert kept.dtype == getattr(torch, now.residual_dtype)
-            assert torch.equal(kept, residual.to(kept.dtype))
-
-
-@pytest.mark.parametrize(("then", "now"), [(WHOLE, HALF), (HALF, WHOLE)])
-def test_dcp_alone_refuses_residuals_of_another_type(tmp_path: Path, then: ThcConfig, now: ThcConfig) -> None:
-    dcp.save({"thc": checkpointable(Worker(0, 1, then).filled(0))}, checkpoint_id=tmp_path)
-    same, other = Worker(0, 1, then).filled(7), Worker(0, 1, now).filled(7)
-    dcp.load({"thc": checkpointable(same)}, checkpoint_id=tmp_path)
-    assert all(torch.equal(kept, same.kept()[name]) for name, kept in Worker(0, 1, then).filled(0).kept().items())
-    with pytest.raises(CheckpointError, match=f"was saved as {then.residual_dtype}, .* use byteps_thc.checkpoint.load"):
-        dcp.load({"thc": checkpointable(other)}, checkpoint_id=tmp_path)
-    assert other.loads == 0
-
-
-@pytest.mark.parametrize(("config", "more"), [(WHOLE, set()), (HALF, {"dtype"})])
-def test_headers_of_float32_are_those_of_earlier_versions(config: ThcConfig, more: set[str]) -> None:
-    header = json.loads(checkpointable(Worker(0, 1, config).filled(2)).state_dict()["rank0.header"])
-    assert [saved.keys() for saved in header["tensors"]["residuals"].values()] == 3 * [{"elements", "crc32"} | more]
 
 
 def test_without_error_feedback_residuals_are_dropped_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

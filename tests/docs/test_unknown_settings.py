@@ -37,9 +37,7 @@ def test_a_setting_that_is_unknown_says_what_there_is() -> None:
         ThcReducer(network=3, worker=0, workers=1)  # type: ignore[call-arg]
 
 
-def test_an_unknown_variable_is_one_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_variable_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     warn_once.cache_clear()
     for name in ("THC_POLICYY", "THC_BITS", "THC_SLOTS", "THC_TESTBED_RESULTS", "THC_PS", "THCX"):
         monkeypatch.setenv(name, "3")
