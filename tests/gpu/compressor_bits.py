@@ -1,7 +1,7 @@
 """GpuCompressor and Compressor side by side: the same norms, codes, residuals, averages.
 
 Three rounds of two workers; one of the first and last of 300, whose sums have 16 bits: the others have Compressors
-alone; residuals of bfloat16; rows that have scales; rotation blocks that end at tensors.
+alone; rows that have scales; rotation blocks that end at tensors.
 On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
