@@ -1,8 +1,7 @@
 """Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
 
 A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32
-of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
-before there were checksums, do without; all else is asked of them, too.
+of each of these by "residuals.NAME", and of all plain values together by "values".
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 StateDict = dict[str, Any]
 State = Mapping[str, Any]
 
-#: of states that are saved now; 1: without checksums
+#: of states
 VERSION = 2
-VERSIONS = (1, VERSION)
 
 #: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM).
 LARGEST_RESIDUAL = 2.0**96
@@ -100,8 +98,6 @@ def require_scope(state: object, scope: str | None) -> None:
 
 def require_as_saved(state: State) -> None:
     """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
-    if _CHECKSUMS not in state and state.get("version", 1) == 1:
-        return
     saved, now = state.get(_CHECKSUMS), _checksums(state)
     if not isinstance(saved, Mapping):
         raise ConfigurationError(f"state is damaged: its checksums are missing; {_AGAIN}")

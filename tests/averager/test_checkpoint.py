@@ -10,7 +10,6 @@ import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
 from byteps_thc._engine.saved_state import sealed
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
 
 # DCP says so whenever it works for one process alone.
@@ -83,7 +82,6 @@ def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gra
 
 @pytest.mark.parametrize("codes_per_packet", [1024, "auto"])
 def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, codes_per_packet: int | str):
-    """As checkpoints of versions in which packets had 1024 codes by default do."""
     first = make_team(2, SMALL.model_copy(update={"codes_per_packet": codes_per_packet}))
     first.average(gradients_of(2, SIZES, seed=1))
     second = make_team(2, SMALL.model_copy(update={"codes_per_packet": 2048}), job=2)
@@ -94,18 +92,3 @@ def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, cod
     first.average(resumed)
     second.average(again)
     np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
-
-
-@pytest.mark.parametrize("subtract_rounding", [False, True])
-def test_settings_of_earlier_versions(make_team, subtract_rounding: bool):
-    """States have them from when there were such settings; those that changed nothing are no difference."""
-    [averager] = make_team(1, SMALL).averagers
-    state = averager.state_dict()
-    config = state["config"] | {"down_bits": None, "subtract_rounding": subtract_rounding}
-    earlier = sealed(state | {"config": config, "round": 9, "step": 7})
-    if subtract_rounding:
-        with pytest.raises(ConfigurationError, match=r"subtract_rounding True, here missing.*an earlier version's"):
-            averager.load_state_dict(earlier)
-    else:
-        averager.load_state_dict(earlier)
-    assert averager.step == (0 if subtract_rounding else 7)

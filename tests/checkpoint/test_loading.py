@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from byteps_thc import ThcConfig
 from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.residuals import Residuals
+from byteps_thc._engine.saved_state import VERSION
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc.checkpoint import checkpointable, gathered, load
 
@@ -31,7 +32,7 @@ class Worker:
 
     def __init__(self, worker: int, workers: int, config: ThcConfig | None = None, **values: Any) -> None:
         self.config = config or ThcConfig(error_feedback=True)
-        self.identity = {"version": 1, "worker": worker, "workers": workers, "config": self.config.model_dump()}
+        self.identity = {"version": VERSION, "worker": worker, "workers": workers, "config": self.config.model_dump()}
         self.values = {"round": 0, "step": 0, "loss_scale": None} | values
         self.residuals = Residuals()
         self.loads = 0
