@@ -267,7 +267,7 @@ def test_wrong_arrays_are_refused():
             core.block_norms(bad, None, norms, rotation_block=128)
     with pytest.raises(InputError, match=r"rotated: expected C-contiguous float32\[128\]"):
         core.rotate(x, None, rotated[:127], **keywords)
-    with pytest.raises(InputError, match=r"residual: expected C-contiguous floats\[100\]"):
+    with pytest.raises(InputError, match=r"residual: expected C-contiguous float32\[100\]"):
         core.rotate(x, np.zeros(99, np.float32), rotated, **keywords)
     with pytest.raises(InputError, match=r"norms: expected C-contiguous float32\[1\]"):
         core.block_norms(x, None, np.zeros(2, np.float32), rotation_block=128)
