@@ -5,12 +5,10 @@ are private and may change.
 """
 
 import importlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byteps_thc._scheme.built import check_built, explain
-from byteps_thc._scheme.gone import NAMES as GONE
 
 check_built(Path(__file__).parent)
 
@@ -62,12 +60,6 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         globals()[name] = importlib.import_module("importlib.metadata").version(__name__)
         return globals()[name]
-    if instead := GONE.get(name):
-        text = f"byteps_thc has no {name} any more: {instead} (docs/migration.md)"
-        # hasattr() needs an AttributeError, whose text `from byteps_thc import`, which asks by importlib, would drop.
-        if sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
-            raise ImportError(text, name=__name__)
-        raise AttributeError(text)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for home in _HOMES:

@@ -322,33 +322,6 @@ void add_faults(CLI::App& app, Options& o) {
   app.add_option_function<std::string>("--faults", [&o](const std::string& text) { read_faults(text, o); })->group("");
 }
 
-struct GoneOption {
-  const char* name;
-  const char* instead;
-};
-
-/// Of earlier versions. The registry of what else is gone is byteps_thc/_scheme/gone.py.
-constexpr GoneOption kGone[] = {
-    {"dpdk-isolate", "omit it: DPDK receives all packets of its device"},
-    {"fault-drop", "use --faults drop=0.01"},
-    {"fault-duplicate", "use --faults duplicate=0.01"},
-    {"fault-reorder", "use --faults reorder=0.01"},
-    {"fault-rounds-per-epoch", "use --faults rounds-per-epoch=100"},
-    {"fault-seed", "use --faults seed=3"},
-    {"log-format", "omit it: journalctl -u thc-ps -o json writes objects"},
-};
-
-/// So that flags and keys of the file say what to write instead.
-void refuse_gone(CLI::App& app) {
-  for (const GoneOption& gone : kGone) {
-    const auto refuse = [&gone](const std::vector<std::string>&) {
-      throw CLI::ValidationError(std::string("--") + gone.name,
-                                 std::string("there is no such option any more: ") + gone.instead);
-    };
-    app.add_option_function<std::vector<std::string>>(std::string("--") + gone.name, refuse)->expected(0, 1)->group("");
-  }
-}
-
 void check_together(const Options& o) {
   if (o.dpdk.enabled && o.listen == "0.0.0.0") {
     throw CLI::ValidationError("--listen", "--dpdk needs the address this server has on the DPDK device");
@@ -374,7 +347,6 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   add_observation(app, options);
   add_dpdk(app, options.dpdk);
   add_faults(app, options);
-  refuse_gone(app);
   app.final_callback([&] {
     read_racks(racks, options);
     check_together(options);

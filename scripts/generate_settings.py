@@ -87,7 +87,7 @@ down_bits = 6
   all of `THC_POLICY`.
 - Values in variables are numbers, fractions (`p=1/32`), `true`, `false`, `none` or words.
 - An unknown setting raises ConfigurationError. An unknown `THC_*` variable logs a warning.
-- All ranks need the same settings. Exceptions: `threads`, `residual_dtype`, and `kernels` with servers.
+- All ranks need the same settings. Exceptions: `threads`, and `kernels` with servers.
 
 ## Keywords of front ends
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._cli.lazy_commands import ANY_ARGUMENTS, LazyCommands, instead_of_command
+from byteps_thc._cli.lazy_commands import ANY_ARGUMENTS, LazyCommands
 from byteps_thc._scheme.built import explain
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
@@ -27,7 +27,6 @@ class ThcCommands(LazyCommands):
     modules: ClassVar = {
         "doctor": "byteps_thc._cli.doctor.cli:doctor",
         "compare": "byteps_thc._cli.compare.cli:compare",
-        "top": "byteps_thc._cli.top.cli:top",
         "tables": "byteps_thc._cli.tables.cli:app",
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
@@ -49,11 +48,6 @@ class ThcCommands(LazyCommands):
             text = explain(error) if isinstance(error, ImportError) else error
             Console(stderr=True).print(Text.assemble(("thc: ", "bold red"), str(text)), soft_wrap=True)
             raise typer.Exit(1) from None
-        except Exception as error:
-            option = getattr(error, "option_name", None)  # click's NoSuchOption, which some versions of typer bring
-            if option and (instead := instead_of_command(f"{error.ctx.command_path} {option}")):  # type: ignore[attr-defined]
-                error.ctx.fail(f"There is no option {option} any more: {instead}.")  # type: ignore[attr-defined]
-            raise
 
 
 app = typer.Typer(

@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from byteps_thc._scheme.built import explain
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import COMMANDS
 
 #: Of a command that hands its arguments on.
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -50,17 +49,10 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with; TyperGroup's own suggestions leave out those of `modules`."""
-        if args and (instead := instead_of_command(f"{ctx.command_path} {args[0]}")):
-            ctx.fail(f"There is no command {args[0]!r} any more: {instead}.")
         names = self.list_commands(ctx)
         if args and args[0] not in names and (similar := difflib.get_close_matches(args[0], names)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")
         return super().resolve_command(ctx, args)
-
-
-def instead_of_command(path: str) -> str | None:
-    """Return what replaces a command or option that is gone, None if none is. path: with `thc` and all words before."""
-    return COMMANDS.get(path.partition(" ")[2])
 
 
 def _refusal(name: str, error: Exception) -> Callable[[], None]:

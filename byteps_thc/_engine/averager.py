@@ -66,7 +66,7 @@ class GradientAverager:
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
-        self._residuals = Residuals(dtype=compressor.config.residual_dtype)
+        self._residuals = Residuals()
         self._state = EngineState(
             compressor.worker, compressor.workers, compressor.resolved.settings, residuals=self._residuals
         )
@@ -127,8 +127,7 @@ class GradientAverager:
     def state_dict(self) -> StateDict:
         """Return a copy of this worker's state for a checkpoint: counters, settings, and residuals by gradient name.
 
-        {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
-        uint16[elements] with the bits of bfloat16 for ThcConfig(residual_dtype="bfloat16").
+        {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}.
         """
         state = self._state.state_dict()
         return state | {"residuals": {name: residual_of_tensor(own) for name, own in state["residuals"].items()}}

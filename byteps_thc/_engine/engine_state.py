@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from byteps_thc._engine.residuals import Residuals, Rollback
-from byteps_thc._engine.saved_state import VERSION, VERSIONS, State, StateDict, require_as_saved, require_sound, sealed
+from byteps_thc._engine.saved_state import VERSION, State, StateDict, require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._scheme.errors import ConfigurationError
 
 _COUNTERS = ("round", "step")
-#: Settings of earlier states that changed nothing with these values.
-_WITHOUT_EFFECT: dict[str, object] = {"down_bits": None, "subtract_rounding": False, "uniform_table": False}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -102,8 +100,8 @@ class EngineState:
             raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
         if self.residuals is None and state.get("residuals", {}) != {}:
             raise ConfigurationError(
-                "state does not fit: it has residuals, and this compression keeps none. An earlier version or servers "
-                f"saved it: {_COUNTERS_ALONE}"
+                "state does not fit: it has residuals, and this compression keeps none: "
+                "byteps_thc.checkpoint.load() reads steps and rounds of such checkpoints, or start without the state"
             )
         needed = (*self._identity, *_COUNTERS, *(() if self.residuals is None else ("residuals",)))
         missing = [key for key in needed if key not in state]
@@ -113,7 +111,7 @@ class EngineState:
             theirs = state[key]
             if key == "config":
                 theirs, value = _compared(theirs), _compared(value)
-            if theirs != value and not (key == "version" and theirs in VERSIONS):
+            if theirs != value:
                 remedy = _OF_ONE_RANK if key == "worker" else ""
                 raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}{remedy}")
         for key in _COUNTERS:
@@ -126,7 +124,6 @@ class EngineState:
         require_as_saved(state)
 
 
-_COUNTERS_ALONE = "byteps_thc.checkpoint.load() reads steps and rounds of such checkpoints, or start without the state"
 _OF_ONE_RANK = (
     ". Every rank has a state of its own; where a framework saves that of one rank only, give it "
     "byteps_thc.checkpoint.gathered(state)"
@@ -137,11 +134,7 @@ def _compared(settings: object) -> object:
     """Return the settings of a state that averages depend on: the size of packets is none."""
     if not isinstance(settings, Mapping):
         return settings
-    return {
-        name: setting
-        for name, setting in settings.items()
-        if name != "codes_per_packet" and setting != _WITHOUT_EFFECT.get(name, ...)
-    }
+    return {name: setting for name, setting in settings.items() if name != "codes_per_packet"}
 
 
 def _difference(key: str, theirs: object, value: object) -> str:
@@ -151,5 +144,4 @@ def _difference(key: str, theirs: object, value: object) -> str:
     given, here = ({name: repr(setting) for name, setting in settings.items()} for settings in (theirs, value))
     names = [name for name in {**given, **here} if given.get(name) != here.get(name)]
     of = [f"{name} {given.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names]
-    gone = "" if given.keys() <= here.keys() else f". Settings missing here are an earlier version's: {_COUNTERS_ALONE}"
-    return f"its {key} has {'; '.join(of)}: use the same settings{gone}"
+    return f"its {key} has {'; '.join(of)}: use the same settings"

@@ -39,7 +39,7 @@ from byteps_thc._net.session import Session
 from byteps_thc._net.transport import PlainCollective, TrafficRecorder, Transport
 from byteps_thc._scheme.arrays import HostZeros
 from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ResolvedConfig, ThcConfig
+from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import require_packet_workers
 from byteps_thc._scheme.rank_settings import RankSettings
@@ -161,7 +161,7 @@ def _agree(
     kernels = "any" if network is not None else "host" if device is None else "device"
     settings = policy.shared_settings() | {"engine": engine, "kernels": str(refusal) if refusal else kernels}
     shared = {} if network is None else network.shared_settings(workers)
-    everything = config.model_dump(exclude={*LOCAL_SETTINGS}) | shared | settings
+    everything = config.model_dump() | shared | settings
     introductions = introduce(communicators.for_questions().gather, everything, chosen)
     for failed in (refusal, unresolved):
         if failed is not None:
@@ -243,7 +243,7 @@ def host_engine(
     engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
-    rollback, residuals = rollback or Rollback(), Residuals(kernels.device, compressor.config.residual_dtype)
+    rollback, residuals = rollback or Rollback(), Residuals(kernels.device)
     fingerprints = Fingerprints(compressor.resolved.identity, compressor.worker)
     tools = ServerTools(compressor, transport, fingerprints, PartitionFigures(recorder), clock, rollback)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from byteps_thc._engine.engine import ParameterSlice
 from byteps_thc._engine.saved_state import State, require_size, residual_array
-from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 
 _CPU = torch.device("cpu")
 
@@ -37,11 +36,11 @@ class Residuals:
     DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
     have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
 
-    device: where they lie. dtype: their type.
+    device: where they lie.
     """
 
-    def __init__(self, device: torch.device = _CPU, dtype: ResidualDtype = "float32") -> None:
-        self._device, self._dtype = device, residual_torch_dtype(dtype)
+    def __init__(self, device: torch.device = _CPU) -> None:
+        self._device = device
         self._homes: dict[str, _Home] = {}
         self._home_of: dict[str, str] = {}  # parameter -> layout
         self._parts: dict[str, list[Tensor]] = {}  # parameter -> its parts of a flat residual, or what was loaded
@@ -55,7 +54,7 @@ class Residuals:
         home = self._homes.get(key)
         if home is None:
             home = _Home(
-                torch.zeros(size, dtype=self._dtype, device=self._device),
+                torch.zeros(size, device=self._device),
                 {parameter.name for parameter in parameters},
                 set(),
             )
@@ -86,11 +85,10 @@ class Residuals:
     def load(self, state: State) -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        Those of another type are converted. Raises ConfigurationError
-        when one is not a finite 1-D array or tensor of float32 or bfloat16; then nothing has changed.
+        Raises ConfigurationError when one is not a finite 1-D array or tensor of float32; then nothing has changed.
         """
         arrays = {name: residual_array(name, value).copy() for name, value in state.items()}
-        parts = {name: [residual_tensor(array).to(self._device, self._dtype)] for name, array in arrays.items()}
+        parts = {name: [torch.from_numpy(array).to(self._device)] for name, array in arrays.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts

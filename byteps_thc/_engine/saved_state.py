@@ -1,8 +1,7 @@
 """Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
 
 A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32
-of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
-before there were checksums, do without; all else is asked of them, too.
+of each of these by "residuals.NAME", and of all plain values together by "values".
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from byteps_thc._scheme.arrays import Residual, residual_of_tensor, widened
+from byteps_thc._scheme.arrays import F32, residual_of_tensor
 from byteps_thc._scheme.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 StateDict = dict[str, Any]
 State = Mapping[str, Any]
 
-#: of states that are saved now; 1: without checksums
+#: of states
 VERSION = 2
-VERSIONS = (1, VERSION)
 
 #: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM).
 LARGEST_RESIDUAL = 2.0**96
@@ -100,8 +98,6 @@ def require_scope(state: object, scope: str | None) -> None:
 
 def require_as_saved(state: State) -> None:
     """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
-    if _CHECKSUMS not in state and state.get("version", 1) == 1:
-        return
     saved, now = state.get(_CHECKSUMS), _checksums(state)
     if not isinstance(saved, Mapping):
         raise ConfigurationError(f"state is damaged: its checksums are missing; {_AGAIN}")
@@ -122,15 +118,14 @@ def require_size(name: str, saved: int, size: int) -> None:
         )
 
 
-def residual_array(name: object, value: object) -> Residual:
+def residual_array(name: object, value: object) -> F32:
     """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
     array = _array(value)
-    what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
-    known = isinstance(array, np.ndarray) and array.dtype in (np.float32, np.uint16)
+    what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor"
+    known = isinstance(array, np.ndarray) and array.dtype == np.float32
     if not isinstance(name, str) or array is None or not known or array.ndim != 1:
         raise ConfigurationError(f"{what}; {_AGAIN}")
-    wide = widened(array)
-    if wide.size and not max(float(wide.max()), -float(wide.min())) <= LARGEST_RESIDUAL:  # NaN neither
+    if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_RESIDUAL:  # NaN neither
         raise ConfigurationError(f"{what}, of numbers up to 2^96; {_AGAIN}")
     return array
 
@@ -158,9 +153,9 @@ def _checksum_of_values(state: State) -> dict[str, int]:
     return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 
 
-def _array(value: object) -> Residual | None:
+def _array(value: object) -> F32 | None:
     try:
         is_array = isinstance(value, np.ndarray) or not hasattr(value, "detach")
-        return cast(Residual, value) if is_array else residual_of_tensor(cast("Tensor", value))
+        return cast(F32, value) if is_array else residual_of_tensor(cast("Tensor", value))
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
         return None

@@ -16,8 +16,6 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U64 = npt.NDArray[np.uint64]
-#: float32, or uint16 holding bfloat16 bits, which are rounded to nearest even
-Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
@@ -67,7 +65,7 @@ def code_bytes(count: int, bits: int) -> int:
 
 def block_norms(
     gradient: Gradient,
-    residual: Residual | None,
+    residual: F32 | None,
     norms: F32,
     *,
     rotation_block: int,
@@ -78,7 +76,7 @@ def block_norms(
 
 def segment_norms(
     gradient: Gradient,
-    residual: Residual | None,
+    residual: F32 | None,
     starts: U64,
     sizes: U64,
     norms: F32,
@@ -92,7 +90,7 @@ def segment_norms(
 
 def scale_segments(
     values: Gradient,
-    addend: Residual | None,
+    addend: F32 | None,
     starts: U64,
     sizes: U64,
     factors: F32,
@@ -107,7 +105,7 @@ def scale_segments(
 
 def encode(
     gradient: Gradient,
-    residual: Residual | None,
+    residual: F32 | None,
     max_norms: F32,
     codes: U8,
     *,

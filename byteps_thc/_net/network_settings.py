@@ -20,7 +20,7 @@ from byteps_thc._net.run import Run
 from byteps_thc._scheme.built import check_arithmetic
 from byteps_thc._scheme.environment import default_deadline_s, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import RefusesGone
+from byteps_thc._scheme.settings import RefusesUnknown
 from byteps_thc._scheme.wire.layout import MAX_WORKERS
 
 check_arithmetic(_comm)
@@ -32,7 +32,7 @@ JobKey = str | os.PathLike[str] | bytes
 
 
 @dataclass(frozen=True)
-class UdpConfig(RefusesGone):
+class UdpConfig(RefusesUnknown):
     """Settings of kernel UDP."""
 
     local: str = "0.0.0.0:0"
@@ -49,7 +49,7 @@ class UdpConfig(RefusesGone):
 
 
 @dataclass(frozen=True)
-class DpdkConfig(RefusesGone):
+class DpdkConfig(RefusesUnknown):
     """Settings of DPDK's ethdev, for any poll-mode driver.
 
     Raises DpdkUnavailableError if this build has no DPDK or EAL does not start.
@@ -85,7 +85,7 @@ class FaultConfig:
 
 
 @dataclass(frozen=True)
-class Timeouts(RefusesGone):
+class Timeouts(RefusesUnknown):
     """Timeouts in seconds. Retransmissions follow the measured round trips and need no setting."""
 
     connect_s: float = 10.0
@@ -102,7 +102,7 @@ class Timeouts(RefusesGone):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkSettings(RefusesGone):
+class NetworkSettings(RefusesUnknown):
     """Settings of the connection to servers, shared by Session, NetworkConfig and Compression.thc."""
 
     quorum: Quorum = None

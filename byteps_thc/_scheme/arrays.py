@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,6 @@ U16 = npt.NDArray[np.uint16]
 U64 = npt.NDArray[np.uint64]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
-
-#: float32, or uint16 holding bfloat16 bits: what quantization lost
-Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
-#: What residuals are kept in, by the name that NumPy, which has no bfloat16, and ThcConfig.residual_dtype give it.
-ResidualDtype = Literal["float32", "bfloat16"]
 
 #: coordinates that are widened together
 _CHUNK = 1 << 15
@@ -44,18 +39,6 @@ def everybody(workers: int) -> U8 | U16:
     return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
 
 
-def residual_array_dtype(dtype: ResidualDtype) -> np.dtype[Any]:
-    """Return what NumPy has residuals of that type in."""
-    return np.dtype(np.float32 if dtype == "float32" else np.uint16)
-
-
-def residual_torch_dtype(dtype: ResidualDtype) -> torch.dtype:
-    """Return what tensors have residuals of that type in."""
-    import torch
-
-    return torch.float32 if dtype == "float32" else torch.bfloat16
-
-
 def indexed_device(device: torch.device) -> torch.device:
     """Return a device by the name that its tensors give it: "cuda" is the current GPU, as "cuda:0", which differs."""
     import torch
@@ -65,28 +48,9 @@ def indexed_device(device: torch.device) -> torch.device:
     return device
 
 
-def widened(residual: Residual) -> F32:
-    """Return a residual as float32, exactly: itself where it is."""
-    if residual.dtype == np.float32:
-        return residual  # type: ignore[return-value]
-    wide: F32 = (residual.astype(np.uint32) << 16).view(np.float32)
-    return wide
-
-
-def residual_tensor(residual: Residual) -> torch.Tensor:
-    """Return a residual as a tensor, float32 or bfloat16, of the same memory."""
-    import torch
-
-    tensor = torch.from_numpy(residual)
-    return tensor.view(torch.bfloat16) if residual.dtype == np.uint16 else tensor
-
-
-def residual_of_tensor(tensor: torch.Tensor) -> Residual:
-    """Return a tensor as a residual in host memory, the same memory if it is there; undoes residual_tensor()."""
-    import torch
-
-    tensor = tensor.detach().cpu()
-    array: Residual = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+def residual_of_tensor(tensor: torch.Tensor) -> F32:
+    """Return a tensor as a residual in host memory, the same memory if it is there."""
+    array: F32 = tensor.detach().cpu().numpy()
     return array
 
 

@@ -27,10 +27,8 @@ from byteps_thc._scheme.arrays import (
     U16,
     U64,
     Gradient,
-    Residual,
     energy_of,
     gradient_view,
-    residual_array_dtype,
     residual_of_tensor,
     value_dtype,
 )
@@ -67,8 +65,7 @@ class Partition:
     scales: scales of the rows, or None.
     limits: float32[B], norms that clamp the blocks; valid after encode.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode.
-    residual: float32[coordinates], or uint16 with the bits of bfloat16 (ThcConfig.residual_dtype); None without error
-        feedback.
+    residual: float32[coordinates]; None without error feedback.
     ends: ends of rotation blocks, or None.
     clamped: coordinates beyond the clamp in the last encode.
     residual_kept: whether the last encode wrote the residual.
@@ -82,7 +79,7 @@ class Partition:
         padded: int,
         ends: U64 | None,
         *,
-        residual: Residual | None,
+        residual: F32 | None,
         norms: F32,
         codes: U8,
         scales: RowScales | None,
@@ -172,7 +169,7 @@ class Compressor:
         *,
         plan: BlockPlan = WHOLE,
         tensor: int | None = None,
-        residual: Residual | Tensor | None = None,
+        residual: F32 | Tensor | None = None,
         norms: F32 | None = None,
         codes: U8 | None = None,
     ) -> Partition:
@@ -195,13 +192,12 @@ class Compressor:
         code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual needs error feedback: pass None, or set error_feedback=True")
-        residual_dtype = residual_array_dtype(self.config.residual_dtype)
         if residual is None and self.resolved.error_feedback:
-            residual = np.zeros(coordinates, residual_dtype)
+            residual = np.zeros(coordinates, np.float32)
         elif residual is not None and not isinstance(residual, np.ndarray):
             residual = residual_of_tensor(residual)
         if residual is not None:
-            _check_array("residual", residual, residual_dtype, coordinates)
+            _check_array("residual", residual, np.float32, coordinates)
         norms = np.zeros(count, np.float32) if norms is None else norms
         codes = np.zeros(code_bytes, np.uint8) if codes is None else codes
         _check_array("norms", norms, np.float32, count)

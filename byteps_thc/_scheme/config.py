@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
-from byteps_thc._scheme.arrays import ResidualDtype
 from byteps_thc._scheme.environment import say_unused, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_RANKS
@@ -32,8 +31,6 @@ from byteps_thc._scheme.wire.layout import (
 Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 #: Of a code, unless bits are given.
 _DEFAULT_BITS: Bits = 4
-#: Settings that are each worker's own affair: others may have other ones, and so may whoever loads a checkpoint.
-LOCAL_SETTINGS = frozenset({"residual_dtype"})
 
 
 class SettingsBesideTable(TypedDict, total=False):
@@ -43,7 +40,6 @@ class SettingsBesideTable(TypedDict, total=False):
     down_bits: Bits | None
     rotation_block: int
     error_feedback: bool | Literal["auto"]
-    residual_dtype: ResidualDtype
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -82,11 +78,8 @@ class ThcConfig(Settings):
     """Coordinates rotated together, a power of two from 64 to 2^20."""
     error_feedback: bool | Literal["auto"] = "auto"
     """With servers: add the quantization loss to the next gradient of the same name. auto: off.
-    Costs a residual of 4 or 2 bytes per parameter, and doubles the error of a step. Without it, averages are divided
+    Costs a residual of 4 bytes per parameter, and doubles the error of a step. Without it, averages are divided
     by the share that clamping keeps."""
-    residual_dtype: ResidualDtype = "float32"
-    """With servers: dtype of the residuals of error feedback, "float32" or "bfloat16" (half the memory).
-    Rounded to nearest even. Workers may differ, and checkpoints with either dtype load."""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """Seed of the rotation's signs and of the rounding."""
     rounding: RoundingMode = "stratified"
@@ -248,7 +241,7 @@ class ResolvedConfig:
     def settings(self) -> dict[str, Any]:
         """The config as plain values for a checkpoint, with the chosen bits."""
         chosen = {"bits": self.table.bits, "error_feedback": self.error_feedback}
-        return self.config.model_dump(exclude={"down_bits", *LOCAL_SETTINGS}) | chosen
+        return self.config.model_dump(exclude={"down_bits"}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of _scheme/tables/selection.py."""

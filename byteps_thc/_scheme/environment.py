@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import VARIABLES as GONE
-from byteps_thc._scheme.gone import instead_of
 from byteps_thc._scheme.settings import similar_to, warn_once
 
 
@@ -54,11 +52,8 @@ NAMES = tuple(VARIABLES)
 
 
 def variable(name: str) -> str:
-    """Return the text of THC_<name>, empty if it is not set. ConfigurationError if one of an earlier version is set."""
+    """Return the text of THC_<name>, empty if it is not set."""
     assert name in NAMES
-    for gone, instead in GONE.items():
-        if value := os.environ.get(gone):
-            raise ConfigurationError(f"{gone} is not supported any more: {instead.format(value)}")
     return os.environ.get(f"THC_{name}", "").strip()
 
 
@@ -69,12 +64,11 @@ def _warn_of_unknown() -> None:
     """
     for text in os.environ if os.environ.get("RANK", "0") == "0" else ():
         name = text.removeprefix("THC_")
-        if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")) or text in GONE:
+        if name in (text, *NAMES) or name.startswith(("TEST", "SWITCH")):
             continue
-        mend = instead_of(name.lower())
-        if not mend and (similar := difflib.get_close_matches(name, NAMES, n=1)):
+        if similar := difflib.get_close_matches(name, NAMES, n=1):
             mend = f": did you mean THC_{similar[0]}?"
-        if not mend:
+        else:
             places = " and ".join(f"THC_{place}={_EXAMPLES[place]}" for place in ("CONFIG", "POLICY"))
             mend = f": settings go into {places}"
         warn_once(f"{text}: there is no such variable, and nothing reads it{mend}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from byteps_thc._scheme.arrays import F32
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
@@ -18,7 +18,7 @@ from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 #: Bits of a code each way, unless they are given (evaluation/claims.md has the trainings that chose them).
 DEFAULT_BITS = 5
 #: Settings of tables and of what servers do with codes. Ranks that decode have none of that.
-_OF_SERVERS = ("granularity", "p", "value_bits", "error_feedback", "residual_dtype", "rounding", "codes_per_packet")
+_OF_SERVERS = ("granularity", "p", "value_bits", "error_feedback", "rounding", "codes_per_packet")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RankSettings:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings as plain values, with the bits that were chosen: what a checkpoint has of them."""
-        kept = self.config.model_dump(exclude={*_OF_SERVERS, *LOCAL_SETTINGS})
+        kept = self.config.model_dump(exclude={*_OF_SERVERS})
         return kept | {"bits": self.bits, "down_bits": self.down_bits}
 
     @property

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import F32, U64, Gradient, Residual
+from byteps_thc._scheme.arrays import F32, U64, Gradient
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan, ends_array
 from byteps_thc._scheme.config import ResolvedConfig
 
@@ -102,7 +102,7 @@ class RowScales:
         self._down: F32 = np.zeros(len(rows), np.float32)
         self._up: F32 = np.zeros(len(rows), np.float32)
 
-    def measure(self, gradient: Gradient, residual: Residual | None, norms: F32) -> None:
+    def measure(self, gradient: Gradient, residual: F32 | None, norms: F32) -> None:
         """Write the norms of the segments of gradient + residual to norms[B:]."""
         rows = self._rows
         _core.segment_norms(gradient, residual, rows.starts, rows.sizes, norms[self.blocks :], pool=self._pool)
@@ -121,7 +121,7 @@ class RowScales:
         with np.errstate(invalid="ignore"):
             return np.where(self._rows.scaled, np.sqrt(filled).astype(np.float32) + (blocks - blocks), blocks)
 
-    def scale(self, values: Gradient, residual: Residual | None) -> F32:
+    def scale(self, values: Gradient, residual: F32 | None) -> F32:
         """Return (values + residual) with segments divided by their maxima."""
         scaled: F32 = np.empty(values.size, np.float32)
         self._multiply(values, residual, self._down, scaled)
@@ -134,6 +134,6 @@ class RowScales:
         """
         self._multiply(scaled, None, self._up, out)
 
-    def _multiply(self, values: Gradient, addend: Residual | None, factors: F32, out: Gradient) -> None:
+    def _multiply(self, values: Gradient, addend: F32 | None, factors: F32, out: Gradient) -> None:
         rows = self._rows
         _core.scale_segments(values, addend, rows.starts, rows.sizes, factors, out, pool=self._pool)

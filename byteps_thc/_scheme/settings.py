@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from typing_extensions import dataclass_transform
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import instead_of
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -87,11 +86,23 @@ def describe(value: object) -> str:
 
 
 def similar_to(name: str, names: Collection[str]) -> str:
-    """Return the end of a message about a name that is none of `names`: what is in its place, those like it, or all."""
-    if gone := instead_of(name):
-        return gone
+    """Return the end of a message about a name that is none of `names`: those like it, or all."""
     if owners := [other.__name__ for other in Settings.__subclasses__() if names and name in other.model_fields]:
         return f": it is a setting of {owners[0]}, {owners[0]}({name}=...)"
     if similar := difflib.get_close_matches(name, names, n=3):
         return f", did you mean {' or '.join(similar)}?"
     return f", only {', '.join(names)}" if names else ""
+
+
+class RefusesUnknown:
+    """Dataclasses of settings: raise ConfigurationError for an unknown setting."""
+
+    if not TYPE_CHECKING:  # type checkers take it for the signature
+
+        def __new__(cls, *_, **settings):
+            names = cls.__dict__.get("__dataclass_fields__", settings)  # pydantic's models check their own
+            for name in settings:
+                if name not in names:
+                    every = [own for own in names if own[0] != "_"]
+                    raise ConfigurationError(f"{name}: {cls.__name__} has no such setting{similar_to(name, every)}")
+            return super().__new__(cls)

@@ -6,8 +6,7 @@
     load(state, path)                                   # by any number of ranks
 
 `state` is a ThcState, a handle of byteps_thc.fsdp, a ThcReducer or another state of a front end. If the number of ranks
-changes, load() redistributes the residuals. For frameworks that save on one rank, gathered(state) collects the parts of
-all ranks.
+changes, residuals start at zero. For frameworks that save on one rank, gathered(state) collects the parts of all ranks.
 """
 
 import byteps_thc._scheme.needs_torch  # noqa: F401

@@ -4,7 +4,7 @@ Every rank's residuals are its own, but torch.distributed.checkpoint (DCP) takes
 one another and saves only one. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
 
     thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
-    thc.rank3.residuals.layer1.weight    [elements of the parameter], float32 or bfloat16 as it was kept
+    thc.rank3.residuals.layer1.weight    float32[elements of the parameter]
 
 THC among ranks keeps no residuals, and has a header alone. A state that is not of all ranks has its scope in front of
 these names, such as thc.shard0of2.rank1.header. The user's scope is in front of a shard's:
@@ -25,7 +25,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc._engine.saved_state import sealed, shards_of, unsealed
-from byteps_thc._scheme.arrays import ResidualDtype, residual_tensor, residual_torch_dtype
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc._scheme.settings import describe
 
@@ -49,21 +48,15 @@ class CompressionState(Protocol):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor of a checkpoint: its elements, the CRC-32 of its bytes, and what its elements are."""
+    """A tensor of a checkpoint: the number of its elements, float32, and the CRC-32 of its bytes."""
 
     elements: int
     crc32: int
-    dtype: ResidualDtype = "float32"
-
-    def fields(self) -> dict[str, Any]:
-        """Return it for JSON; without what earlier versions do not know, where they can read the tensor."""
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("dtype", "float32")}
 
     @classmethod
     def of(cls, tensor: Tensor) -> SavedTensor:
         """Return that of a tensor."""
-        dtype: ResidualDtype = "bfloat16" if tensor.dtype == torch.bfloat16 else "float32"
-        return cls(tensor.numel(), checksum(tensor), dtype)
+        return cls(tensor.numel(), checksum(tensor))
 
 
 @dataclass(frozen=True)
@@ -78,8 +71,7 @@ class Header:
 
     def to_json(self) -> str:
         """Return the entry's value."""
-        tensors = {kind: {name: saved.fields() for name, saved in by.items()} for kind, by in self.tensors.items()}
-        return json.dumps({"format": _FORMAT, "values": self.values, "tensors": tensors})
+        return json.dumps({"format": _FORMAT, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: object, entry: str) -> Header:
@@ -142,7 +134,7 @@ def own_state(state: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
 def _as_tensors(value: Any) -> Any:
     """Return a mapping of arrays, as GradientAverager's state has, as tensors; anything else as it is."""
     if isinstance(value, Mapping) and value and all(isinstance(array, np.ndarray) for array in value.values()):
-        return {name: residual_tensor(array) for name, array in value.items()}
+        return {name: torch.from_numpy(array) for name, array in value.items()}
     return value
 
 
@@ -210,11 +202,6 @@ class Checkpointable:
         kinds: dict[str, dict[str, Any]] = {kind: {} for kind in header.tensors}
         for (kind, name), entry in names.items():
             saved, loaded = header.tensors[kind][name], entries[entry]
-            if loaded.dtype != residual_torch_dtype(saved.dtype):  # DCP has converted it, and no checksum fits
-                raise CheckpointError(
-                    f"{entry} was saved as {saved.dtype}, and this state has another residual_dtype: dcp.load cannot "
-                    "tell whether it is damaged; use byteps_thc.checkpoint.load(state, checkpoint), or the same setting"
-                )
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
                 raise CheckpointError(
                     f"{entry} is damaged: its size or checksum has changed; load an earlier checkpoint"

@@ -14,7 +14,6 @@ from byteps_thc._net.communicator import Communicator
 from byteps_thc._net.groups import choose_process_group, open_communicator
 from byteps_thc._net.handshake import gather_over
 from byteps_thc._net.replicas import bytes_of
-from byteps_thc._scheme.arrays import residual_torch_dtype
 from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, require_state, scoped_state, to_entries
 from byteps_thc.checkpoint.loading import take_over
@@ -88,8 +87,8 @@ def gathered(
     everywhere: gather on all ranks, for frameworks that save a file on each host; default False: on rank 0.
     deadline_s: seconds of each wait for another rank, default 600.
 
-    Its state_dict() collects the parts of all ranks in host memory: with error feedback 4 or 2 bytes per parameter of
-    each rank. The framework must call it on all ranks.
+    Its state_dict() collects the parts of all ranks in host memory: with error feedback 4 bytes per parameter of each
+    rank. The framework must call it on all ranks.
     """
     require_state(state, "gathered")
     return Gathered(state, scope, process_group, everywhere=everywhere, deadline_s=deadline_s)
@@ -140,7 +139,7 @@ def _gather(
         result[name] = value
         memory, start = received.pop(rank), 0
         for entry, saved in described[rank]:
-            result[entry] = memory[start : start + _bytes(saved)].clone().view(residual_torch_dtype(saved.dtype))
+            result[entry] = memory[start : start + _bytes(saved)].clone().view(torch.float32)
             start += _bytes(saved)
     return result
 
@@ -154,4 +153,4 @@ def _tensors(name: str, value: str) -> Iterator[tuple[str, SavedTensor]]:
 
 
 def _bytes(saved: SavedTensor) -> int:
-    return saved.elements * residual_torch_dtype(saved.dtype).itemsize
+    return saved.elements * torch.float32.itemsize

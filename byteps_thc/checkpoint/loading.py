@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import torch.distributed as dist
@@ -45,10 +43,10 @@ def load(
     strict: raise for residuals of unknown parameters or other levels, default True. False drops these residuals.
     process_group: the ranks that load, default: all ranks. CUDA groups require torch.cuda.set_device().
 
-    The same number of ranks resumes bit-exactly. Another number redistributes the residuals and keeps their mean, the
-    pending update. Settings may differ from the saved settings: residuals are converted to residual_dtype. A parameter
-    without a saved residual starts with none. Compression without error feedback, as among ranks, drops residuals with
-    a warning. Without residuals, steps and rounds resume in any levels.
+    The same number of ranks resumes bit-exactly. With another number, residuals start at zero, with a warning, and
+    steps and rounds resume. Settings may differ from the saved settings. A parameter without a saved residual starts
+    with none. Compression without error feedback, as among ranks, drops residuals with a warning. Without residuals,
+    steps and rounds resume in any levels.
 
     Residuals of whole parameters (one level) and of shards (two levels) are not converted into each other.
 
@@ -77,7 +75,7 @@ def take_over(
     try:
         require_state(state, "load")
         mine = scoped_state(state, scope)
-        loaded = own_state(_redistributed(saved(), mine, _sizes(state, parameters), strict), scope)
+        loaded = own_state(_of_this_rank(saved(), mine, _sizes(state, parameters), strict), scope)
     except ThcError as raised:
         error = raised
     _agree(error, "load, so no rank has", process_group)
@@ -89,33 +87,37 @@ def take_over(
     _agree(error, "take over the state, others have", process_group)
 
 
-def _redistributed(
+def _of_this_rank(
     reader: SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
 ) -> dict[str, Any]:
-    """Return the state_dict() for this rank. Holds one saved rank's tensors at a time."""
+    """Return the state_dict() for this rank."""
     if (others := reader.of_other_levels(mine)) is not None:
         return _without_tensors(reader.header(others, 0), mine, strict)
-    first = reader.header(mine, 0)
-    old_workers = first.values.get("workers")
-    if not isinstance(old_workers, int):
-        raise CheckpointError(
-            f"the state of compression is damaged: its workers are {old_workers!r}; load an earlier one"
-        )
-    state = first.values
-    sums, kinds = _nothing(mine), _kept(first, mine, strict)
-    for share in shares(mine["worker"], mine["workers"], old_workers):
-        header = reader.header(mine, share.worker)
+    first = header = reader.header(mine, 0)
+    workers = first.values.get("workers")
+    same_ranks = workers == mine["workers"]
+    if same_ranks:
+        header = reader.header(mine, mine["worker"])
         for counter in ("round", "step"):
             if header.values.get(counter) != first.values.get(counter):
                 raise CheckpointError(
-                    f"ranks 0 and {share.worker} were saved at different times: another {counter}; load another "
+                    f"ranks 0 and {mine['worker']} were saved at different times: another {counter}; load another "
                     "checkpoint"
                 )
-        if old_workers == mine["workers"]:
-            state = header.values
-        for kind, names in _wanted(header, kinds, sizes, strict).items():
-            _add(sums[kind], reader.tensors(mine, share.worker, header, kind), names, share)
-    return state | {name: mine[name] for name in _IDENTITY if name in mine} | sums
+    wanted = _wanted(header, _kept(header, mine, strict), sizes, strict)
+    tensors = _nothing(mine)
+    if same_ranks:
+        for kind, names in wanted.items():
+            read = reader.tensors(mine, mine["worker"], header, kind)
+            tensors[kind] = {name: read[name] for name in read if name in names}
+    elif any(wanted.values()) and mine["worker"] == 0:
+        _logger.warning(
+            "the checkpoint is of %s ranks and here are %s: %s start at zero",
+            workers,
+            mine["workers"],
+            " and ".join(wanted),
+        )
+    return header.values | {name: mine[name] for name in _IDENTITY if name in mine} | tensors
 
 
 def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> dict[str, Any]:
@@ -141,13 +143,6 @@ def _nothing(mine: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
 
 def _levels(shards: int | None) -> str:
     return "whole parameters (one level)" if shards is None else f"shards on nodes of {shards} ranks (two levels)"
-
-
-def _add(sums: dict[str, Tensor], saved: Mapping[str, Tensor], names: set[str], share: Share) -> None:
-    """Add an old rank's tensors, weighted, to the sums."""
-    for name in names & saved.keys():
-        weighted = saved[name] if share.weight == 1 else saved[name].mul_(float(share.weight))
-        sums[name] = sums[name].add_(weighted) if name in sums else weighted
 
 
 def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
@@ -213,35 +208,3 @@ def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup
             raise CheckpointError(f"rank {rank} could not {failed}: {message}")
     if error is not None:
         raise error
-
-
-@dataclass(frozen=True)
-class Share:
-    """Part of a new rank's residual: `weight` times that of the old rank `worker`. A rank's weights add up to 1."""
-
-    worker: int
-    weight: Fraction
-
-
-def shares(worker: int, workers: int, old_workers: int) -> list[Share]:
-    """Return what rank `worker` of `workers` takes over from a checkpoint of `old_workers` ranks.
-
-    What n ranks still owe to the model is the mean of their residuals, and redistribution keeps that mean. Old ranks
-    lie on a line, each as long as any other. New ranks cut the same line into m equal parts, and each takes the mean of
-    its part:
-
-        4 -> 2   new 0: mean of 0 and 1             new 1: mean of 2 and 3
-        3 -> 2   new 0: 2/3 of 0 and 1/3 of 1       new 1: 1/3 of 1 and 2/3 of 2
-
-    The same number of ranks gives every rank its own residual, unchanged. Over the new ranks, an old rank's weights
-    add up to workers / old_workers. ConfigurationError when a number is out of range.
-    """
-    if not 0 <= worker < workers or old_workers < 1:
-        raise ConfigurationError(f"no such rank: {worker} of {workers}, from a checkpoint of {old_workers}")
-    # In units of 1/workers of an old rank, which are 1/old_workers of a new one.
-    start, stop = worker * old_workers, (worker + 1) * old_workers
-    taken = []
-    for old in range(start // workers, -(-stop // workers)):
-        overlap = min(stop, (old + 1) * workers) - max(start, old * workers)
-        taken.append(Share(old, Fraction(overlap, old_workers)))
-    return taken

@@ -19,7 +19,6 @@ from torch.distributed.checkpoint.storage import StorageReader
 from typing_extensions import override
 
 from byteps_thc._engine.saved_state import shards_of
-from byteps_thc._scheme.arrays import residual_torch_dtype
 from byteps_thc._scheme.errors import CheckpointError
 from byteps_thc.checkpoint.entries import Header, checksum, rank_prefix
 
@@ -62,7 +61,7 @@ class SavedStates:
         return Header.from_json(self._read({entry: ""})[entry], entry)
 
     def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
-        """Return that worker's tensors of one kind ("residuals") by parameter name as float32, checksums verified."""
+        """Return that worker's tensors of one kind ("residuals") by parameter name, checksums verified."""
         saved = header.tensors.get(kind, {})
         prefix = f"{self._prefix}{rank_prefix(state, worker)}{kind}."
         templates = {}
@@ -72,16 +71,14 @@ class SavedStates:
                 raise CheckpointError(
                     f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
                 )
-            templates[prefix + name] = torch.empty(
-                tensor.elements, dtype=residual_torch_dtype(tensor.dtype), device="cpu"
-            )
+            templates[prefix + name] = torch.empty(tensor.elements, dtype=torch.float32, device="cpu")
         read = self._read(templates)
         for name, tensor in saved.items():
             if checksum(read[prefix + name]) != tensor.crc32:
                 raise CheckpointError(
                     f"{self._name} is damaged: {prefix + name} has another checksum than it was saved with"
                 )
-        return {name: read[prefix + name].float() for name in saved}
+        return {name: read[prefix + name] for name in saved}
 
 
 class SavedInFolder(SavedStates):

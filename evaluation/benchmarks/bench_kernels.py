@@ -66,7 +66,6 @@ class Buffers:
         self.gradient = with_huge_pages(rng.standard_normal(coordinates, np.float32))
         self.copy = with_huge_pages(np.zeros(coordinates, np.float32))
         self.residual = with_huge_pages(np.zeros(coordinates, np.float32))
-        self.half_residual = np.zeros(coordinates, np.uint16)
         self.norms = np.zeros(coordinates // BLOCK, np.float32)
         self.aggregate = np.zeros(coordinates, np.uint8)
         self.average = with_huge_pages(np.zeros(coordinates, np.float32))
@@ -89,9 +88,6 @@ class Buffers:
 
     def encode_with_feedback(self) -> None:
         self._encode(self.residual)
-
-    def encode_with_half_residual(self) -> None:
-        self._encode(self.half_residual)
 
     def _encode(self, residual: np.ndarray | None) -> None:
         _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK, pool=self.pool)
@@ -193,19 +189,12 @@ def medians(buffers: list[Buffers], methods: tuple[Callable[[Buffers], None], ..
 
 def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
     """The rows of one memory regime."""
-    with_feedback = (Buffers.encode_with_feedback, Buffers.encode_with_half_residual)
-    kernels = (Buffers.encode, *with_feedback, Buffers.decode, Buffers.decode_codes, Buffers.add_sum)
+    kernels = (Buffers.encode, Buffers.encode_with_feedback, Buffers.decode, Buffers.decode_codes, Buffers.add_sum)
     us = medians(buffers, (Buffers.memcpy, *kernels, Buffers.numpy_add), repeats)
     rows = [
         at_least(f"lookup_sum, 2^20 codes ({regime})", us["add_sum"], "numpy.add fp32", us["numpy_add"], 8),
         at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
         compared(f"encode with error feedback ({regime})", us["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]),
-        compared(
-            f"encode, residual of bfloat16 ({regime})",
-            us["encode_with_half_residual"],
-            "of float32",
-            us["encode_with_feedback"],
-        ),
         at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
         *nearest(regime, buffers, us["memcpy"], repeats),
     ]

@@ -10,7 +10,6 @@ import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
 from byteps_thc._engine.saved_state import sealed
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
 
 # DCP says so whenever it works for one process alone.
@@ -57,18 +56,15 @@ def test_statistics_after_going_back(make_team, gradients_of):
     assert 0 < team.averagers[0].statistics().nmse < 0.1
 
 
-def test_other_settings_keep_what_is_owed(make_team, gradients_of, tmp_path: Path):
-    """Three workers instead of two: the mean of the residuals, the pending update, stays."""
+def test_another_number_of_workers_starts_without_residuals(make_team, gradients_of, tmp_path: Path):
     first = make_team(2, SMALL)
     first.average(gradients_of(2, SIZES, seed=1))
-    owed = [a.state_dict()["residuals"]["w"].astype(np.float64) for a in first.averagers]
     entries = {key: value for a in first.averagers for key, value in checkpointable(a).state_dict().items()}
     dcp.save({"thc": entries}, checkpoint_id=tmp_path)
     second = make_team(3, SMALL, job=2)
     for averager in second.averagers:
         load(averager, tmp_path)
-    now = [a.state_dict()["residuals"]["w"] for a in second.averagers]
-    np.testing.assert_allclose(np.mean(now, axis=0), np.mean(owed, axis=0), atol=1e-6)
+        assert (averager.step, averager.state_dict()["residuals"]) == (1, {})
     with pytest.raises(CheckpointError, match="no entry"):
         load(second.averagers[0], tmp_path, key="other")
 
@@ -86,7 +82,6 @@ def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gra
 
 @pytest.mark.parametrize("codes_per_packet", [1024, "auto"])
 def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, codes_per_packet: int | str):
-    """As checkpoints of versions in which packets had 1024 codes by default do."""
     first = make_team(2, SMALL.model_copy(update={"codes_per_packet": codes_per_packet}))
     first.average(gradients_of(2, SIZES, seed=1))
     second = make_team(2, SMALL.model_copy(update={"codes_per_packet": 2048}), job=2)
@@ -97,18 +92,3 @@ def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, cod
     first.average(resumed)
     second.average(again)
     np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
-
-
-@pytest.mark.parametrize("subtract_rounding", [False, True])
-def test_settings_of_earlier_versions(make_team, subtract_rounding: bool):
-    """States have them from when there were such settings; those that changed nothing are no difference."""
-    [averager] = make_team(1, SMALL).averagers
-    state = averager.state_dict()
-    config = state["config"] | {"down_bits": None, "subtract_rounding": subtract_rounding}
-    earlier = sealed(state | {"config": config, "round": 9, "step": 7})
-    if subtract_rounding:
-        with pytest.raises(ConfigurationError, match=r"subtract_rounding True, here missing.*an earlier version's"):
-            averager.load_state_dict(earlier)
-    else:
-        averager.load_state_dict(earlier)
-    assert averager.step == (0 if subtract_rounding else 7)

@@ -85,11 +85,6 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(tensor, b[name]) for name, tensor in a.items())
 
 
-def mean_residuals(reports: Reports, kind: str, moment: str) -> dict[str, Tensor]:
-    everyone = [report[kind][moment]["residuals"] for report in reports]
-    return {name: torch.stack([own[name] for own in everyone]).mean(dim=0) for name in everyone[0]}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_ends_with_the_same_bits(four_ranks: dict[str, Reports], kind: str) -> None:
     for before, after in zip(four_ranks["straight"], four_ranks["resumed"], strict=True):
@@ -100,21 +95,16 @@ def test_a_resumed_run_ends_with_the_same_bits(four_ranks: dict[str, Reports], k
             assert (old["step"], old["round"]) == (new["step"], new["round"])
 
 
-def test_fewer_ranks_keep_the_pending_update(straight: Reports, halved: Reports) -> None:
-    kind = "server"
-    wanted, kept = mean_residuals(straight, kind, "trained"), mean_residuals(halved, kind, "loaded")
-    torch.testing.assert_close(kept, wanted)
-    assert sum(float(residual.abs().sum()) for residual in wanted.values()) > 0
-    first_two = [straight[rank][kind]["trained"]["residuals"] for rank in (0, 1)]
-    for name, residual in halved[0][kind]["loaded"]["residuals"].items():
-        torch.testing.assert_close(residual, (first_two[0][name] + first_two[1][name]) / 2)
-
-
-def test_more_ranks_keep_the_pending_update(two_ranks: Reports, four_ranks: dict[str, Reports]) -> None:
-    kind, doubled = "server", four_ranks["doubled"]
-    torch.testing.assert_close(mean_residuals(doubled, kind, "loaded"), mean_residuals(two_ranks, kind, "trained"))
-    for rank, report in enumerate(doubled):
-        assert same(report[kind]["loaded"]["residuals"], two_ranks[rank // 2][kind]["trained"]["residuals"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_numbers_of_ranks_keep_counters_alone(
+    two_ranks: Reports, four_ranks: dict[str, Reports], halved: Reports, kind: str
+) -> None:
+    for before, after in ((two_ranks, four_ranks["doubled"]), (four_ranks["straight"], halved)):
+        saved = before[0][kind]["trained"]
+        assert bool(saved["residuals"]) == (kind == "server")
+        for report in after:
+            loaded = report[kind]["loaded"]
+            assert (loaded["residuals"], loaded["step"], loaded["round"]) == ({}, saved["step"], saved["round"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

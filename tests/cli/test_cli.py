@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from byteps_thc._cli.cli import ThcCommands, app
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import COMMANDS as GONE
 
 runner = CliRunner()
 
@@ -75,14 +74,6 @@ def test_a_typing_error_gets_a_suggestion() -> None:
     result = runner.invoke(app, ["table"])
     assert result.exit_code == 2
     assert "Did you mean 'tables'" in result.output
-
-
-@pytest.mark.parametrize("words", GONE)
-def test_what_is_gone_names_what_replaces_it(words: str) -> None:
-    result = runner.invoke(app, [*words.split(), "x"], env={"COLUMNS": "300"})
-    assert result.exit_code == 2
-    kind, name = ("option", words.split()[-1]) if "--" in words else ("command", repr(words.split()[-1]))
-    assert f"There is no {kind} {name} any more: {GONE[words]}." in result.output
 
 
 BROKEN = {

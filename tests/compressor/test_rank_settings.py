@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.rank_settings import _OF_SERVERS, RankSettings
 
 OTHERS = {"bits": 4, "down_bits": 6, "seed": 1, "rotation_block": 4096, "partition_bytes": 1 << 16}
 
 
 def test_others_has_all_settings_of_ranks() -> None:
-    assert OTHERS.keys() == ThcConfig.model_fields.keys() - {*_OF_SERVERS, *LOCAL_SETTINGS}
+    assert OTHERS.keys() == ThcConfig.model_fields.keys() - {*_OF_SERVERS}
 
 
 @pytest.mark.parametrize("setting", OTHERS)

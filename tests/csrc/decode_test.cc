@@ -161,8 +161,8 @@ TEST_P(Decode, RoundTripOfFourWorkersIsCloseToTheirAverage) {
   std::vector<std::uint8_t> sums(layout.padded(), 0);
   const std::vector<float> gradient = normal_floats(layout.coordinates());  // the same on all workers
   for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
-    block_norms({gradient.data(), FloatFormat::kFp32}, {}, layout, norms.data());
-    rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, kKey, rotated.data());
+    block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
+    rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data());
     quantize(rotated.data(), norms.data(), layout, table, {3.0F, kKey, {1 + worker, 0}, false}, codes.data());
     lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   }

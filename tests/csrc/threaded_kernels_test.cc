@@ -20,7 +20,6 @@ constexpr float kThreshold = 2.0F;
 struct Results {
   std::vector<std::uint32_t> norms;
   std::vector<std::uint32_t> residual;
-  std::vector<std::uint16_t> halves;
   std::vector<std::uint8_t> codes;
   std::size_t clamped;
   std::vector<std::uint8_t> sums;
@@ -39,19 +38,14 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
   std::vector<std::uint8_t> sums(layout.padded(), 1);
   const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
   std::vector<float> average(kCoordinates);
-  std::vector<std::uint16_t> halves(kCoordinates);
-  from_fp32(residual.data(), kCoordinates, {halves.data(), FloatFormat::kBf16});
-  threaded::block_norms(pool, floats, {halves.data(), FloatFormat::kBf16}, layout, norms.data());
-  threaded::encode(pool, floats, {halves.data(), FloatFormat::kBf16}, norms.data(), layout, table,
-                   {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
-  threaded::block_norms(pool, floats, {residual.data(), FloatFormat::kFp32}, layout, norms.data());
-  const std::size_t clamped = threaded::encode(pool, floats, {residual.data(), FloatFormat::kFp32}, norms.data(),
-                                               layout, table, {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
+  threaded::block_norms(pool, floats, residual.data(), layout, norms.data());
+  const std::size_t clamped = threaded::encode(pool, floats, residual.data(), norms.data(), layout, table,
+                                               {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
   lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};
   threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
-  return {bits_of(norms), bits_of(residual), halves, codes, clamped, sums, bits_of(average)};
+  return {bits_of(norms), bits_of(residual), codes, clamped, sums, bits_of(average)};
 }
 
 TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {

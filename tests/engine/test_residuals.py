@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from byteps_thc._engine.engine import ParameterSlice
-from byteps_thc._engine.residuals import Residuals, Rollback
+from byteps_thc._engine.residuals import Residuals
 from byteps_thc._scheme.errors import ConfigurationError
 
 A_THEN_B = (ParameterSlice("a", 0, 2), ParameterSlice("b", 2, 5))
@@ -58,31 +58,6 @@ def test_state_is_a_copy_and_comes_back() -> None:
     state["a"].fill_(7)
     loaded.scale(2)
     assert loaded.of("second", 6, B_THEN_A).tolist() == [4, 6, 8, 0, 0, 2]
-
-
-def test_residuals_of_bfloat16() -> None:
-    """They move, are measured, scaled, rolled back and saved as they are; what is loaded may be of either type."""
-    values = torch.randn(50_001, generator=torch.Generator().manual_seed(1))
-    halves = values.bfloat16()
-    residuals = Residuals(dtype="bfloat16")
-    residuals.load({"a": values[:50_000], "b": halves[50_000:]})
-    flat = residuals.of("ba", 50_001, (ParameterSlice("b", 0, 1), ParameterSlice("a", 1, 50_001)))
-    assert residuals.energy() == pytest.approx(float(halves.double().square().sum()), rel=1e-5)
-    rollback = Rollback()
-    rollback.begin()
-    rollback.save(flat)
-    residuals.scale(0.3)
-    state = residuals.state()
-    assert torch.equal(torch.cat([state["a"], state["b"]]), (halves.float() * torch.tensor(0.3)).bfloat16())
-    rollback.restore()
-    state = residuals.state()
-    assert torch.equal(torch.cat([state["a"], state["b"]]), halves)
-    back = Residuals()
-    back.load(residuals.state())
-    assert torch.equal(back.state()["a"], halves[:50_000].float())
-    for wrong in (torch.tensor([float("nan")]).bfloat16(), torch.tensor([2.0**97]).bfloat16()):
-        with pytest.raises(ConfigurationError, match=r"one of bfloat16, of numbers up to 2\^96"):
-            residuals.load({"a": wrong})
 
 
 def test_wrong_states_are_refused_and_change_nothing() -> None:

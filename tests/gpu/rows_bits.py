@@ -49,8 +49,6 @@ def check_no_wait(config: ThcConfig, dtype: torch.dtype) -> None:
 
 def main() -> None:
     check(2, SIZE, 3, plan=PLAN, zeros=UNUSED)
-    if ON_GPU:
-        check(2, SIZE, 2, CONFIG.model_copy(update={"residual_dtype": "bfloat16"}), plan=PLAN, zeros=UNUSED)
     check(2, SIZE, 2, ThcConfig(bits=4), plan=PLAN, zeros=UNUSED)
     check_no_wait(CONFIG, torch.float32)
     check_no_wait(ThcConfig(bits=4), torch.bfloat16)

@@ -126,7 +126,7 @@ def float16(x: F32) -> npt.NDArray[np.float16]:
 
 
 def bfloat16(x: F32) -> U16:
-    """The upper halves of float32 numbers, rounded to nearest, ties to an even bit: what a residual may be kept as."""
+    """The upper halves of float32 numbers, rounded to nearest, ties to an even bit."""
     bits = x.view(np.uint32).astype(np.uint64)
     below, even = bits & np.uint64(0xFFFF), (bits >> np.uint64(16)) & np.uint64(1) == 0
     up = (below > 0x8000) | ((below == 0x8000) & ~even)
@@ -155,15 +155,12 @@ def rotate(
     key: Key,
     ends: Sequence[int] = (),
 ) -> tuple[F32, F32]:
-    """(H D x per block, norms of x per block), x = gradient + residual, padded (sections 5.1 and 5.3).
-
-    residual: float32, or bfloat16.
-    """
+    """(H D x per block, norms of x per block), x = gradient + residual, padded (sections 5.1 and 5.3)."""
     blocks = _blocks(len(gradient), rotation_block, ends)
     x = np.zeros(blocks[-1].stop if blocks else 0, np.float32)
     x[: len(gradient)] = gradient
     if residual is not None:
-        x[: len(gradient)] += from_bfloat16(residual) if residual.dtype == np.uint16 else residual
+        x[: len(gradient)] += residual
     norms = np.array([norm(x[block]) for block in blocks], np.float32)
     flipped = x * signs(len(x), key)
     return np.concatenate([hadamard(flipped[block]) for block in blocks] or [flipped]), norms

@@ -112,14 +112,12 @@ def test_wrong_ends_are_refused(ends):
 @given(
     case=CASES,
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-    kept=st.sampled_from([None, "float32", "bfloat16"]),
+    feedback=st.booleans(),
 )
 @SETTINGS
-def test_rotate_and_norms(case, dtype, kept):
+def test_rotate_and_norms(case, dtype, feedback):
     gradient, as_float = as_dtype(case.normal(case.size), dtype)
-    residual = None if kept is None else case.normal(case.size, 0.1, stream=1)
-    if kept == "bfloat16":
-        residual = case.place(reference.bfloat16(residual))
+    residual = case.normal(case.size, 0.1, stream=1) if feedback else None
     expected, expected_norms = reference.rotate(as_float, residual, case.block, case.key, case.ends)
     rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
     core.rotate(case.place(gradient), residual, rotated, rotation_block=case.block, **case.keywords())
@@ -209,11 +207,6 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
     core.inverse_rotate(rotated, restored, rotation_block=case.block, **case.keywords())
     expected = reference.inverse_rotate(expected_rotated, case.size, case.block, case.key, case.ends)
     np.testing.assert_array_equal(restored, expected)
-    finite = np.where(np.isfinite(expected_rotated), expected_rotated, np.float32(0.1))
-    halves = case.empty(case.size, np.uint16)
-    core.inverse_rotate(case.place(finite), halves, rotation_block=case.block, **case.keywords())
-    rounded = reference.bfloat16(reference.inverse_rotate(finite, case.size, case.block, case.key, case.ends))
-    np.testing.assert_array_equal(halves, rounded)
 
     out = case.empty(case.size, np.uint16 if dtype == "bfloat16" else np.dtype(dtype).type)
     core.decode(aggregate, contributions, maxima, out, **arguments, **case.keywords())
@@ -274,7 +267,7 @@ def test_wrong_arrays_are_refused():
             core.block_norms(bad, None, norms, rotation_block=128)
     with pytest.raises(InputError, match=r"rotated: expected C-contiguous float32\[128\]"):
         core.rotate(x, None, rotated[:127], **keywords)
-    with pytest.raises(InputError, match=r"residual: expected C-contiguous floats\[100\]"):
+    with pytest.raises(InputError, match=r"residual: expected C-contiguous float32\[100\]"):
         core.rotate(x, np.zeros(99, np.float32), rotated, **keywords)
     with pytest.raises(InputError, match=r"norms: expected C-contiguous float32\[1\]"):
         core.block_norms(x, None, np.zeros(2, np.float32), rotation_block=128)

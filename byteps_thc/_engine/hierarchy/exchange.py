@@ -26,7 +26,7 @@ from byteps_thc._net.handshake import gather_in_levels, introduce
 from byteps_thc._net.mesh import MeshGroups
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.transport import TrafficRecorder
-from byteps_thc._scheme.config import LOCAL_SETTINGS, ThcConfig
+from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ThcError
 
 if TYPE_CHECKING:  # it needs Triton
@@ -252,7 +252,7 @@ def hierarchical_engine(
     waits_for_all = network is None or not network.may_drift(groups.slow.size())
     gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
     settings: dict[str, object] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
-    settings |= {"network": network is not None} | config.model_dump(exclude={*LOCAL_SETTINGS})
+    settings |= {"network": network is not None} | config.model_dump()
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
         gradients_on = _CPU  # whose shards are exchanged in host memory

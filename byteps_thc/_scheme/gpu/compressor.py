@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import everybody, indexed_device, require_tensor, residual_torch_dtype
+from byteps_thc._scheme.arrays import everybody, indexed_device, require_tensor
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError, InputError
@@ -66,7 +66,6 @@ class GpuCompressor:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         #: with an index: engines ask whether a gradient is there
         self.device = indexed_device(device)
-        self.residual_dtype = residual_torch_dtype(self.config.residual_dtype)
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
         self.partition_sizes = PartitionSizes(self.resolved)
@@ -88,13 +87,13 @@ class GpuCompressor:
     ) -> DevicePartition:
         """Return a new partition.
 
-        name: the same on all workers. residual: float32 or bfloat16[coordinates] as ThcConfig.residual_dtype says,
+        name: the same on all workers. residual: float32[coordinates],
         what was lost before, read and written in place; None: zeros, with error feedback. plan: of the blocks.
         """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual needs error feedback: pass None, or set error_feedback=True")
         if residual is None and self.resolved.error_feedback:
-            residual = torch.zeros(coordinates, dtype=self.residual_dtype, device=self.device)
+            residual = torch.zeros(coordinates, device=self.device)
         return DevicePartition(self, name, coordinates, residual, plan)
 
 
@@ -119,7 +118,7 @@ class DevicePartition:
         self._compressor = compressor
         self.coordinates, self.residual = coordinates, residual
         if residual is not None:
-            self._require("residual", residual, (compressor.residual_dtype,), coordinates)
+            self._require("residual", residual, (torch.float32,), coordinates)
         sizes = compressor.partition_sizes
         norms, self.padded = sizes.of(coordinates, plan)
         self.code_bytes = _core.code_bytes(self.padded, compressor.table.bits)
@@ -174,8 +173,7 @@ class DevicePartition:
             table=table, key=self._key, keep_error=carried is not None, tiles=self._tiles,
         )  # fmt: skip
         if scales is not None and carried is not None and self.residual is not None:
-            kept = scales.unscale(carried).to(self.residual.dtype)
-            torch.where(self.keep != 0, kept, self.residual, out=self.residual)
+            torch.where(self.keep != 0, scales.unscale(carried), self.residual, out=self.residual)
 
     def decode(
         self,

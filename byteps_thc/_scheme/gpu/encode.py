@@ -8,7 +8,6 @@ from __future__ import annotations
 from byteps_thc._scheme.gpu.frontend import (
     L,
     arange,
-    cast,
     choose,
     constexpr,
     conv,
@@ -196,7 +195,6 @@ def _encode_tile(
         e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, ODD)
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
-        e = cast(e, residual.dtype.element_ty)
         at = residual + first_of(tiles) + i
         L.store(at, e, there_of(i, tiles, T, ODD) & (i < kept) if ODD else i < kept)
     L.atomic_add(clamped, beyond)  # last, because the compiler then spills fewer registers
@@ -210,7 +208,7 @@ def encode_kernel(
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
-    residual: float32 or bfloat16. ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable.
+    residual: float32. ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable.
     clamped: int64, counts coordinates beyond the clamp. tiles, KIND: words of a TileTable, and which tiles it has: only
     a few are odd, and take the longer way.
     """

@@ -66,4 +66,4 @@ class DeviceRowScales:
 def _sum(values: Tensor, residual: Tensor | None) -> Tensor:
     """values + residual as float32, a copy."""
     wide = values.to(torch.float32, copy=True)
-    return wide if residual is None else wide.add_(residual.float())
+    return wide if residual is None else wide.add_(residual)

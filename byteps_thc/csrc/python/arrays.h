@@ -98,18 +98,4 @@ inline Floats float_output(py::array& array, const char* name, std::size_t size)
   return {const_cast<void*>(floats.data), floats.format};
 }
 
-/// float32, or uint16 with the bits of bfloat16.
-inline ConstFloats residual_input(const py::array& array, std::size_t size) {
-  if (!holds<float>(array) && !holds<std::uint16_t>(array)) {
-    refuse("residual", "float32 or uint16 (bfloat16 bits)", describe(array));
-  }
-  return float_input(array, "residual", size);
-}
-
-/// The same, written in place.
-inline Floats residual_output(py::array& array, std::size_t size) {
-  residual_input(array, size);
-  return float_output(array, "residual", size);
-}
-
 }  // namespace thc::python

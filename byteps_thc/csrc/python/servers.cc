@@ -26,7 +26,7 @@ void block_norms_array(const py::array& gradient, const OptionalArray& residual,
                        std::size_t rotation_block, const OptionalArray& ends, ThreadPool* pool) {
   const BlockLayout layout = layout_input(static_cast<std::size_t>(gradient.size()), rotation_block, ends);
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
-  const ConstFloats carried = residual ? residual_input(*residual, layout.coordinates()) : ConstFloats{};
+  const float* carried = residual ? input<float>(*residual, "residual", layout.coordinates()) : nullptr;
   float* out = output<float>(norms, "norms", layout.blocks());
   const py::gil_scoped_release unlocked;
   threaded::block_norms(pool, in, carried, layout, out);
@@ -51,7 +51,7 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   }
   const QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
-  const Floats carried = residual ? residual_output(*residual, layout.coordinates()) : Floats{};
+  float* carried = residual ? output<float>(*residual, "residual", layout.coordinates()) : nullptr;
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;

@@ -14,7 +14,7 @@ constexpr std::size_t kTile = 32768;
 
 }  // namespace
 
-std::size_t encode(ConstFloats gradient, Floats residual, const float* max_norms, const BlockLayout& layout,
+std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
   thread_local std::vector<float> rotated;
   const std::size_t tile = std::max(kTile, layout.rotation_block());
@@ -26,10 +26,10 @@ std::size_t encode(ConstFloats gradient, Floats residual, const float* max_norms
     rotated.resize(std::max(rotated.size(), part.padded()));
     QuantizeOptions here = options;
     here.key.first += first;
-    const Floats carried = residual + first;
+    float* carried = residual == nullptr ? nullptr : residual + first;
     if (layout.coordinates() - first >= 2 * tile && gradient.format == FloatFormat::kFp32) {
       here.next_gradient = static_cast<const float*>((gradient + (first + part.padded())).data);
-      here.next_residual = carried + part.padded();
+      here.next_residual = carried == nullptr ? nullptr : carried + part.padded();
     }
     rotate(gradient + first, carried, part, here.key, rotated.data());
     clamped += quantize(rotated.data(), max_norms + begin, part, table, here, codes + code_bytes(first, table.bits()));

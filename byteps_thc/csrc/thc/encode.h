@@ -12,9 +12,9 @@
 namespace thc {
 
 /// The same, to the bit, as rotate(), quantize() and, with options.keep_error, inverse_rotate() of the errors into
-/// `residual`, of a gradient whose max norms are known already. residual: layout.coordinates() floats, fp32 or bf16,
+/// `residual`, of a gradient whose max norms are known already. residual: layout.coordinates() floats,
 /// may be none without keep_error. Returns the number of coordinates that were clamped. Throws std::bad_alloc.
-std::size_t encode(ConstFloats gradient, Floats residual, const float* max_norms, const BlockLayout& layout,
+std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes);
 
 }  // namespace thc

@@ -4,7 +4,6 @@
 #define HWY_TARGET_INCLUDE "thc/float_format.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "thc/bfloat16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -56,18 +55,30 @@ HWY_ATTR std::size_t fp32_to_fp16_vectors(const float* in, std::size_t count, st
 
 HWY_ATTR std::size_t bf16_vectors_to_fp32(const std::uint8_t* in, std::size_t count, float* out) {
   const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> d32;
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    hn::StoreU(load_bf16(d, reinterpret_cast<const std::uint16_t*>(in + 2 * i)), d, out + i);
+    const auto half = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(in + 2 * i));
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, half))), d, out + i);
   }
   return i;
 }
 
 HWY_ATTR std::size_t fp32_to_bf16_vectors(const float* in, std::size_t count, std::uint8_t* out) {
   const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> d32;
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    store_bf16(d, hn::LoadU(d, in + i), reinterpret_cast<std::uint16_t*>(out + 2 * i));
+    const auto wide = hn::LoadU(d, in + i);
+    const auto bits = hn::BitCast(d32, wide);
+    const auto upper = hn::ShiftRight<16>(bits);
+    const auto to_even = hn::Add(hn::Set(d32, 0x7fff), hn::And(upper, hn::Set(d32, 1)));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, to_even));
+    const auto is_nan = hn::RebindMask(d32, hn::IsNaN(wide));
+    const auto result = hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(d32, 0x40)), rounded);
+    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(out + 2 * i));
   }
   return i;
 }

@@ -146,12 +146,10 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
   auto next = stream.pairs(d64, index);
   const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
-  const void* carried = options.next_residual.data == nullptr ? block.x : (options.next_residual + block.offset).data;
-  const auto* next_residual = static_cast<const std::uint8_t*>(carried);
-  const std::size_t residual_bytes = float_bytes(options.next_residual.format);
+  const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
   for (std::size_t group = 0; group < block.size; group += kGroup) {
     prefetch_group(reinterpret_cast<const std::uint8_t*>(next_gradient + group), sizeof(float));
-    prefetch_group(next_residual + group * residual_bytes, residual_bytes);
+    prefetch_group(reinterpret_cast<const std::uint8_t*>(next_residual + group), sizeof(float));
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
       index = hn::Add(index, step);

@@ -17,10 +17,10 @@ struct QuantizeOptions {
   RandomKey key;      // with `rounding`, selects the rounding bits
   Rounding rounding;  // of this worker
   bool keep_error;    // overwrite rotated with rotated - quantized
-  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null or none for nothing.
+  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null for nothing.
   // Computing leaves the memory idle that rotating waits for.
   const float* next_gradient = nullptr;
-  ConstFloats next_residual = {};
+  const float* next_residual = nullptr;
 };
 
 /// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].

@@ -9,7 +9,6 @@
 #define HWY_TARGET_INCLUDE "thc/rotation.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "thc/bfloat16-inl.h"
 #include "thc/hadamard-inl.h"
 #include "thc/lane_sums-inl.h"
 #include "thc/philox-inl.h"
@@ -19,27 +18,21 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Where the coordinates of a block come from. Carried: float, or std::uint16_t with the bits of bfloat16.
-template <class Carried>
+/// Where the coordinates of a block come from.
 struct BlockInput {
   const float* gradient;
-  const Carried* residual;  // may be null
+  const float* residual;  // may be null
 };
 
-HWY_INLINE VF load_carried(const float* residual) { return hn::LoadU(DF(), residual); }
-HWY_INLINE VF load_carried(const std::uint16_t* residual) { return load_bf16(DF(), residual); }
-
-template <class Carried>
-HWY_INLINE VF load_sum(const BlockInput<Carried>& input, std::size_t i) {
+HWY_INLINE VF load_sum(const BlockInput& input, std::size_t i) {
   const VF v = hn::LoadU(DF(), input.gradient + i);
-  return input.residual == nullptr ? v : hn::Add(v, load_carried(input.residual + i));
+  return input.residual == nullptr ? v : hn::Add(v, hn::LoadU(DF(), input.residual + i));
 }
 
 /// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
 /// does not foresee.
-template <class Carried>
 struct LoadWithSigns {
-  BlockInput<Carried> input;
+  BlockInput input;
   const std::uint8_t* signs;
   const float* rotated;
   HWY_INLINE VF operator()(std::size_t i) const {
@@ -49,11 +42,10 @@ struct LoadWithSigns {
 };
 
 /// Stores a rotated block and brings the next one into L2.
-template <class Carried>
 struct StoreRotated {
   float* rotated;
   const float* next_gradient;
-  const Carried* next_residual;  // any address, where there is none
+  const float* next_residual;  // any address, where there is none
   HWY_INLINE void operator()(std::size_t i, VF v) const {
     __builtin_prefetch(next_gradient + i, 0, 2);
     __builtin_prefetch(next_residual + i, 0, 2);
@@ -67,35 +59,23 @@ struct LoadScaled {
   HWY_INLINE VF operator()(std::size_t i) const { return hn::Mul(hn::LoadU(DF(), x + i), hn::Set(DF(), scale)); }
 };
 
-/// Stores vectors of a block as bfloat16, with their signs flipped.
-struct StoreHalvesWithSigns {
-  std::uint16_t* x;
-  const std::uint8_t* signs;
-  HWY_INLINE void operator()(std::size_t i, VF v) const { store_bf16(DF(), flip_signs(DF(), v, signs, i), x + i); }
-};
-
-HWY_INLINE float widened(float carried) { return carried; }
-HWY_INLINE float widened(std::uint16_t carried) { return naive::bf16_to_fp32(carried); }
-
 /// staging[i] += residual[i]; neither is aligned.
-template <class Carried>
-HWY_INLINE void add_residual(const Carried* residual, std::size_t count, float* staging) {
+HWY_INLINE void add_residual(const float* residual, std::size_t count, float* staging) {
   for (std::size_t i = 0; i < count; ++i) {
     float value = 0;
-    Carried carried = 0;
+    float carried = 0;
     std::memcpy(&value, staging + i, sizeof(value));
     std::memcpy(&carried, residual + i, sizeof(carried));
-    value += widened(carried);
+    value += carried;
     std::memcpy(staging + i, &value, sizeof(value));
   }
 }
 
 /// Whole fp32 blocks are read in place; others are first converted or padded into `staging[size]`.
-template <class Carried>
-HWY_INLINE BlockInput<Carried> block_input(ConstFloats gradient, const Carried* residual, const BlockLayout& layout,
-                                           std::size_t offset, std::size_t size, float* staging) {
+HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                                  std::size_t offset, std::size_t size, float* staging) {
   const std::size_t used = std::min(size, layout.coordinates() - offset);
-  const Carried* block_residual = residual == nullptr ? nullptr : residual + offset;
+  const float* block_residual = residual == nullptr ? nullptr : residual + offset;
   if (used == size && gradient.format == FloatFormat::kFp32) {
     return {static_cast<const float*>((gradient + offset).data), block_residual};
   }
@@ -110,8 +90,7 @@ HWY_INLINE BlockInput<Carried> block_input(ConstFloats gradient, const Carried* 
   return {staging, nullptr};
 }
 
-template <class Carried>
-HWY_INLINE void block_norms_of(ConstFloats gradient, const Carried* residual, const BlockLayout& layout, float* norms) {
+HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
   float* staging = block_scratch(layout.rotation_block());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t size = layout.size(b);
@@ -127,43 +106,22 @@ HWY_INLINE void block_norms_of(ConstFloats gradient, const Carried* residual, co
   }
 }
 
-template <class Carried>
-HWY_INLINE void rotate_sum(ConstFloats gradient, const Carried* residual, const BlockLayout& layout,
-                           const RandomKey& key, float* rotated) {
+HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+                     float* rotated) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
     const auto input = block_input(gradient, residual, layout, offset, size, rotated + offset);
-    LoadWithSigns<Carried> load{input, signs.bits(offset, size), rotated + offset};
+    LoadWithSigns load{input, signs.bits(offset, size), rotated + offset};
     const float* next_gradient = input.gradient + size;
-    const auto* next_residual =
-        input.residual == nullptr ? reinterpret_cast<const Carried*>(next_gradient) : input.residual + size;
-    hadamard(size, load, scratch, StoreRotated<Carried>{rotated + offset, next_gradient, next_residual});
+    const float* next_residual = input.residual == nullptr ? next_gradient : input.residual + size;
+    hadamard(size, load, scratch, StoreRotated{rotated + offset, next_gradient, next_residual});
   }
 }
 
-/// Calls work(residual) with its elements' type.
-template <class Work>
-HWY_INLINE void with_elements(ConstFloats residual, const Work& work) {
-  if (residual.format == FloatFormat::kBf16) {
-    work(static_cast<const std::uint16_t*>(residual.data));
-  } else {
-    work(static_cast<const float*>(residual.data));
-  }
-}
-
-HWY_ATTR void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms) {
-  with_elements(residual, [&](const auto* elements) HWY_ATTR { block_norms_of(gradient, elements, layout, norms); });
-}
-
-HWY_ATTR void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
-                     float* rotated) {
-  with_elements(residual, [&](const auto* elements) HWY_ATTR { rotate_sum(gradient, elements, layout, key, rotated); });
-}
-
-HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out) {
+HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
@@ -172,14 +130,9 @@ HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const Ra
     const std::size_t used = std::min(size, layout.coordinates() - offset);
     LoadScaled load{rotated + offset, 1.0F / static_cast<float>(size)};
     const std::uint8_t* bits = signs.bits(offset, size);
-    void* target = (out + offset).data;
+    hadamard(size, load, scratch, StoreWithSigns{used == size ? out + offset : rotated + offset, bits});
     if (used != size) {
-      hadamard(size, load, scratch, StoreWithSigns{rotated + offset, bits});
-      thc::from_fp32(rotated + offset, used, out + offset);
-    } else if (out.format == FloatFormat::kBf16) {
-      hadamard(size, load, scratch, StoreHalvesWithSigns{static_cast<std::uint16_t*>(target), bits});
-    } else {
-      hadamard(size, load, scratch, StoreWithSigns{static_cast<float*>(target), bits});
+      std::memcpy(static_cast<void*>(out + offset), rotated + offset, used * sizeof(float));
     }
   }
 }
@@ -195,16 +148,16 @@ HWY_EXPORT(block_norms);
 HWY_EXPORT(rotate);
 HWY_EXPORT(inverse_rotate);
 
-void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms) {
+void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
   HWY_DYNAMIC_DISPATCH(block_norms)(gradient, residual, layout, norms);
 }
 
-void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
+void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated) {
   HWY_DYNAMIC_DISPATCH(rotate)(gradient, residual, layout, key, rotated);
 }
 
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out) {
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
   HWY_DYNAMIC_DISPATCH(inverse_rotate)(rotated, layout, key, out);
 }
 

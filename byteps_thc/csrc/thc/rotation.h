@@ -9,17 +9,16 @@
 
 namespace thc {
 
-/// norms[layout.blocks()] = Euclidean norms of the blocks of gradient + residual. gradient, residual (may be none; fp32
-/// or bf16): layout.coordinates() floats.
-void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms);
+/// norms[layout.blocks()] = Euclidean norms of the blocks of gradient + residual. gradient, residual (may be
+/// null): layout.coordinates() floats.
+void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
 
 /// rotated[layout.padded()] = H D (gradient + residual) per block. D flips signs by `key`; H is the Walsh-Hadamard
 /// matrix of +-1 in natural order. `rotated` may not overlap the inputs.
-void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
+void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated);
 
-/// out[layout.coordinates()] = (1/d) D H rotated[layout.padded()] per block of size d; fp32, or bf16 rounded to nearest
-/// even. `rotated` is left undefined.
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out);
+/// out[layout.coordinates()] = (1/d) D H rotated[layout.padded()] per block of size d. `rotated` is left undefined.
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out);
 
 }  // namespace thc

@@ -81,22 +81,22 @@ std::vector<NearestCodes> codes_from(std::span<const NearestCodes> ranks, unsign
 
 }  // namespace
 
-void block_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout,
+void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
                  float* norms) {
   for_each_part(pool, layout, kLeastToMeasure, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
-    thc::block_norms(gradient + first, residual + first, part, norms + block);
+    thc::block_norms(gradient + first, residual == nullptr ? nullptr : residual + first, part, norms + block);
   });
 }
 
-std::size_t encode(ThreadPool* pool, ConstFloats gradient, Floats residual, const float* max_norms,
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes) {
   std::atomic<std::size_t> clamped = 0;
   for_each_part(pool, layout, kLeastToEncode, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
     QuantizeOptions here = options;
     here.key.first += first;
-    clamped += thc::encode(gradient + first, residual + first, max_norms + block, part, table, here,
-                           codes + code_bytes(first, table.bits()));
+    clamped += thc::encode(gradient + first, residual == nullptr ? nullptr : residual + first, max_norms + block, part,
+                           table, here, codes + code_bytes(first, table.bits()));
   });
   return clamped;
 }

@@ -19,8 +19,9 @@
 /// thread reaches the caller.
 namespace thc::threaded {
 
-void block_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms);
-std::size_t encode(ThreadPool* pool, ConstFloats gradient, Floats residual, const float* max_norms,
+void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                 float* norms);
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes);
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gone import instead_of
 from thc_lab.testbed.description import Testbed
 from thc_lab.testbed.description_checks import check
 
@@ -70,7 +69,7 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     match detail["type"]:
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            return f"{path}: there is no such key{instead_of(name) or _similar(name, names)}"
+            return f"{path}: there is no such key{_similar(name, names)}"
         case "missing":
             return f"{path}: is missing"
         case "union_tag_not_found":

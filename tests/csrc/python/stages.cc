@@ -21,7 +21,7 @@ void rotate_array(const py::array& gradient, const std::optional<py::array>& res
                   const std::optional<py::array>& ends) {
   const BlockLayout layout = layout_input(static_cast<std::size_t>(gradient.size()), rotation_block, ends);
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
-  const ConstFloats carried = residual ? residual_input(*residual, layout.coordinates()) : ConstFloats{};
+  const float* carried = residual ? input<float>(*residual, "residual", layout.coordinates()) : nullptr;
   float* out = output<float>(rotated, "rotated", layout.padded());
   rotate(in, carried, layout, {seed, tensor, round}, out);
 }
@@ -43,7 +43,7 @@ void inverse_rotate_array(py::array rotated, py::array out, std::size_t rotation
                           std::uint32_t tensor, std::uint32_t round, const std::optional<py::array>& ends) {
   const BlockLayout layout = layout_input(static_cast<std::size_t>(out.size()), rotation_block, ends);
   float* in = output<float>(rotated, "rotated", layout.padded());
-  inverse_rotate(in, layout, {seed, tensor, round}, float_output(out, "out", layout.coordinates()));
+  inverse_rotate(in, layout, {seed, tensor, round}, output<float>(out, "out", layout.coordinates()));
 }
 
 void max_norms_be_array(const py::array& norms, py::array maximum, bool add) {

@@ -1,1 +1,0 @@
-"""The `thc top` command: what a thc-ps does at this moment."""
