@@ -1,8 +1,8 @@
 """The version of the arithmetic: ranks with different versions get wrong averages, so every route compares it.
 
 The version is the number ARITHMETIC of wire.toml (8 bits) and a digest (16 bits) of a small known average, by servers
-and among ranks, and of the keys and shards of known names and sizes. The number names the difference to people. The digest also finds a changed bit whose author forgot to
-bump the number.
+and among ranks, and of the keys and shards of known names and sizes. The number names the difference to people. The
+digest also finds a changed bit whose author forgot to bump the number.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_other_keys_and_shares_are_another_version(name: str, value: object, mon
 def test_other_points_of_averages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = RankSettings.of(ThcConfig(), 2)
     before, other = settings.chosen, lloyd_max(2)
-    monkeypatch.setattr("byteps_thc._scheme.rank_settings.lloyd_max", lambda bits: other)
+    monkeypatch.setattr("byteps_thc._scheme.rank_settings.lloyd_max", lambda _: other)
     assert RankSettings.of(ThcConfig(), 2).chosen != before
 
 

@@ -1,13 +1,14 @@
 """A rank of engines that get other buffers than those of the other ranks.
 
 settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
-"cases": [{"name", "network": job or none for the engine among ranks; "parameters": [name, elements] of the buffers that
-a rank averages after a first step, by rank, and where the second of two parameters in one begins; "first": the same of
-the first step, of all ranks; "again": of the third step, where not as in the first; "small_packets": whether norms need
-several; "odd": "dtype" and "row" (elements of rows with scales of their own) of the last rank's buffers in the second
-step; "other": what another version of the last rank derives otherwise there, of OTHERS; "scale": loss scale of the last
-rank after the first step, where the others have 2; "ahead": rounds that the last rank is ahead}]}. Reports for every case the error of the second step and of a third one, what the gradients of the
-second step are then, and whether the residuals are as they were.
+"cases": [{"name", "network": job or none for the engine among ranks; "parameters": [name, elements] of the buffers
+that a rank averages after a first step, by rank, and where the second of two parameters in one begins; "first": the
+same of the first step, of all ranks; "again": of the third step, where not as in the first; "small_packets": whether
+norms need several; "odd": "dtype" and "row" (elements of rows with scales of their own) of the last rank's buffers in
+the second step; "other": what another version of the last rank derives otherwise there, of OTHERS; "scale": loss
+scale of the last rank after the first step, where the others have 2; "ahead": rounds that the last rank is ahead}]}.
+Reports for every case the error of the second step and of a third one, what the gradients of the second step are
+then, and whether the residuals are as they were.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ class BucketShards(NodeLayout):
 
     A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
     padded with zeros. What lies between parameters has no shard, and stays as it is. shard: this rank's row as a
-    buffer, float32, while it is averaged over the slow dimension. cut: a text, the same for the same matrix only. device: where shards are exchanged; staging: brings
-    gradients there, if it is the host and they are elsewhere. recorder: counts its copies.
+    buffer, float32, while it is averaged over the slow dimension. cut: a text, the same for the same matrix only.
+    device: where shards are exchanged; staging: brings gradients there, if it is the host and they are elsewhere.
+    recorder: counts its copies.
     """
 
     def __init__(
