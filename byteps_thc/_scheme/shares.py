@@ -56,7 +56,7 @@ _SMALLEST_BLOCK = 512
 def block_ends(columns: int, tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> U64 | None:
     """Return where rotation blocks end between the first and the last column; None: nowhere.
 
-    tensors: (start, stop) of what is compressed. rows: spans with rows that have scales of their own.
+    tensors: (start, stop) of each compressed tensor. rows: spans with rows that have scales of their own.
     """
     ends = [np.array([*itertools.chain.from_iterable(tensors)], np.int64)]
     ends.extend(np.arange(row.start + row.width - row.skipped, row.stop, row.width, dtype=np.int64) for row in rows)
@@ -80,7 +80,7 @@ def blocks_of(
 def cut_blocks(blocks: _core.RotationBlocks, pieces: int) -> list[tuple[slice, _core.RotationBlocks]]:
     """Cut a gradient into pieces of about as many codes, at blocks: columns and blocks of each. Empty ones are omitted.
 
-    Averages do not depend on it: signs are those of the gradient.
+    Averages do not depend on the cut: a piece has the signs of the gradient.
     """
     array, offsets = blocks.array(), np.append(blocks.array()[:, 1], blocks.padded)
     cuts = _nearest(offsets, pieces)
@@ -136,7 +136,7 @@ def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list
     """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
 
     largest: length of a span at most. Spans but the last are multiples of `multiple`, or of `largest` if that is less.
-    servers: spans go to these in turns, so their number is a multiple of it unless that makes them too short.
+    servers: spans go to these in turns, so their number is a multiple of `servers`, unless they would be too short.
     """
     multiple = min(multiple, largest)
     multiples = -(-size // multiple)
