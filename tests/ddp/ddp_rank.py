@@ -178,7 +178,7 @@ def complex_parameters(rank: Rank) -> dict[str, Any]:
             reducer.all_reduce({"shift": own.shift.grad.conj()})
         except InputError as error:
             result["conjugate"] = str(error)
-    return result | {"parameters": torch.view_as_real(result["shift"][0])}
+    return result | {"parameters": torch.view_as_real(result["shift"][0]).clone()}
 
 
 def without_names(rank: Rank) -> dict[str, Any]:
@@ -209,7 +209,8 @@ def unused_parameters(rank: Rank) -> dict[str, Any]:
 def unused_with_servers(rank: Rank) -> dict[str, Any]:
     """No rank uses a layer in the second step: its residual is part of a later average."""
     network = NetworkConfig(rank.settings["servers"], job=31)
-    training = Training(rank, find_unused_parameters=True, config=ThcConfig(bits=2), network=network)
+    config = ThcConfig(bits=2, error_feedback=True)
+    training = Training(rank, find_unused_parameters=True, config=config, network=network)
     name, weight = "middle.weight", training.ddp.module.middle.weight
     sizes = [parameter.numel() for parameter in training.ddp.parameters()]
     place = [own for own, _ in training.ddp.module.named_parameters()].index(name)
