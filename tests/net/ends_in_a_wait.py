@@ -6,48 +6,24 @@ The wait is over while Python ends, for which that takes some seconds. WAIT is o
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable
-from datetime import timedelta
 
 #: From the end of the script to that of the waits; later than the joins.
 LATE_S = 4.0
-_STORE = """
-import sys, time
-from datetime import timedelta
-from torch.distributed import TCPStore
-store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
-print(store.port, flush=True)
-sys.stdin.read()
-"""
 
 
 class PythonsEnd:
-    """Python's end, in which `then` is called."""
+    """Takes time in Python's end. Names of the module may be None by then."""
 
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        self._then, self._sleep = then, time.sleep
+    def __init__(self) -> None:
+        self._sleep, self._seconds = time.sleep, LATE_S + 1.0
 
     def __del__(self) -> None:
-        self._then()
-        self._sleep(LATE_S + 1.0)
-
-
-def in_thread(call: Callable[[], object]) -> None:
-    def quiet() -> None:
-        try:
-            call()
-        except Exception as error:
-            print("over before the end:", error, flush=True)
-
-    threading.Thread(target=quiet, daemon=True).start()
-    time.sleep(0.5)
+        self._sleep(self._seconds)
 
 
 def watch() -> PythonsEnd:
@@ -84,24 +60,6 @@ def watch() -> PythonsEnd:
     return PythonsEnd()
 
 
-def store() -> PythonsEnd:
-    """The process of the store stands still."""
-    from torch.distributed import TCPStore
-
-    from byteps_thc._net.failover.agreement import Agreement
-
-    host = subprocess.Popen([sys.executable, "-c", _STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert host.stdout is not None
-    port = int(host.stdout.readline())
-    there = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60))
-    agreement = Agreement(there, 0, 1, threading.Event())
-    os.kill(host.pid, signal.SIGSTOP)
-    in_thread(lambda: agreement.asked(1))
-    globals()["kept"] = host, there
-    wake, number, pid = os.kill, signal.SIGCONT, host.pid
-    return PythonsEnd(lambda: wake(pid, number))
-
-
 def stages() -> PythonsEnd:
     """The other rank sends nothing."""
     import torch
@@ -120,24 +78,7 @@ def stages() -> PythonsEnd:
     return PythonsEnd()
 
 
-def connect() -> PythonsEnd:
-    """The other rank does not connect."""
-    from byteps_thc._net.store import connect_groups
-
-    class Questions:
-        """Nobody is where rank 1 says it is."""
-
-        def gather(self, told: bytes) -> list[bytes]:
-            return [told, told.replace(b"0", b"1", 1)]
-
-        def refuse(self, reason: str) -> None:
-            pass
-
-    in_thread(lambda: connect_groups(Questions(), 0, 2, LATE_S, 1))  # type: ignore[arg-type]
-    return PythonsEnd()
-
-
-WAITS = {wait.__name__: wait for wait in (watch, store, stages, connect)}
+WAITS = {wait.__name__: wait for wait in (watch, stages)}
 
 if __name__ == "__main__":
     ending = WAITS[sys.argv[1]]()
