@@ -135,7 +135,7 @@ class Opened:
 
 
 def open_engine(
-    where: dist.ProcessGroup | Worker | None,
+    where: dist.ProcessGroup | Worker,
     levels: Levels | None,
     network: NetworkConfig | None,
     config: ThcConfig,
@@ -151,9 +151,9 @@ def open_engine(
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    where: None: the ranks of the mesh in `levels`. levels: in which ranks average; None: in one, without looking for
-    another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients will be, if
-    that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
+    where: the ranks that average (choose_ranks), or a worker. levels: in which ranks average; None: in one, without
+    looking for another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients
+    will be, if that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
     Opened.questions. grad_scaler, log_every: see Steps. sees_all: the engine averages all gradients of a step; in two
     levels those of a shard. logs_once: rank 0 of the world logs and warns, not rank 0 of the group.
 
@@ -176,7 +176,6 @@ def open_engine(
         workers = found.slow.size()
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
-        assert where is not None
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
         engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)

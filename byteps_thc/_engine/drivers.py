@@ -18,7 +18,9 @@ from byteps_thc._engine.staging import SideStream
 Stage = Callable[[Any], Iterable[object]]
 
 _END = object()
-_JOIN_S = 2.0  # all threads together; one that is still in a collective ends with that collective's own deadline
+#: All threads together. One that is still in a collective ends with that collective's own deadline, or with the
+#: process: when it returns from C++ while Python ends, it waits there (csrc/python/ending.cc).
+_JOIN_S = 2.0
 
 
 class StageThreads:

@@ -118,12 +118,14 @@ class GradientBuffer:
 
     key: names the layout, the same on all ranks; another layout has another key. gradient: 1-D, contiguous; float32,
     float16 or bfloat16, or float64 where all parameters travel exactly (CompressionPolicy); CPU or CUDA.
-    parameters: ascending and disjoint; gaps between them are padding.
+    parameters: ascending and disjoint; gaps between them are padding. drops_unused: whether nobody gets the average of
+    a parameter whose gradient is zero on all ranks, default: everybody does.
     """
 
     key: str
     gradient: Tensor
     parameters: tuple[ParameterSlice, ...]
+    drops_unused: bool = False
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,7 @@ def host_engine(
             return
         if compressor.resolved.error_feedback:
             layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
-        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual))
+        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual, layout.waiting))
 
     return FlatEngine(
         policy,

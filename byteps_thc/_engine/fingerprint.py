@@ -112,7 +112,8 @@ class Fingerprints:
             theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
         elif not guesses:
             theirs = (
-                "another one a gradient that is unknown here. Names, sizes, types, settings and loss scales must be"
+                "another one a gradient that is unknown here. Names, sizes, types, settings, loss scales and "
+                "byteps_thc's version must be"
             )
         else:
             _, label, other_round = min(guesses)

@@ -23,6 +23,7 @@ from byteps_thc._engine.engine_state import EngineState
 from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import Layout, Round, check_rows
+from byteps_thc._engine.parameters import real_parts
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.stages import Reduction, Stages
@@ -134,6 +135,7 @@ class FlatEngine(Engine):
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         require_not_captured(buffer.gradient)
         self._in_flight.require_free(buffer.key)
+        buffer = real_parts(buffer)
         gradient = buffer.gradient
         future = _future(gradient)
         layout = self._layout_of(buffer)

@@ -10,7 +10,6 @@ goes from piece to piece. server_piece.py has pieces whose codes servers add, ra
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +24,7 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.staging import Staging
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, block_ends
 from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.shares import partition_name
 
 
 class Layout:
@@ -65,6 +65,8 @@ class Layout:
         self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
         self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
+        #: parameters (start, stop) of which residuals stay here while their gradients are zero
+        self.waiting: tuple[tuple[int, int], ...] = ()
         self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
         self.pieces_take_exact = self.asked_first = False
 
@@ -82,7 +84,7 @@ class Layout:
         contents = contents_of(buffer.key, buffer.parameters)
         same = f"{contents.layout} {plan}".rstrip()
         same += f" {policy.exclude}" if policy.exclude else ""  # BytePS's workers compare no policy at the start
-        return cls(
+        layout = cls(
             Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, plan=plan),
             contents,
             buffer.parameters,
@@ -94,6 +96,8 @@ class Layout:
             device=device,
             staging=staging,
         )
+        layout.waiting = layout.tensors if buffer.drops_unused else ()
+        return layout
 
     @classmethod
     def of_matrix(cls, matrix: ShardMatrix, dtype: torch.dtype, device: torch.device) -> Layout:
@@ -230,39 +234,23 @@ class Extent:
 
     def name(self, row: int, span: slice) -> str:
         """Return the name of a partition, its random key: the same on all routes with as many servers."""
-        place = f"{row},{span.start}:{span.stop}" if self.sharded else f"{span.start}:{span.stop}"
-        return f"{self.key}[{place}]"
+        return partition_name(self.key, span, row if self.sharded else None)
 
 
 def identity_of(
-    extent: Extent, names: Sequence[str], span: slice, *, whole: bool
+    extent: Extent, names: Sequence[str], span: slice, derived: str, *, whole: bool
 ) -> tuple[Sequence[str], int, str, str]:
-    """Return what identifies a piece, for Fingerprints.of(): names, elements of a row, label, layout."""
-    columns = span.stop - span.start
+    """Return what identifies a piece, for Fingerprints.of(): names, elements of a row, label, layout.
+
+    derived: a text that is the same for the same keys and blocks only.
+    """
+    columns, layout = span.stop - span.start, f"{extent.layout} {derived}"
     if whole:
         size = extent.rows * extent.columns
-        return [extent.key], size, f"{extent.label} ({size} elements)", extent.layout
+        return [extent.key], size, f"{extent.label} ({size} elements)", layout
     part = f"elements {span.start} to {span.stop} of {extent.columns}"
     if extent.sharded:
         part = f"columns {span.start} to {span.stop} of {extent.columns}"
     elif columns == extent.columns:
         part = f"{columns} elements"
-    return names, columns, f"{extent.label} ({part})", extent.layout
-
-
-#: Partitions do not get shorter so that each server has one: a round of norms takes longer than 64 packets of codes.
-_SHORTEST_SHARE = 1 << 16
-
-
-def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list[slice]:
-    """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
-
-    largest: length of a span at most. Spans but the last are multiples of `multiple`, or of `largest` if that is less.
-    servers: spans go to these in turns, so their number is a multiple of it unless that makes them too short.
-    """
-    multiple = min(multiple, largest)
-    multiples = -(-size // multiple)
-    count = -(-multiples // (largest // multiple))
-    count = max(count, min(-(-count // servers) * servers, size // _SHORTEST_SHARE, multiples))
-    cuts = [multiple * (multiples * i // count) for i in range(count)] + [size]
-    return [slice(*cut) for cut in itertools.pairwise(cuts)]
+    return names, columns, f"{extent.label} ({part})", layout

@@ -24,7 +24,7 @@ from byteps_thc._engine.hierarchy.exchange import hierarchical_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import Communicators, backends, cut_group
 from byteps_thc._net.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
-from byteps_thc._net.mesh import Levels, MeshGroups, counted, mesh_groups
+from byteps_thc._net.mesh import Levels, MeshGroups, counted, describe_levels, mesh_groups
 from byteps_thc._net.run import host_of, node_identity
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig
@@ -69,27 +69,26 @@ class WayTimes:
 
 
 def find_levels(
-    process_group: dist.ProcessGroup | None,
+    process_group: dist.ProcessGroup,
     asked: Levels,
     config: ThcConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None,
 ) -> MeshGroups | None:
-    """Return the two levels in which the ranks of a process group average, None for one; collective unless a mesh's.
+    """Return the two levels in which the ranks of a process group average, None for one; collective.
 
     Servers and switches average in one level, unless a mesh is given. Rank 0 logs which nodes there are, what was
     chosen and what was measured, and warns of uneven nodes. Raises ConfigurationError if ranks have different `asked`,
     TransportError or DeadlineError if ranks do not answer.
     """
-    if not isinstance(asked, str):
-        return mesh_groups(*asked, process_group)
-    assert process_group is not None
-    if process_group.size() == 1:
+    if isinstance(asked, str) and process_group.size() == 1:
         return None
-    mine = json.dumps([with_arithmetic({"levels": asked}), network is None, node_identity()])
+    mine = json.dumps([with_arithmetic({"levels": describe_levels(asked)}), network is None, node_identity()])
     gather = Communicators(process_group, policy.deadline_s).for_questions().gather
     everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, mine).items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
+    if not isinstance(asked, str):
+        return mesh_groups(*asked, process_group)
     if not all(has_levels for _, has_levels, _ in everyone.values()):
         return None  # where they differ, so do settings that will be compared
     names = [node for _, _, node in everyone.values()]

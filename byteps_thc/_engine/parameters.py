@@ -58,10 +58,11 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
         return [buffer]
     cuts = [0, *(run[0].start for run in runs[1:]), buffer.gradient.numel()]
     return [
-        GradientBuffer(
-            f"{buffer.key}, elements {start} to {stop}",
-            buffer.gradient[start:stop],
-            tuple(replace(part, start=part.start - start, stop=part.stop - start) for part in run),
+        replace(
+            buffer,
+            key=f"{buffer.key}, elements {start} to {stop}",
+            gradient=buffer.gradient[start:stop],
+            parameters=tuple(replace(part, start=part.start - start, stop=part.stop - start) for part in run),
         )
         for run, (start, stop) in zip(runs, itertools.pairwise(cuts), strict=True)
     ]
@@ -97,6 +98,20 @@ class Packed:
 
 #: What is compressed.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_EXACT_DTYPES = (torch.float64, torch.complex64, torch.complex128)
+
+
+def real_view(tensor: Tensor) -> Tensor:
+    """Return the real and imaginary parts of a complex tensor in a last dimension of 2, the same memory."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def real_parts(buffer: GradientBuffer) -> GradientBuffer:
+    """Return a buffer as one of real numbers, the same memory: a complex parameter has two for each element."""
+    if not buffer.gradient.is_complex():
+        return buffer
+    parts = (ParameterSlice(part.name, 2 * part.start, 2 * part.stop) for part in buffer.parameters)
+    return replace(buffer, gradient=real_view(buffer.gradient).view(-1), parameters=tuple(parts))
 
 
 def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
@@ -111,8 +126,9 @@ def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def is_averaged(name: str, dtype: torch.dtype, elements: int, policy: CompressionPolicy) -> bool:
-    """Whether a parameter of that type can be averaged: float64, too, where it travels exactly."""
-    return dtype in DTYPES or (dtype == torch.float64 and policy.travels_exactly(name, elements))
+    """Whether a parameter of that type can be averaged: float64 and complex, too, where it travels exactly."""
+    numbers = 2 * elements if dtype.is_complex else elements
+    return dtype in DTYPES or (dtype in _EXACT_DTYPES and policy.travels_exactly(name, numbers))
 
 
 def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], policy: CompressionPolicy) -> None:
@@ -126,6 +142,6 @@ def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], policy: C
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ConfigurationError(
             f"{', '.join(wrong[:5])}{more}: gradients are averaged in float32, float16 or bfloat16, convert it with "
-            f".float(). float64 travels exactly where a parameter has fewer than {policy.bypass_elements} elements "
-            "(CompressionPolicy.bypass_elements) or is named in CompressionPolicy.exclude"
+            f".float(). float64 and complex travel exactly where a parameter has fewer than {policy.bypass_elements} "
+            "numbers (CompressionPolicy.bypass_elements) or is named in CompressionPolicy.exclude"
         )

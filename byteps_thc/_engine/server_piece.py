@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,13 +19,14 @@ from torch import Tensor
 
 from byteps_thc._engine.device.staged_compressor import StagedCompressor, StagedPartition
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
-from byteps_thc._engine.layout import Extent, Piece, PlacedPiece, Round, even_spans, identity_of
+from byteps_thc._engine.layout import Extent, Piece, PlacedPiece, Round, identity_of
 from byteps_thc._engine.residuals import Rollback, energy_of
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.transport import Transport
 from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.arrays import energy_of as norms_energy
 from byteps_thc._scheme.compressor import LARGEST_NORM, Compressor, Partition
+from byteps_thc._scheme.shares import even_spans, parts_within, random_key
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,24 @@ class ServerTools:
     rollback: Rollback
 
 
-class ServerPiece(Piece):
-    """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback."""
+#: Elements that tell most gradients from zeros at once.
+_SAMPLE = 64
 
-    def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Tensor | None) -> None:
+
+class ServerPiece(Piece):
+    """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback.
+
+    waiting: tensors (start, stop) of the gradient. The residual of one waits for a gradient that is not zero.
+    """
+
+    def __init__(
+        self,
+        tools: ServerTools,
+        extent: Extent,
+        span: slice,
+        residual: Tensor | None,
+        waiting: Iterable[tuple[int, int]],
+    ) -> None:
         # Or a StagedCompressor, which has the same methods.
         compressor = cast(Compressor, tools.compressor)
         coordinates, plan = span.stop - span.start, extent.plan.within(span)
@@ -52,18 +68,24 @@ class ServerPiece(Piece):
         self._tools = tools
         self._transfer = tools.transport.new_transfer(name, tools.transport.compared_words + norms, padded)
         self._residual = None if residual is None else residual[span]
+        self._waiting = [] if residual is None else [slice(*part) for part in parts_within(waiting, span)]
+        self._unused: list[Tensor] = []
         self._norms: F32 = np.zeros(norms, np.float32)
         self._compressor = compressor
         self._partition = compressor.partition(
             name, coordinates, plan=plan, residual=self._residual, norms=self._norms, codes=self._transfer.codes
         )
-        known = tools.fingerprints.of(*identity_of(extent, [name], span, whole=False))
+        derived = f"{random_key(name)} {norms} {padded}"
+        known = tools.fingerprints.of(*identity_of(extent, [name], span, derived, whole=False))
         self._message = NormMessage(tools.fingerprints, known, norms, tools.transport.compared_words)
 
     def measure(self, gradient: Tensor, round: int) -> None:
         """See Piece. gradient: one row."""
         [mine] = gradient
-        with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"):
+        if self._residual is not None:
+            unused = (part for part in self._waiting if not (mine[part][:_SAMPLE].any() or mine[part].any()))
+            self._unused = [self._residual[part] for part in unused]
+        with self._tools.clock.timed(self._tools.figures.recorder, "encode_ms"), self._without_unused():
             self._compressor.measure(self._partition, mine, round=round)
             self._message.write(round, self._norms)
         self._transfer.send_norms(self._message.sent)
@@ -76,10 +98,23 @@ class ServerPiece(Piece):
             tools.rollback.save(self._residual)
         with tools.clock.timed(tools.figures.recorder, "encode_ms"):
             max_norms = self._message.take(received)
-            self._compressor.encode(self._partition, max_norms)
+            with self._without_unused():
+                self._compressor.encode(self._partition, max_norms)
         tools.rollback.request_unless(bool((max_norms <= LARGEST_NORM).all()))
         self._transfer.send_codes()
         tools.figures.encoded(self._partition, self._residual)
+
+    @contextmanager
+    def _without_unused(self) -> Iterator[None]:
+        """Keep residuals of unused tensors out of the codes: DDP would drop their averages."""
+        kept = [part.clone() for part in self._unused]
+        for part in self._unused:
+            part.zero_()
+        try:
+            yield
+        finally:
+            for part, before in zip(self._unused, kept, strict=True):
+                part += before
 
     def sum(self) -> None:
         """See Piece: the servers do it."""
@@ -98,12 +133,14 @@ class ServerPiece(Piece):
             )
 
 
-def server_pieces(tools: ServerTools, extent: Extent, residual: Tensor | None) -> list[PlacedPiece]:
-    """Return the pieces of gradients of one layout, for all rounds. residual: see ServerPiece."""
+def server_pieces(
+    tools: ServerTools, extent: Extent, residual: Tensor | None, waiting: Sequence[tuple[int, int]] = ()
+) -> list[PlacedPiece]:
+    """Return the pieces of gradients of one layout, for all rounds. residual, waiting: as ServerPiece's."""
     config = tools.compressor.config
     spans = even_spans(extent.columns, config.partition_coordinates, config.rotation_block, tools.transport.servers)
     return [
-        PlacedPiece(ServerPiece(tools, extent, span, residual), span, last=span.stop == extent.columns)
+        PlacedPiece(ServerPiece(tools, extent, span, residual, waiting), span, last=span.stop == extent.columns)
         for span in spans
     ]
 

@@ -24,8 +24,8 @@ class Ending:
 
     end: holds what `owner` owns, and must not lead back to `owner`, which would then never be collected. Runs in a
     thread of its own for a collected owner, because the garbage collector may interrupt any thread under any lock.
-    at_exit: whether to call `end` before Python ends, newest first. An `end` under way is waited for in any case: a
-    thread that returns from torch's C++ while Python ends would abort the process.
+    at_exit: whether to call `end` before Python ends, newest first. An `end` under way is waited for in any case: it
+    could not finish afterwards, as a thread that returns from C++ while Python ends waits for good (csrc/python).
     """
 
     def __init__(self, owner: object, end: Callable[[], None], *, at_exit: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -180,12 +181,30 @@ class GroupPart(dist.ProcessGroup):
         """ranks: their numbers in `whole`, this one's among them. store: of these ranks alone."""
         # torch has another constructor, with a store, that makes no subclasses.
         super().__init__(ranks.index(whole.rank()), len(ranks))  # type: ignore[call-arg]
+        members = world_ranks(whole)
+        self.world_ranks = [members[rank] for rank in ranks]
         self.whole, self._part_store = whole, store
 
     @override
     def get_group_store(self) -> PrefixStore:
         """Return where these ranks find each other."""
         return self._part_store
+
+
+def world_ranks(process_group: dist.ProcessGroup) -> list[int]:
+    """Return the ranks of a group by their numbers in the world, in its own order."""
+    if isinstance(process_group, GroupPart):
+        return process_group.world_ranks
+    ranks: list[int] = dist.get_process_group_ranks(process_group)
+    return ranks
+
+
+def group_of(ranks: Sequence[int]) -> GroupPart:
+    """Return a group of some ranks of the world, in ascending order; these call it, and no others need to."""
+    world = dist.group.WORLD
+    assert world is not None
+    name = hashlib.blake2b(repr(ranks).encode(), digest_size=8).hexdigest()
+    return GroupPart(world, ranks, PrefixStore(f"thc/ranks {name}", world.get_group_store()))
 
 
 def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:

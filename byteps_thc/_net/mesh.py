@@ -5,6 +5,8 @@ A mesh says which ranks those are, or they are found (_engine/levels.py).
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
+from byteps_thc._net.groups import choose_process_group, cut_group, group_of, world_ranks
 from byteps_thc._net.handshake import gather_in_levels
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._scheme.errors import ConfigurationError
@@ -22,6 +25,7 @@ from byteps_thc._scheme.settings import describe
 #: auto: two levels if they are the faster way. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension
 #: between the nodes.
 Levels = Literal["auto", "flat"] | tuple[DeviceMesh, str]
+_LISTED_NODES = 16
 
 
 @dataclass(frozen=True)
@@ -83,19 +87,50 @@ def require_levels(levels: object) -> None:
         raise ConfigurationError("this rank is not in the mesh: average on its ranks only")
 
 
-def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup | None) -> MeshGroups:
-    """Return the groups of a mesh that require_levels() accepts.
+def choose_ranks(given: object, levels: object, caller: str) -> dist.ProcessGroup:
+    """Return the ranks that average: a front end's first argument, or the mesh's ranks if it is None.
 
-    process_group: raise ConfigurationError unless the mesh has its ranks; None: any ranks.
+    levels: Levels, unchecked. caller: as choose_process_group's, which raises ConfigurationError.
     """
-    ranks = mesh.mesh.flatten().tolist()
-    if process_group is not None and set(others := dist.get_process_group_ranks(process_group)) != set(ranks):
+    mesh = levels[0] if isinstance(levels, tuple) and levels else None
+    if given is None and isinstance(mesh, DeviceMesh) and mesh.get_coordinate() is not None:
+        ranks = sorted(mesh.mesh.flatten().tolist())
+        if len(ranks) < dist.get_world_size():
+            return group_of(ranks)
+    return choose_process_group(given, caller)
+
+
+def nodes_of(mesh: DeviceMesh, dim: str) -> list[list[int]]:
+    """Return the ranks of each node, in the order of the mesh. dim: its dimension between the nodes."""
+    assert mesh.mesh_dim_names is not None
+    nodes: list[list[int]] = mesh.mesh.movedim(mesh.mesh_dim_names.index(dim), 0).tolist()
+    return nodes
+
+
+def describe_levels(levels: Levels) -> str:
+    """Return a text that is the same for the same levels only."""
+    if isinstance(levels, str):
+        return levels
+    nodes = nodes_of(*levels)
+    listed = f"a mesh of nodes {nodes[:_LISTED_NODES]}"
+    return listed if len(nodes) <= _LISTED_NODES else f"{listed} and more ({zlib.crc32(repr(nodes).encode()):08x})"
+
+
+def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup) -> MeshGroups:
+    """Return the groups of a mesh that require_levels() accepts; all ranks of the process group call this.
+
+    Ranks have the order of the mesh, and torch's groups their own. Raises ConfigurationError unless the mesh has the
+    ranks of the process group.
+    """
+    nodes, members = nodes_of(mesh, dim), world_ranks(process_group)
+    if (ranks := sorted(itertools.chain(*nodes))) != sorted(members):
         raise ConfigurationError(
-            f"the mesh has ranks {sorted(ranks)}, and the process group {sorted(others)}: make the mesh of all ranks "
+            f"the mesh has ranks {ranks}, and the process group {sorted(members)}: make the mesh of all ranks "
             "of the process group, and no others"
         )
-    assert mesh.mesh_dim_names is not None
-    return MeshGroups(mesh.get_group(1 - mesh.mesh_dim_names.index(dim)), mesh.get_group(dim))
+    number = {rank: place for place, rank in enumerate(members)}
+    numbers = [[number[rank] for rank in node] for node in nodes]
+    return MeshGroups(*cut_group(process_group, [numbers, [*zip(*numbers, strict=True)]]))
 
 
 class MeshReplicas(Replicas):

@@ -22,11 +22,17 @@ _TORCHRUN_DEFAULT = "none"
 
 def told_run(run: Run | None) -> str | None:
     """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
+    run = (variable("RUN") or None) if run is None else run
     if run is None:
-        return variable("RUN") or None
+        return None
     if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
         raise ConfigurationError(f"run is {run!r}: pass a number or a text, the same on all workers of this training")
-    return str(run)
+    try:
+        return str(run).encode().decode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"run is {run!r}, with a surrogate that UTF-8 cannot encode: pass a number or a text without surrogates"
+        ) from error
 
 
 def run_of_launcher() -> str | None:
@@ -45,7 +51,7 @@ def run_of_launcher() -> str | None:
 
 def run_number(run: str | None) -> int:
     """Return the 64 bits that HELLO has: 0 when no run is told, and else never 0."""
-    return 0 if run is None else fnv1a_64(run.encode()) or 1
+    return 0 if run is None else fnv1a_64(run.encode(errors="surrogateescape")) or 1
 
 
 def run_of_scheduler() -> str | None:

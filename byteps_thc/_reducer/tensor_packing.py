@@ -13,7 +13,7 @@ from torch.futures import Future
 
 from byteps_thc._engine.agreement import Contents
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
-from byteps_thc._engine.parameters import Packed, is_averaged
+from byteps_thc._engine.parameters import Packed, is_averaged, real_view
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import require_disjoint
 from byteps_thc._scheme.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES
@@ -44,12 +44,15 @@ def signature_of(tensors: Mapping[str, Tensor], policy: CompressionPolicy) -> tu
             raise InputError(f"{name!r} is nested: pass its tensors")
         if tensor.layout != torch.strided:
             raise InputError(f"{name!r} is sparse: pass to_dense()")
+        if tensor.is_conj():
+            raise InputError(f"{name!r} is a conjugate view: pass resolve_conj()")
         can_be = is_averaged(name, tensor.dtype, tensor.numel(), policy)
         if not can_be or tensor.device.type not in ("cpu", "cuda"):
             raise InputError(
                 f"{name!r} is {tensor.dtype} on {tensor.device}: pass float32, float16 or bfloat16 on a CPU or CUDA "
-                f"device, or float64 of fewer than {policy.bypass_elements} elements"
+                f"device, or float64 or complex of fewer than {policy.bypass_elements} numbers"
             )
+        tensor = real_view(tensor)
         row = policy.row_elements(name, tensor.shape)
         signatures.append((name, tensor.numel(), row, tensor.dtype, tensor.device))
     return tuple(signatures)

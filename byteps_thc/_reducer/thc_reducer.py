@@ -19,13 +19,14 @@ from torch import Tensor
 
 from byteps_thc._engine.door import Worker, choose_config, choose_policy, open_engine, warn_of_unused_servers
 from byteps_thc._engine.in_flight import require_not_captured
+from byteps_thc._engine.parameters import real_view
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.ending import Ending
-from byteps_thc._net.groups import choose_process_group, refusals_told
-from byteps_thc._net.mesh import Levels, counted, require_levels
+from byteps_thc._net.groups import refusals_told
+from byteps_thc._net.mesh import Levels, choose_ranks, counted, require_levels
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._reducer.calls import AverageWork, Call, Calls
@@ -77,9 +78,8 @@ class ThcReducer:
             raise ConfigurationError("network: pass the NetworkConfig as the first argument")
         network = where if isinstance(where, NetworkConfig) else None
         group, given = None, None if network is not None else where
-        of_mesh = given is None and isinstance(levels, tuple)  # whose ranks may be some of all
-        if not of_mesh and (network is None or dist.group.WORLD is not None):
-            group = choose_process_group(given, "ThcReducer")
+        if network is None or dist.group.WORLD is not None:
+            group = choose_ranks(given, levels, "ThcReducer")
         with refusals_told(group):
             require_levels(levels)
             if dist.group.WORLD is not None and (worker is not None or workers is not None):
@@ -87,7 +87,7 @@ class ThcReducer:
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             config = choose_config(config, settings)
             warn_of_unused_servers(network)
-        ranks = group if group is not None or of_mesh else _worker(worker, workers)
+        ranks = group if group is not None else _worker(worker, workers)
         opened = open_engine(
             ranks, levels, network, config, policy, asks=True, grad_scaler=grad_scaler, log_every=log_every
         )
@@ -149,7 +149,7 @@ class ThcReducer:
         signature = signature_of(tensors, self._policy)
         require_memory_of_its_own(tensors)
         packing = self._calls.packings.get(signature) or self._new_packing(signature)
-        own = [tensor.detach() for tensor in tensors.values()]
+        own = [real_view(tensor.detach()) for tensor in tensors.values()]
         require_not_captured(*own)
         if self._grad_scaler is not None:
             self._calls.require_idle("all_reduce with a grad_scaler")

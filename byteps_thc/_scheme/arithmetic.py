@@ -1,8 +1,8 @@
 """The version of the arithmetic: ranks with different versions get wrong averages, so every route compares it.
 
-The version is the number ARITHMETIC of wire.toml (8 bits) and a digest of a small known average, by servers and among
-ranks (16 bits). The number names the difference to people. The digest also finds a changed bit whose author forgot to
-bump the number.
+The version is the number ARITHMETIC of wire.toml (8 bits) and a digest (16 bits) of a small known average, by servers
+and among ranks, and of the keys and shards of known names and sizes. The number names the difference to people. The
+digest also finds a changed bit whose author forgot to bump the number.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ import numpy as np
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import F32, everybody
-from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan
+from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan, block_ends
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
+from byteps_thc._scheme.shares import (
+    blocks_of,
+    cut_blocks,
+    even_spans,
+    partition_name,
+    random_key,
+    row_shards,
+    shards_digest,
+    share_out,
+)
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire.layout import ARITHMETIC
 
@@ -47,7 +57,10 @@ def version_name(version: int) -> str:
 
 
 def golden_digest() -> bytes:
-    """Return a hash of the codes, sums and averages of a small fixed gradient, the same on all processors."""
+    """Return a hash of codes, sums and averages of a small fixed gradient, and of keys and shards of a larger one.
+
+    The hash is the same on all processors.
+    """
     digest = hashlib.blake2b(digest_size=16)
     stratified = ThcConfig(rotation_block=128)
     independent = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
@@ -58,6 +71,7 @@ def golden_digest() -> bytes:
     ):
         _encode_and_decode(resolved, plan, digest)
     _average_among_ranks(digest)
+    _share_out(digest)
     return digest.digest()
 
 
@@ -97,6 +111,19 @@ def _average_among_ranks(digest: hashlib.blake2b) -> None:
     digest.update(average.tobytes())
     _core.decode_nearest(*down, average, points=_POINTS[np.newaxis], down=True, **key)
     digest.update(average.tobytes())
+
+
+def _share_out(digest: hashlib.blake2b) -> None:
+    """Update the digest by the keys and blocks of a gradient's parameters, one of which has rows."""
+    tensors, rows, columns = ((0, 900), (1000, 40_000), (40_000, 70_001)), (RowSpan(1000, 40_000, 300),), 70_100
+    for ranks in (1, 2, 7):
+        blocks = blocks_of(columns, ranks, 8192, tensors, rows)
+        for span, own in cut_blocks(blocks, 3):
+            keys = [random_key(partition_name("arithmetic", span, row)) for row in (None, *range(ranks))]
+            for shards in (share_out(keys[0], own, range(ranks), ranks), row_shards(keys[1:], own, ranks)):
+                digest.update(f"{span} {shards_digest(shards)}".encode())
+    spans = [even_spans(columns << 4, 1 << 18, 8192, servers) for servers in (1, 3)]
+    digest.update(repr((spans, BlockPlan(block_ends(tensors), rows).within(spans[0][0]))).encode())
 
 
 def _gradient() -> F32:

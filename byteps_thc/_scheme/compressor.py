@@ -14,7 +14,6 @@ threads; those for one partition must be in order. The kernels release the GIL.
 from __future__ import annotations
 
 import enum
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc._scheme.limits import MAX_THREADS, default_threads
 from byteps_thc._scheme.rounding import Rounding
 from byteps_thc._scheme.row_scales import PartitionSizes, RowScales
+from byteps_thc._scheme.shares import random_key
 from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Compressor:
         codes = np.zeros(code_bytes, np.uint8) if codes is None else codes
         _check_array("norms", norms, np.float32, count)
         _check_array("codes", codes, np.uint8, code_bytes)
-        key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
+        key = random_key(name) if tensor is None else _word("tensor", tensor)
         rows = self._sizes.scaled_rows(coordinates, plan)
         scales = None if rows is None else RowScales(rows, self.pool)
         arrays: dict[str, Any] = {"residual": residual, "norms": norms, "codes": codes}

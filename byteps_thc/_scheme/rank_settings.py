@@ -70,7 +70,9 @@ class RankSettings:
     @property
     def chosen(self) -> dict[str, Any]:
         """What the settings have come to, which other versions may have chosen otherwise."""
-        return {"bits": self.bits, "down_bits": self.down_bits, "points": zlib.crc32(self.up_points.tobytes())}
+        points = [self.up_points] if self.down_bits is None else [self.up_points, self.down.points]
+        crc = zlib.crc32(b"".join(own.tobytes() for own in points))
+        return {"bits": self.bits, "down_bits": self.down_bits, "points": crc}
 
     @property
     def settings(self) -> dict[str, Any]:

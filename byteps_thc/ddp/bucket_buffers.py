@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
-from byteps_thc._engine.parameters import embedding_weights, require_dtypes, weights_of_all_embeddings
+from byteps_thc._engine.parameters import embedding_weights, real_view, require_dtypes, weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc._scheme.torch_private import uncompiled
@@ -35,6 +35,8 @@ class BucketBuffers:
 
     def __init__(self, model: nn.Module | None, policy: CompressionPolicy) -> None:
         self._names = None if model is None else parameter_names(model)
+        # DDP leaves gradients alone that no rank has. Others than DDP may have one inside.
+        self._drops_unused = not isinstance(model, DistributedDataParallel) or model.find_unused_parameters
         self.policy = policy
         if model is not None and self._names is not None:
             # A weight that is parametrized is no parameter.
@@ -53,7 +55,7 @@ class BucketBuffers:
         known = self._known.get(bucket.index())
         if known is None or known.parameter_ids != parameter_ids:  # DDP has rebuilt its buckets
             known = self._known[bucket.index()] = self._place(parameters, parameter_ids)
-        return GradientBuffer(known.key, gradient, known.slices)
+        return GradientBuffer(known.key, gradient, known.slices, self._drops_unused)
 
     def name(self, parameter: Tensor) -> str:
         """Return the parameter's name."""
@@ -81,7 +83,9 @@ class BucketBuffers:
 
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
-        return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
+        return (
+            None if self._names is None else {name: real_view(tensor).numel() for tensor, name in self._names.items()}
+        )
 
     def check(self) -> None:
         """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged.

@@ -20,8 +20,8 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._engine.steps import LossScale
-from byteps_thc._net.groups import choose_process_group, refusals_told
-from byteps_thc._net.mesh import Levels, counted, require_levels
+from byteps_thc._net.groups import refusals_told
+from byteps_thc._net.mesh import Levels, choose_ranks, counted, require_levels
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.config import ThcConfig, ThcSettings
@@ -100,7 +100,7 @@ class ThcState:
     ) -> None:
         group = None
         if process_group is not None or dist.group.WORLD is not None:
-            group = choose_process_group(process_group, "ThcState")
+            group = choose_ranks(process_group, levels, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             config = choose_config(config, settings)
@@ -111,11 +111,9 @@ class ThcState:
         self._config, self._policy = config, self._buckets.policy
 
         def open_averaging(gradients_on: torch.device | None) -> Opened:
-            # Without a process group, the ranks of a mesh: they may be some of all.
-            of_mesh = process_group is None and not isinstance(levels, str)
             first = None if model is None else next(model.parameters(), None)
             return open_engine(
-                None if of_mesh else choose_process_group(process_group, "ThcState"),
+                choose_ranks(process_group, levels, "ThcState"),
                 levels,
                 network,
                 config,
@@ -165,7 +163,7 @@ class ThcState:
         if bucket.index() == 0:
             averaging.steps.begin()
         buffer = self._buckets.buffer(bucket)
-        if not self._policy.exclude:
+        if not self._policy.exclude and not buffer.gradient.is_complex():
             return _unwrapped(averaging.engine.all_reduce(buffer))
         return _together([averaging.engine.all_reduce(part) for part in apart(buffer, self._policy)], buffer.gradient)
 

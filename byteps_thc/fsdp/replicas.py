@@ -88,7 +88,8 @@ def compress_replicas(
     )
     engine, same_shards = opened.engine, opened.replicas
     assert same_shards is not None
-    lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
+    lines = [f"shard {shard.rank()} of {shard.size()}"]  # torch sorts ranks, whatever the mesh's order
+    lines += [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
     try:
         require_same_lines(same_shards, lines, "parameters")
     except ThcError:
@@ -106,7 +107,9 @@ def compress_replicas(
     return FsdpCompression(
         opened,
         sizes={
-            parameter.name: parameter.shard_elements(shard.rank()) for group in groups for parameter in group.parameters
+            parameter.name: parameter.shard_elements(shard.rank()) * (2 if group.gradient_dtype.is_complex else 1)
+            for group in groups
+            for parameter in group.parameters
         },
         scope=f"shard{shard.rank()}of{shard.size()}",
         uninstall=uninstall,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._engine.parameters import DTYPES, weights_of_all_embeddings
+from byteps_thc._engine.parameters import DTYPES, real_view, weights_of_all_embeddings
 from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._engine.steps import Steps, saved_scale
@@ -52,8 +52,8 @@ class PlainReducer:
         if not self._in_step:
             self._in_step = True
             self._recorder.step_began()
-        gradient = parameter.tensor.grad
-        assert gradient is not None
+        assert parameter.tensor.grad is not None
+        gradient = real_view(parameter.tensor.grad)
         compressed, context = self._compression.compress(gradient)
         # BytePS has no bfloat16, and takes contiguous memory only.
         travels = (compressed.float() if compressed.dtype == torch.bfloat16 else compressed).contiguous()

@@ -17,7 +17,7 @@ import torch
 from reference import block_sizes
 from torch import Tensor
 
-from byteps_thc._engine.layout import even_spans
+from byteps_thc._scheme.shares import even_spans
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 

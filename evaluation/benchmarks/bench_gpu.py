@@ -23,7 +23,6 @@ import torch_baseline
 import triton
 from torch import Tensor
 
-from byteps_thc._engine.ranks.plan import blocks_of, row_shards, share_out
 from byteps_thc._scheme.block_plan import MessageLayout
 from byteps_thc._scheme.gpu import kernels, nearest_batch
 from byteps_thc._scheme.gpu.frontend import INTERPRETED
@@ -31,6 +30,7 @@ from byteps_thc._scheme.gpu.launch import Launcher
 from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
 from byteps_thc._scheme.gpu.tiles import TileTable
 from byteps_thc._scheme.keys import device_key
+from byteps_thc._scheme.shares import blocks_of, row_shards, share_out
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.tables.device import DeviceTable
 from byteps_thc._scheme.tables.points import lloyd_max, staggered

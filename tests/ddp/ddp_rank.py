@@ -1,6 +1,6 @@
 """A rank that trains small models with DDP and thc_hook in many ways; each scenario returns what the test checks.
 
-settings: {"scenarios": [names]}.
+settings: {"scenarios": [names]; "servers": addresses of thc-ps}.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc.ddp import CompressionPolicy, ThcState, compress, thc_hook
+from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 
 FEATURES = 64
 
@@ -45,7 +45,9 @@ class Training:
     def __init__(
         self, rank: Rank, *, group: Any = None, dtype: torch.dtype = torch.float32, hook: Any = thc_hook, **options: Any
     ) -> None:
-        state_options = {name: options.pop(name) for name in ("policy", "grad_scaler", "named") if name in options}
+        state_options = {
+            name: options.pop(name) for name in ("policy", "grad_scaler", "named", "network") if name in options
+        }
         config = options.pop("config", ThcConfig())
         self.rank = rank
         torch.manual_seed(0)
@@ -135,6 +137,50 @@ def float64_scalar(rank: Rank) -> dict[str, Any]:
     return result | {"parameters": torch.cat([p.grad.flatten() for p in ddp.parameters()])}
 
 
+class Spectral(nn.Module):
+    """A model with complex parameters: small ones, a large one that is excluded, and one of double precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Model()
+        self.shift = nn.Parameter(torch.full((4,), 1 + 2j))
+        self.filter = nn.Parameter(torch.full((40, 40), 0.1 - 0.2j))
+        self.scale = nn.Parameter(torch.tensor(0.3 + 0.1j, dtype=torch.complex128))
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = (self.scale * (self.inner(x) + self.shift)).abs()
+        return turned + (x[:, :40] + 0j).matmul(self.filter).abs().sum(1, keepdim=True)
+
+
+def complex_parameters(rank: Rank) -> dict[str, Any]:
+    torch.manual_seed(0)
+    ddp, result = DistributedDataParallel(Spectral()), dict[str, Any]()
+    policy = CompressionPolicy(exclude=("filter",))
+    try:
+        compress(ddp)
+    except ConfigurationError as error:
+        result["refused"] = str(error)
+    state = compress(ddp, policy=policy)
+    x = torch.randn(8, FEATURES, generator=torch.Generator().manual_seed(rank.rank))
+    own = copy.deepcopy(ddp.module)
+    for model in (ddp, own):
+        model(x).square().mean().backward()
+    state.close()
+    for name in ("shift", "filter", "scale"):
+        exact = getattr(own, name).grad.clone()
+        dist.all_reduce(exact)
+        result[name] = getattr(ddp.module, name).grad, exact / rank.ranks
+    with ThcReducer(policy=policy) as reducer:
+        tensors = {"filter": own.filter.grad.t(), "shift": own.shift.grad}
+        reducer.all_reduce(tensors)
+        result["reduced"] = [torch.equal(tensor, result[name][0].t()) for name, tensor in tensors.items()]
+        try:
+            reducer.all_reduce({"shift": own.shift.grad.conj()})
+        except InputError as error:
+            result["conjugate"] = str(error)
+    return result | {"parameters": torch.view_as_real(result["shift"][0]).clone()}
+
+
 def without_names(rank: Rank) -> dict[str, Any]:
     training = Training(rank, named=False)
     for step in range(4):
@@ -158,6 +204,30 @@ def unused_parameters(rank: Rank) -> dict[str, Any]:
     for step in range(4):
         training.step(step, middle=step % 2 == 0)
     return training.report()
+
+
+def unused_with_servers(rank: Rank) -> dict[str, Any]:
+    """No rank uses a layer in the second step: its residual is part of a later average."""
+    network = NetworkConfig(rank.settings["servers"], job=31)
+    config = ThcConfig(bits=2, error_feedback=True)
+    training = Training(rank, find_unused_parameters=True, config=config, network=network)
+    name, weight = "middle.weight", training.ddp.module.middle.weight
+    sizes = [parameter.numel() for parameter in training.ddp.parameters()]
+    place = [own for own, _ in training.ddp.module.named_parameters()].index(name)
+    lost, exact, residuals = torch.zeros_like(weight), torch.zeros_like(weight), []
+    for step in range(4):
+        if step != 1:
+            exact += exact_gradients(training, step).split(sizes)[place].view_as(weight)
+        training.step(step, middle=step != 1)
+        if step != 1:
+            assert weight.grad is not None
+            lost -= weight.grad
+        residuals.append(training.state.state_dict()["residuals"])
+    average = residuals[-1][name].view_as(weight).clone()
+    dist.all_reduce(average)
+    lost += exact - average / rank.ranks
+    kept = {name: torch.equal(before, residuals[1][name]) for name, before in residuals[0].items()}
+    return training.report() | {"kept": kept, "lost": lost.norm() / exact.norm()}
 
 
 def static_graph(rank: Rank) -> dict[str, Any]:
@@ -319,9 +389,11 @@ def excluded(rank: Rank) -> dict[str, Any]:
 SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     plain,
     float64_scalar,
+    complex_parameters,
     without_names,
     accumulation,
     unused_parameters,
+    unused_with_servers,
     static_graph,
     wrapped,
     bfloat16_model,

@@ -6,6 +6,7 @@ settings: {"servers": addresses of thc-ps}.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
+from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError, ThcReducer
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
@@ -90,6 +91,52 @@ def near_the_largest(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def first_dimension_fast(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("within", "between"))
     return steps(rank, mesh)
+
+
+def other_order(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
+    """The second node has its ranks in another order than torch's groups."""
+    mesh = DeviceMesh("cpu", [[0, 1], [3, 2]], mesh_dim_names=("between", "within"))
+    return steps(rank, mesh)
+
+
+def complex_numbers(rank: Rank, mesh: DeviceMesh) -> Tensor:
+    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
+    engine.start_step()
+    gradient = torch.arange(5) * torch.tensor(rank.rank + 1j)
+    engine.all_reduce(GradientBuffer("complex", gradient, (ParameterSlice("complex", 1, 5),))).wait()
+    engine.close()
+    return gradient
+
+
+def some_ranks(rank: Rank, _: DeviceMesh) -> list[str]:
+    """A mesh of two ranks in front of, and behind, averages of all."""
+    some = DeviceMesh("cpu", [[1], [3]], mesh_dim_names=("between", "within"))
+
+    def average(levels: Any) -> str:
+        tensor = torch.full((2000,), float(rank.rank))
+        with ThcReducer(levels=levels, policy=SMALL) as reducer:
+            reducer.all_reduce({"weight": tensor})
+        return f"{tensor.mean():.3f}"
+
+    calls = ["flat", (some, "between"), "flat"] if rank.rank in (1, 3) else ["flat", "flat"]
+    return [average(levels) for levels in calls]
+
+
+def different_levels(rank: Rank, mesh: DeviceMesh) -> dict[str, list[str]]:
+    last, result = rank.rank == 3, {}
+    for name, levels in {
+        "flat": "flat" if last else (mesh, "between"),
+        "auto": (mesh, "between") if last else "auto",
+        "dim": (mesh, "within" if rank.rank > 1 else "between"),
+        "refused": (mesh, "rack" if last else "between"),
+    }.items():
+        calls: list[Callable[[], Any]] = [
+            partial(compress, DistributedDataParallel(nn.Linear(8, 8))),
+            partial(ThcState, None, CONFIG),
+            ThcReducer,
+        ]
+        result[name] = [said(partial(call, levels=levels, policy=SMALL)) for call in calls]
+    return result
 
 
 def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -200,7 +247,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
     """What ranks are told when some of a node have no engine."""
-    groups = mesh_groups(mesh, "between", None)
+    groups = mesh_groups(mesh, "between", dist.group.WORLD)
     first = groups.fast.rank() == 0
 
     def broken(*arguments: Any) -> FlatEngine:
@@ -272,6 +319,10 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     steps,
     near_the_largest,
     first_dimension_fast,
+    other_order,
+    complex_numbers,
+    some_ranks,
+    different_levels,
     network,
     quorum,
     excluded,

@@ -9,12 +9,15 @@ import pytest
 import torch
 from ranks import run_ranks
 
+from byteps_thc._cli.launch import ParameterServer
+
 PROGRAM = Path(__file__).with_name("ddp_rank.py")
 ON_TWO = [
     "plain",
     "without_names",
     "accumulation",
     "unused_parameters",
+    "unused_with_servers",
     "static_graph",
     "wrapped",
     "bfloat16_model",
@@ -24,6 +27,7 @@ ON_TWO = [
     "compiled",
     "warm_up",
     "float64_scalar",
+    "complex_parameters",
     "excluded",
 ]
 ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps"]
@@ -32,7 +36,9 @@ NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two"), settings={"scenarios": ON_TWO})
+    with ParameterServer() as server:
+        settings = {"scenarios": ON_TWO, "servers": [server.address]}
+        return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two"), settings=settings)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +62,25 @@ def test_a_float64_scalar_travels_exactly_and_a_large_one_is_named_when_compress
         assert report["scale"].dtype == torch.float64
         assert report["scale"].equal(report["exact"])
         assert report["refused"].startswith("ConfigurationError: inner.first.weight is float64 (8192 elements), inner.")
+
+
+def test_a_residual_waits_for_a_parameter_that_no_rank_uses(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "unused_with_servers"):
+        assert report["kept"]["middle.weight"]
+        assert not report["kept"]["first.weight"]
+        assert report["lost"] < 1e-4
+
+
+def test_complex_parameters_travel_exactly_and_large_ones_are_named(two) -> None:
+    for report in of(two, "complex_parameters"):
+        for name, kind in (("shift", torch.complex64), ("filter", torch.complex64), ("scale", torch.complex128)):
+            average, exact = report[name]
+            assert average.dtype == kind
+            torch.testing.assert_close(average, exact)
+        assert report["refused"].startswith("filter is complex64 (1600 elements): ")
+        assert "float64 and complex travel exactly where" in report["refused"]
+        assert report["reduced"] == [True, True]
+        assert "'shift' is a conjugate view: pass resolve_conj()" in report["conjugate"]
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])

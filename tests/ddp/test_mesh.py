@@ -42,6 +42,7 @@ def nmse(average: Tensor, wanted: Tensor) -> float:
 ALL_STEPS = [
     "steps",
     "first_dimension_fast",
+    "other_order",
     "network",
     "excluded",
 ]
@@ -60,7 +61,7 @@ def test_with_a_quorum_the_ranks_of_a_node_have_the_same_bits(reports: Reports) 
             assert all(average.isfinite().all() and torch.equal(average, other[n]) for n, average in mine.items())
 
 
-@pytest.mark.parametrize("case", ["steps", "first_dimension_fast", "network"])
+@pytest.mark.parametrize("case", ["steps", "first_dimension_fast", "other_order", "network"])
 def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
     """Two nodes' codes, of averages whose variance is half that of a rank's gradient."""
     averages = reports[0][case]["averages"]
@@ -99,6 +100,32 @@ def test_it_equals_flat_thc_on_the_exact_shards(reports: Reports) -> None:
         assert result["sent_bytes"]["host"] == result["sent_bytes"]["flat"]
 
 
+def test_complex_numbers_are_averaged(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        assert report["complex_numbers"].tolist() == [0j, *(number * (1.5 + 1j) for number in range(1, 5))], rank
+
+
+def test_some_ranks_average_in_a_mesh_of_their_own(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        assert report["some_ranks"] == ["1.500", *["2.000"] * (rank % 2), "1.500"]
+
+
+def test_levels_that_differ_are_named_on_all_ranks(reports: Reports) -> None:
+    rows, columns = "a mesh of nodes [[0, 1], [2, 3]]", "a mesh of nodes [[0, 2], [1, 3]]"
+    wanted = {
+        "flat": [rows, rows, rows, "flat"],
+        "auto": ["auto", "auto", "auto", rows],
+        "dim": [rows, rows, columns, columns],
+    }
+    for report in reports:
+        for name, levels in wanted.items():
+            words = ", ".join(f"'{asked}' on rank {rank}" for rank, asked in enumerate(levels))
+            for said in report["different_levels"][name]:
+                assert said == f"ConfigurationError: ranks have different settings: levels is {words}", name
+        for said in report["different_levels"]["refused"]:
+            assert "the mesh has no dimension 'rack'" in said
+
+
 def test_a_shard_may_be_empty(reports: Reports) -> None:
     for report in reports:
         assert report["empty_shard"]["one"].tolist() == [1.5]
@@ -114,6 +141,7 @@ def test_what_belongs_to_no_parameter_stays_as_it_is(reports: Reports) -> None:
 def test_state_is_the_shards(reports: Reports) -> None:
     assert [report["steps"]["scope"] for report in reports] == ["shard0of2", "shard1of2"] * 2
     assert [report["steps"]["worker"] for report in reports] == [0, 0, 1, 1]
+    assert [report["other_order"]["scope"] for report in reports] == [f"shard{place}of2" for place in (0, 1, 1, 0)]
     assert [report["first_dimension_fast"]["scope"] for report in reports] == ["shard0of2"] * 2 + ["shard1of2"] * 2
     for rank, report in enumerate(reports):
         result = report["steps"]

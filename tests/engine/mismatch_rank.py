@@ -1,19 +1,24 @@
 """A rank of engines that get other buffers than those of the other ranks.
 
 settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
-"cases": [{"name", "network": job or none for the engine among ranks; "parameters": [name, elements] of the buffers that
-a rank averages after a first step, by rank, and where the second of two parameters in one begins; "first": the same of
-the first step, of all ranks; "again": of the third step, where not as in the first; "small_packets": whether norms need
-several; "odd": "dtype" and "row" (elements of rows with scales of their own) of the last rank's buffers in the second
-step; "scale": loss scale of the last rank after the first step, where the others have 2; "ahead": rounds that the last
-rank is ahead}]}. Reports for every case the error of the second step and of a third one, what the gradients of the
-second step are then, and whether the residuals are as they were.
+"cases": [{"name", "network": job or none for the engine among ranks; "parameters": [name, elements] of the buffers
+that a rank averages after a first step, by rank, and where the second of two parameters in one begins; "first": the
+same of the first step, of all ranks; "again": of the third step, where not as in the first; "small_packets": whether
+norms need several; "odd": "dtype" and "row" (elements of rows with scales of their own) of the last rank's buffers in
+the second step; "other": what another version of the last rank derives otherwise there, of OTHERS; "scale": loss
+scale of the last rank after the first step, where the others have 2; "ahead": rounds that the last rank is ahead}]}.
+Reports for every case the error of the second step and of a third one, what the gradients of the second step are
+then, and whether the residuals are as they were.
 """
 
 from __future__ import annotations
 
 import itertools
+import types
+import zlib
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -26,6 +31,7 @@ from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import sealed
 from byteps_thc._net.servers import NetworkConfig
+from byteps_thc._scheme import shares
 
 CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
 WITH_SERVERS = CONFIG.model_copy(update={"error_feedback": True})
@@ -33,6 +39,10 @@ WITH_SERVERS = CONFIG.model_copy(update={"error_feedback": True})
 POLICY = CompressionPolicy(bypass_elements=10, deadline_s=45)
 #: the norms of a piece are several packets
 SMALL_PACKETS = ThcConfig(partition_bytes=1 << 14, rotation_block=64, codes_per_packet=64)
+OTHERS = {
+    "keys": ("zlib", types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ 1)),
+    "blocks": ("_SMALLEST_BLOCK", 1024),
+}
 FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 
 
@@ -74,7 +84,9 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     before = engine.state_dict().get("residuals", {})
     if "scale" in case:
         engine.use_loss_scale(case["scale"] if last else 2.0)
-    error, gradients = average(engine, case["parameters"][rank.rank], **(case.get("odd", {}) if last else {}))
+    other = mock.patch.object(shares, *OTHERS[case["other"]]) if last and "other" in case else nullcontext()
+    with other:
+        error, gradients = average(engine, case["parameters"][rank.rank], **(case.get("odd", {}) if last else {}))
     again, _ = average(engine, case.get("again", parameters))
     after = engine.state_dict().get("residuals", {})
     kept = all(torch.equal(after[name], residual) for name, residual in before.items())

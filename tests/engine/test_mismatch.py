@@ -23,6 +23,7 @@ def cases(ranks: int) -> list[dict[str, Any]]:
         {"name": "names", "parameters": [[X]] * rest + [[Y]]},
         {"name": "size", "parameters": [[["x", 5000]]] * rest + [[["x", 5001]]]},
         {"name": "step", "parameters": [[W, V]] * ranks, "ahead": 21},
+        {"name": "keys", "parameters": [[X]] * ranks, "other": "keys"},
     ]
 
 
@@ -51,6 +52,7 @@ def cases_among_ranks(ranks: int) -> list[dict[str, Any]]:
         {"name": "one is small", "parameters": [[["x", 5000]]] * rest + [[["p", 5]]]},
         {"name": "another one is small", "parameters": [[["p", 5]]] * rest + [[["x", 5000]]]},
         {"name": "rows", "parameters": same, "odd": {"row": 50}},
+        {"name": "blocks", "parameters": [[X]] * ranks, "other": "blocks"},
         {"name": "dtype", "parameters": same, "odd": {"dtype": "float16"}},
         {"name": "another dtype", "parameters": same, "odd": {"dtype": "bfloat16"}},
         {"name": "small dtype", "parameters": [[["p", 5]]] * ranks, "odd": {"dtype": "bfloat16"}},
@@ -78,7 +80,8 @@ def check(reports: list[dict[str, Any]]) -> None:
         assert re.search(rf"another one {other}[a-z0-9 ]* \(elements 0 to ", report["order"]["error"])
         mine = "'y'" if odd else "'x'"
         assert mine in report["names"]["error"]
-        assert "another one a gradient that is unknown here" in report["names"]["error"]
+        for case in ("names", "keys"):
+            assert "another one a gradient that is unknown here" in report[case]["error"]
         own_round, other_round = (24, 3) if odd else (3, 24)
         assert f"in round {own_round}, another one the same in round {other_round}." in report["step"]["error"]
         assert "the checkpoint of the same step?" in report["step"]["error"]

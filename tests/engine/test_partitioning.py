@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteps_thc._engine.layout import even_spans
+from byteps_thc._scheme.shares import even_spans
 
 
 @given(size=st.integers(0, 100_000), largest=st.integers(64, 20_000), multiple=st.sampled_from([64, 1024, 8192]))

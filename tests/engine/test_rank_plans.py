@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import types
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +16,11 @@ from byteps_thc import ThcConfig
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.plan import PiecePlan, block_ends, blocks_of, piece_plans, share_out
+from byteps_thc._engine.ranks import plan as plans
+from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._scheme.block_plan import RowSpan
 from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.shares import block_ends, blocks_of, share_out
 
 CPU = torch.device("cpu")
 RANKS = 4
@@ -57,6 +62,21 @@ def test_all_pieces_have_the_key_of_the_gradient() -> None:
     """Else averages would depend on how it is cut."""
     keys = {shard.tensor for plan in plans_of_buffer() for shard in plan.shards}
     assert keys == {zlib.crc32(f"b[0:{sum(SIZES)}]".encode())}
+
+
+@pytest.mark.parametrize("name", ["random_key", "blocks_of", "cut_blocks", "share_out"])
+def test_other_keys_and_shares_are_of_another_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks compare the identity before they write an average."""
+    others: dict[str, Callable[..., Any]] = {
+        "random_key": lambda name: plan.random_key(name) ^ 1,
+        "blocks_of": lambda columns, ranks, largest, *rest: plan.blocks_of(columns, ranks, largest // 2, *rest),
+        "cut_blocks": lambda blocks, pieces: plan.cut_blocks(blocks, pieces + 1),
+        "share_out": lambda key, blocks, exact, ranks: plan.share_out(key, blocks, exact, ranks)[::-1],
+    }
+    own, other = plans_of_buffer(), others[name]
+    plan = types.SimpleNamespace(**vars(plans))
+    monkeypatch.setattr(plans, name, other)
+    assert {each.identity[3] for each in plans_of_buffer()}.isdisjoint(each.identity[3] for each in own)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])

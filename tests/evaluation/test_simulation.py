@@ -16,7 +16,7 @@ from ranks import run_ranks
 from torch import Tensor
 from trainings.train import MODELS, train
 
-from byteps_thc._engine.ranks.plan import blocks_of
+from byteps_thc._scheme.shares import blocks_of
 
 RANKS, SEED = 4, 3
 #: All parameters travel compressed, as in a simulation.

@@ -1,7 +1,12 @@
-"""A rank of two, of which one in turn cannot begin; then both can. Reports what was said, both times."""
+"""A rank of two, of which one in turn cannot begin; then both can. Reports what was said, both times.
+
+settings: {"other_version"}: rank 1 has the random keys of another version instead.
+"""
 
 from __future__ import annotations
 
+import types
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc._scheme import shares
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
@@ -44,6 +50,13 @@ def main() -> None:
             "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh["replicate"], **wrong), {"log_every": -1}),
             "compress": (lambda **wrong: compress(ddp, **wrong), {"bits": 99}),
         }
+        if rank.settings.get("other_version"):
+            if rank.rank == 1:
+                vars(shares).update(zlib=types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ 1))
+            levels = {"levels": (mesh, "replicate")}
+            calls["levels"] = lambda **settings: compress(ddp, **settings), {}
+            rank.report({name: said(call, **(levels if name == "levels" else {})) for name, (call, _) in calls.items()})
+            return
         result = {}
         for number, (name, (call, wrong)) in enumerate(calls.items()):
             result[name] = [said(call, **(wrong if rank.rank == number % 2 else {})), said(call)]

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
+from free_ports import free_tcp_port
 from torch import Tensor
 from torch.futures import Future
 
@@ -91,6 +93,44 @@ Ending(Owner(), partial(slow, "in stream", 1.0, Held()), at_exit=False)
 def test_python_ends_the_newest_first_and_waits_for_one_under_way() -> None:
     ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.splitlines() == ["forgotten", "in stream", "held", "second", "first"]
+
+
+def processes_that_end(wait: str) -> None:
+    """Run the ranks of ends_in_a_wait.py, and check how they end."""
+    ranks = 2 if wait == "stages" else 1
+    variables = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_tcp_port())}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("ends_in_a_wait.py")), wait],
+            env=os.environ | variables | {"RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        for process in started:
+            out, errors = process.communicate(timeout=120)
+            assert (process.returncode, out) == (3, "the end\n"), errors
+            assert "terminate called" not in errors
+            assert "Fatal Python error" not in errors
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_ends_with_its_exit_code_while_a_thread_waits() -> None:
+    processes_that_end("watch")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("wait", ["watch", "stages"])
+def test_a_process_ends_with_its_exit_code_in_each_wait(wait: str) -> None:
+    for _ in range(5):
+        processes_that_end(wait)
 
 
 @pytest.mark.parametrize("error", [TransportError("lost"), DeadlineError("late", slot=3), RuntimeError("of torch's")])

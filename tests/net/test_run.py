@@ -32,6 +32,15 @@ def test_numbers_and_texts_of_numbers_are_the_same(monkeypatch: pytest.MonkeyPat
     assert number("other") == run_number("other"), "arguments win"
 
 
+def test_variables_may_have_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As launchers' have; what users say is a text."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "\udcff")
+    assert run_number(run_of_launcher()) not in (0, run_number("torchrun "))
+    monkeypatch.setenv("THC_RUN", "\udcff")
+    with pytest.raises(ConfigurationError, match="surrogate that UTF-8 cannot encode: pass a number or a text"):
+        told_run(None)
+
+
 def test_nothing_is_told_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert number(None) == 0
     monkeypatch.setenv("THC_RUN", "")
@@ -39,7 +48,7 @@ def test_nothing_is_told_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     assert number(0) != 0
 
 
-@pytest.mark.parametrize("wrong", ["", True, 1.5, b"run"])
+@pytest.mark.parametrize("wrong", ["", True, 1.5, b"run", "\ud800"])
 def test_other_runs_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match=r"run is .*: pass a number or a text"):
         Session(["127.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), run=wrong)  # type: ignore[arg-type]

@@ -144,9 +144,10 @@ JobKeys JobKeys::parse(std::string_view text, const std::string& name) {
   for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
+    line = line.substr(0, line.find('#'));  // a comment, which a key never contains
     const std::string where = "line " + std::to_string(number) + ": ";
     const std::string_view first = take_word(line);
-    if (first.empty() || first.front() == '#') continue;
+    if (first.empty()) continue;
     const std::string_view second = take_word(line);
     const auto key = parse_key(second.empty() ? first : second);
     if (!key || !take_word(line).empty()) {

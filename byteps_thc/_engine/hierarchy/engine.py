@@ -22,6 +22,7 @@ from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer
+from byteps_thc._engine.parameters import real_parts
 from byteps_thc._engine.saved_state import State, StateDict
 from byteps_thc._engine.staging import CopyStaging, SideStream, Staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
@@ -128,6 +129,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        buffer = real_parts(buffer)
         gradient = buffer.gradient
         require_not_captured(gradient)
         self._in_flight.require_free(buffer.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -48,8 +49,9 @@ class BucketShards(NodeLayout):
 
     A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
     padded with zeros. What lies between parameters has no shard, and stays as it is. shard: this rank's row as a
-    buffer, float32, while it is averaged over the slow dimension. device: where shards are exchanged; staging: brings
-    gradients there, if it is the host and they are elsewhere. recorder: counts its copies.
+    buffer, float32, while it is averaged over the slow dimension. cut: a text, the same for the same matrix only.
+    device: where shards are exchanged; staging: brings gradients there, if it is the host and they are elsewhere.
+    recorder: counts its copies.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class BucketShards(NodeLayout):
         self.ranks = ranks
         self._columns = [-(-part.size // ranks) for part in self.parameters]
         self.columns = sum(self._columns)
+        self.cut = f"shards {zlib.crc32(repr([*self.row_parts()]).encode()):08x}"
         self.padded = ranks * self.columns != sum(part.size for part in self.parameters)
         self.shard = GradientBuffer(
             f"{buffer.key}, shard {rank} of {ranks}",
             torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
+            buffer.drops_unused,
         )
         self._copies = None if device.type == "cpu" else _copies_on_device([*self.row_parts()], device)
 
@@ -156,8 +160,8 @@ class ShardExchange(NodeExchange[BucketShards]):
     @override
     def scatter(self, layout: BucketShards, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
         if new or not self._asks_once:
-            sizes = f"{layout.size} elements of {buffer.gradient.dtype}"
-            self._questions.require_same(layout.contents, layout.size, round, sizes, f"round {round}")
+            facts = f"{layout.size} elements of {buffer.gradient.dtype}", layout.cut, f"round {round}"
+            self._questions.require_same(layout.contents, layout.size, round, *facts)
         self._average(layout, buffer.gradient)
         return layout.shard
 

@@ -92,7 +92,7 @@ class Agreement:
         """Return what an operation of the store returns.
 
         The operation has a thread of its own: if the store's host is unreachable, check() never returns, whatever
-        the store's timeout.
+        the store's timeout. Nobody joins it then, also when Python ends (csrc/python/ending.cc).
         """
         answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
 

@@ -13,8 +13,6 @@ caller's to record (Tensor.record_stream).
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,6 +29,7 @@ from byteps_thc._scheme.gpu.tiles import TileTable
 from byteps_thc._scheme.keys import device_key, set_round
 from byteps_thc._scheme.rounding import Rounding
 from byteps_thc._scheme.row_scales import PartitionSizes
+from byteps_thc._scheme.shares import random_key
 from byteps_thc._scheme.tables.device import DeviceTable
 
 _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
@@ -131,7 +130,7 @@ class DevicePartition:
         self.clamped = torch.zeros(1, dtype=torch.int64, device=device)
         self.energy = torch.zeros(1, dtype=torch.float64, device=device)
         self._ranges = torch.zeros(self._blocks, 4, device=device)
-        tensor, rounding = zlib.crc32(name.encode()), compressor.rounding
+        tensor, rounding = random_key(name), compressor.rounding
         self._key = device_key(device, seed=config.seed, tensor=tensor, rounding=rounding)
         self._tiles = TileTable.of(coordinates, plan.ends, config.rotation_block, device)
 

@@ -16,13 +16,13 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
-from byteps_thc._engine.layout import even_spans
 from byteps_thc._engine.parameters import Packed
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.shares import even_spans, partition_name
 from byteps_thc.torch.optimizer.place import NamedParameter
 
 
@@ -60,7 +60,7 @@ class Lane:
     def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
         """Return (name, coordinates, plan) of the pieces that an engine cuts the buffers into."""
         return [
-            (f"{buffer.key}[{span.start}:{span.stop}]", span.stop - span.start, buffer.plan.within(span))
+            (partition_name(buffer.key, span), span.stop - span.start, buffer.plan.within(span))
             for buffer in self.buffers
             if buffer.compressed
             for span in even_spans(buffer.size, config.partition_coordinates, config.rotation_block)

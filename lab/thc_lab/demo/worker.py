@@ -49,8 +49,6 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
     except Exception as error:
         channel.send(Failure(f"worker {worker}", f"{type(error).__name__}: {error}", traceback.format_exc()))
         raise SystemExit(1) from None
-    if settings.backend == "udp":
-        os._exit(0)  # without destructors: threads of torch's gloo groups once ended a worker with SIGABRT there
 
 
 def _train(

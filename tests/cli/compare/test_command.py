@@ -88,7 +88,7 @@ def test_files(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
 def test_script(tmp_path: Path, optimizer: str) -> None:
-    """The last steps of the first optimizer stand for workers; the script ends there, whatever it catches."""
+    """The last steps of all optimizers stand for workers; the script ends there, whatever it catches."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(optimizer=optimizer))
     kept = tmp_path / "kept.pt"
@@ -97,10 +97,33 @@ def test_script(tmp_path: Path, optimizer: str) -> None:
     assert "went on" not in run.stdout
     gradients = torch.load(kept)
     assert [own["parameter 0"].unique().tolist() for own in gradients] == [[16.0], [20.0]]
-    assert [list(own) for own in gradients] == [["parameter 0", "parameter 1"]] * 2
+    assert [list(own) for own in gradients] == [[f"parameter {number}" for number in range(4)]] * 2
+    assert [own["parameter 2"].unique().tolist() for own in gradients] == [[16.0], [20.0]]
     times = torch.load(kept.with_suffix(".times"))
     assert len(times) == 2
     assert all(time_s > 0 for time_s in times)
+
+
+def test_optimizers_that_step_at_other_times(tmp_path: Path) -> None:
+    """Twice in a step, in every second step alone, and a script that ends, or exits, with its last step."""
+    script = tmp_path / "train.py"
+    lines = [
+        SCRIPT.format(optimizer="SGD"),
+        "optimizers.append(torch.optim.SGD([late := nn.Parameter(torch.ones(3))]))",
+        "for part in (model, other):",
+        "    part(torch.ones(4, part.in_features)).sum().backward()",
+        "for step in range(int(sys.argv[1])):",
+        "    for optimizer in (optimizers[0], optimizers[1], optimizers[1], optimizers[2])[: 3 + step % 2]:",
+        "        late.grad = torch.ones(3)",
+        "        optimizer.step()",
+        "sys.exit(0)",
+    ]
+    script.write_text("\n".join(lines).replace("range(int", "range(0 * int", 1))
+    kept = tmp_path / "kept.pt"
+    command = [sys.executable, "-m", "byteps_thc._cli.compare.capture", str(kept), "3", "2", str(script), "5"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "only some steps have gradients of parameter 4: these are left out" in run.stderr
+    assert [list(own) for own in torch.load(kept)] == [[f"parameter {number}" for number in range(4)]] * 2
 
 
 @pytest.mark.slow

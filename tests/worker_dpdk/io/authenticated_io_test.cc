@@ -307,6 +307,8 @@ TEST(JobKeysTest, RefusesWhatIsNoKeyFile) {
   EXPECT_EQ(why_refused(key), "");
   EXPECT_EQ(why_refused("# mine\n\n  " + key + " \r\n"), "");
   EXPECT_EQ(why_refused("7 " + key + "\n8\t" + key), "");
+  EXPECT_EQ(why_refused(key + " # of all jobs"), "");
+  EXPECT_EQ(why_refused("7 " + key + "\t#mine\n # " + key + "\n8 " + key + "#"), "");
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"", "no key in it"},
       {"# nothing\n", "no key in it"},
@@ -314,6 +316,7 @@ TEST(JobKeysTest, RefusesWhatIsNoKeyFile) {
       {key + "0", "line 1: expected 64"},
       {"x" + key.substr(1), "line 1: expected 64"},
       {"\n7 " + key + " 8", "line 2: expected 64"},
+      {"7 # " + key, "line 1: expected 64"},
       {"65536 " + key, "0 to 65535"},
       {"-1 " + key, "0 to 65535"},
       {"7x " + key, "0 to 65535"},
