@@ -176,9 +176,9 @@ std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcep
 void Shard::send_welcome(const Packet& packet, const Job& job, bool moved) noexcept {
   Message<wire::WelcomePayload> message{.header = reply_header(packet.header, MessageType::kWelcome), .payload = {}};
   message.header.epoch = job.epoch();
-  message.header.flags = static_cast<std::uint8_t>(message.header.flags | wire::kFlagLast |
-                                                   (job.has_quorum() ? wire::kFlagAbstain : 0U) |
-                                                   (moved ? wire::kFlagRetransmit : 0U));
+  message.header.flags =
+      static_cast<std::uint8_t>(message.header.flags | wire::kFlagLast | (job.has_quorum() ? wire::kFlagAbstain : 0U) |
+                                (moved ? wire::kFlagRetransmit : 0U));
   message.payload.slots = job.slots();
   message.payload.norm_slots = job.norm_slots();
   message.payload.window_bytes = window_bytes(job, packet.from);

@@ -28,7 +28,7 @@ def _patterns(value: object) -> object:
 
 #: Rows with fewer elements travel uncompressed: a rotation block and two scales for each would take about fp32's bytes.
 _NARROW_ELEMENTS = 8
-#: PEFT's LoRA on an embedding has a token in each column. Unseen tokens are zeros inside all rows, which codes would move.
+#: PEFT's LoRA on an embedding has a token in each column: unseen tokens are zeros inside all rows, and codes move them.
 _TOKENS_IN_COLUMNS = ("lora_embedding_A", "*.lora_embedding_A")
 #: Patterns of parameters' names.
 _Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_patterns)]
@@ -109,6 +109,7 @@ class CompressionPolicy(Settings):
     def excludes(self, name: str, row: int = 0) -> bool:
         """Return whether the parameter travels uncompressed, whatever its size: by name, or for its narrow rows.
 
+        name: the parameter's name.
         row: row_elements() of the parameter.
         """
         if self.bypass_elements and (0 < row < _NARROW_ELEMENTS or matches_any(_TOKENS_IN_COLUMNS, name)):

@@ -1,8 +1,8 @@
 """A rank whose batches leave most rows of an embedding without a gradient: every front end, among ranks and by thc-ps.
 
 settings: {"server": address of a thc-ps}. Four ranks, in two nodes of two where there are levels. Reports for every way
-the averages of embeddings, and which rows no rank has; the ratio to fp32's bytes by the width of rows; last, what other names
-of rows on one rank end in.
+the averages of embeddings, and which rows no rank has; the ratio to fp32's bytes by the width of rows; last, what other
+names of rows on one rank end in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 #: Rows do not end where blocks, groups of 32 or shards do.
 ROWS, WIDTH = 3001, 50
 POLICY = CompressionPolicy(deadline_s=60)
-#: Embeddings of the model. Rows of `narrow` have 3 elements; `lora_embedding_A` is PEFT's, with a column for each token.
+#: Embeddings of the model. Rows of `narrow` have 3 elements. PEFT's `lora_embedding_A` has a column for each token.
 EMBEDDINGS = ("words", "bag", "narrow", "lora_embedding_A")
 WIDTHS = (1, 2, 4, 7, 8, 17)
 
