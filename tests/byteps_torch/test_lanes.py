@@ -42,13 +42,13 @@ def test_an_excluded_parameter_has_a_buffer_of_its_own_that_is_not_compressed():
 
 
 def test_rows_with_scales_are_cut_with_their_parameter():
-    embedding = NamedParameter("words", torch.zeros(9000, 5), 0)
+    embedding = NamedParameter("words", torch.zeros(9000, 9), 0)
     config = ThcConfig(partition_bytes=64 << 10, rotation_block=4096)
     (lane,) = make_lanes([embedding, *parameters_of([2000])], 1, CompressionPolicy(rows=("words",)))
     pieces = [(coordinates, plan) for name, coordinates, plan in lane.pieces(config) if name.startswith("words")]
-    assert sum(coordinates for coordinates, _ in pieces) == 45_000
+    assert sum(coordinates for coordinates, _ in pieces) == 81_000
     assert [plan.rows for _, plan in pieces] == [
-        (RowSpan(0, coordinates, 5, sum(before for before, _ in pieces[:i]) % 5),)
+        (RowSpan(0, coordinates, 9, sum(before for before, _ in pieces[:i]) % 9),)
         for i, (coordinates, _) in enumerate(pieces)
     ]
     assert [plan for name, _, plan in lane.pieces(config) if not name.startswith("words")] == [BlockPlan()]

@@ -181,7 +181,6 @@ def test_a_wrong_setting_is_told_without_pydantics_traceback():
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),
         ("downbits=5", r"downbits: there is no such setting, did you mean down_bits or .*\?$"),
-        ("total_bits=11", r"^THC_CONFIG: total_bits: there is no such setting any more: pass bits"),
         ("absent.toml", "No such file"),
         ("granularity=30,seed=-1", r"seed: .*\(from THC_CONFIG\)"),
     ],

@@ -132,7 +132,7 @@ def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
         refusals = report["refusals"]
         wanted = "the mesh has dimensions ('replicate', 'shard'): give the one to compress, mesh['replicate']"
         assert wanted in refusals["which"]
-        assert "dim: ThcConfig has no such setting any more: compress(), ThcState and ThcReducer" in refusals["former"]
+        assert "dim: ThcConfig has no such setting, only bits" in refusals["former"]
         assert "shards and replicas of one another" in refusals["same"]
         assert 'fully_shard(module, mesh=mesh["shard"])' in refusals["native"]
         assert "hook already" in refusals["twice"]

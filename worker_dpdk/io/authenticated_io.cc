@@ -70,7 +70,7 @@ const std::optional<MessageKeys>& AuthenticatedIo::keys_of(std::uint16_t job, Di
 }
 
 std::size_t AuthenticatedIo::receive(std::span<RxPacket> packets) noexcept {
-  const std::size_t received = inner_->receive(packets);
+  const std::size_t received = inner().receive(packets);
   std::size_t kept = 0;
   for (RxPacket packet : packets.first(received)) {
     if (is_genuine(packet)) {
@@ -111,7 +111,7 @@ bool AuthenticatedIo::send(Endpoint to, std::span<const std::uint8_t> header, st
   }
   const PayloadDigest digest =
       payload.empty() ? digest_payload(**keys, header.subspan(kHeaderBytes)) : digest_once(**keys, payload);
-  return inner_->send(to, header, payload, make_tag(**keys, header.data(), digest));
+  return inner().send(to, header, payload, make_tag(**keys, header.data(), digest));
 }
 
 const PayloadDigest& AuthenticatedIo::digest_once(const MessageKeys& keys,
@@ -124,11 +124,11 @@ const PayloadDigest& AuthenticatedIo::digest_once(const MessageKeys& keys,
 
 void AuthenticatedIo::flush() noexcept {
   last_sent_ = {};  // payloads may change now
-  inner_->flush();
+  inner().flush();
 }
 
 const IoCounters& AuthenticatedIo::counters() const noexcept {
-  counters_ = inner_->counters();
+  counters_ = inner().counters();
   counters_.rx_packets -= rx_unauthenticated_;
   counters_.rx_bytes -= rx_unauthenticated_bytes_;
   counters_.rx_unauthenticated = rx_unauthenticated_;

@@ -40,10 +40,10 @@ class AuthenticatedIo final : public ForwardingIo {
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override {
-    return inner_->max_datagram_bytes(to) - kTagBytes;
+    return inner().max_datagram_bytes(to) - kTagBytes;
   }
   std::size_t common_datagram_bytes(Endpoint to) const noexcept override {
-    return inner_->common_datagram_bytes(to) - kTagBytes;
+    return inner().common_datagram_bytes(to) - kTagBytes;
   }
   const IoCounters& counters() const noexcept override;
 

@@ -13,10 +13,13 @@ constexpr std::size_t kHeaderBytes = sizeof(wire::Header);
 constexpr std::size_t kType = offsetof(wire::Header, message_type);
 constexpr std::size_t kFlags = offsetof(wire::Header, flags);
 
-bool has_checksum(const std::uint8_t* header) noexcept { return (header[kFlags] & wire::kFlagChecksum) != 0; }
-
+/// CHALLENGE has the flag and no checksum: a leaf may be a switch, which drops packets whose last bits are not 0.
 bool tells_of_checksums(const std::uint8_t* header) noexcept {
   return header[kType] == static_cast<std::uint8_t>(wire::MessageType::kChallenge);
+}
+
+bool has_checksum(const std::uint8_t* header) noexcept {
+  return (header[kFlags] & wire::kFlagChecksum) != 0 && !tells_of_checksums(header);
 }
 
 be32_t checksum_of(const std::uint8_t* header, const ChecksumLanes& lanes) noexcept {
@@ -33,7 +36,7 @@ bool is_sound(const RxPacket& packet) noexcept {
 }  // namespace
 
 std::size_t CheckedIo::receive(std::span<RxPacket> packets) noexcept {
-  const std::size_t received = inner_->receive(packets);
+  const std::size_t received = inner().receive(packets);
   std::size_t kept = 0;
   for (const RxPacket& packet : packets.first(received)) {
     if (is_sound(packet)) {
@@ -50,15 +53,17 @@ bool CheckedIo::send(Endpoint to, std::span<const std::uint8_t> header, std::spa
                      std::span<const std::uint8_t> trailer) noexcept {
   const bool has_size = header.size() >= kHeaderBytes && header.size() <= kMaxHeaderBytes;  // others are refused below
   if (!has_size || !(tells_of_checksums(header.data()) || has_checksum(header.data()))) {
-    return inner_->send(to, header, payload, trailer);
+    return inner().send(to, header, payload, trailer);
   }
   std::array<std::uint8_t, kMaxHeaderBytes> copy;
   std::memcpy(copy.data(), header.data(), header.size());
   copy[kFlags] |= wire::kFlagChecksum;
+  if (tells_of_checksums(header.data()))
+    return inner().send(to, std::span(copy).first(header.size()), payload, trailer);
   const be32_t sum =
       checksum_of(copy.data(), payload.empty() ? checksum_lanes(header.subspan(kHeaderBytes)) : read_once(payload));
   std::memcpy(copy.data() + kChecksumOffset, &sum, sizeof sum);
-  return inner_->send(to, std::span(copy).first(header.size()), payload, trailer);
+  return inner().send(to, std::span(copy).first(header.size()), payload, trailer);
 }
 
 const ChecksumLanes& CheckedIo::read_once(std::span<const std::uint8_t> payload) noexcept {
@@ -69,11 +74,11 @@ const ChecksumLanes& CheckedIo::read_once(std::span<const std::uint8_t> payload)
 
 void CheckedIo::flush() noexcept {
   last_sent_ = {};  // payloads may change now
-  inner_->flush();
+  inner().flush();
 }
 
 const IoCounters& CheckedIo::counters() const noexcept {
-  counters_ = inner_->counters();
+  counters_ = inner().counters();
   counters_.rx_packets -= rx_damaged_;
   counters_.rx_bytes -= rx_damaged_bytes_;
   counters_.rx_damaged = rx_damaged_;

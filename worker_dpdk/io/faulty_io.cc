@@ -31,7 +31,7 @@ std::size_t FaultyIo::receive(std::span<RxPacket> packets) noexcept {
   handed_out_.assign(std::move_iterator(held_receives_.begin()), std::move_iterator(end));
   held_receives_.erase(held_receives_.begin(), end);
   const auto room = packets.first(packets.size() - late);
-  const std::size_t arrived = room.empty() ? 0 : inner_->receive(room);
+  const std::size_t arrived = room.empty() ? 0 : inner().receive(room);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
     const RxPacket packet = packets[i];
@@ -58,14 +58,14 @@ bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span
     }
   }
   const bool goes_now = fault == Fault::kNone || fault == Fault::kDuplicate;
-  return !goes_now || inner_->send(to, header, payload, trailer);  // of a loss a sender cannot know
+  return !goes_now || inner().send(to, header, payload, trailer);  // of a loss a sender cannot know
 }
 
 void FaultyIo::flush() noexcept {
   if (!held_sends_.empty() && ++flushes_held_ > 1) {
     release_held_sends();
   } else {
-    inner_->flush();
+    inner().flush();
   }
 }
 
@@ -73,16 +73,16 @@ void FaultyIo::release_held_sends() noexcept {
   for (const Held& held : held_sends_) {
     const std::span<const std::uint8_t> datagram = held.datagram;
     const std::size_t header_bytes = std::min(datagram.size(), sizeof(wire::Header));  // back ends look into the header
-    inner_->send(held.peer, datagram.first(header_bytes), datagram.subspan(header_bytes));
+    inner().send(held.peer, datagram.first(header_bytes), datagram.subspan(header_bytes));
   }
-  inner_->flush();  // the copies have to last until here
+  inner().flush();  // the copies have to last until here
   held_sends_.clear();
   flushes_held_ = 0;
 }
 
 void FaultyIo::wait(std::chrono::microseconds timeout) noexcept {
   if (!held_sends_.empty()) release_held_sends();  // nothing else may be sent for long
-  if (held_receives_.empty()) inner_->wait(timeout);
+  if (held_receives_.empty()) inner().wait(timeout);
 }
 
 }  // namespace thc::io

@@ -24,7 +24,10 @@ class ForwardingIo : public PacketIo {
   const IoCounters& counters() const noexcept override { return inner_->counters(); }
 
  protected:
-  const std::unique_ptr<PacketIo> inner_;
+  PacketIo& inner() const noexcept { return *inner_; }
+
+ private:
+  std::unique_ptr<PacketIo> inner_;
 };
 
 }  // namespace thc::io

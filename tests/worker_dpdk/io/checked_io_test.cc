@@ -141,10 +141,13 @@ TEST_F(CheckedIoTest, WithoutTheFlagNothingChanges) {
   EXPECT_EQ(taken({expected, Datagram(5)}).size(), 2U);
 }
 
-TEST_F(CheckedIoTest, AChallengeTellsOfChecksums) {
+TEST_F(CheckedIoTest, AChallengeTellsOfChecksumsAndHasNone) {
   const Datagram challenge = sent(make_header(wire::MessageType::kChallenge, 0), make_payload(8));
   EXPECT_EQ(challenge[offsetof(wire::Header, flags)], wire::kFlagChecksum);
   EXPECT_EQ(challenge, sent(make_header(wire::MessageType::kChallenge), make_payload(8)));
+  const auto place = std::span(challenge).subspan(kChecksumOffset, 4);
+  EXPECT_TRUE(std::ranges::all_of(place, [](std::uint8_t byte) { return byte == 0; })) << "a leaf may be a switch";
+  EXPECT_EQ(taken({challenge}).size(), 1U);
 }
 
 TEST_F(CheckedIoTest, APayloadSentInARowIsCheckedAsAlone) {
