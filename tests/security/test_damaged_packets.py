@@ -67,7 +67,7 @@ def test_between_leaves_and_root() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_every_packet_of_a_joined_worker_has_a_checksum_or_a_tag(keyed: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """But HELLO before CHALLENGE, as a switch has none, and PROBE."""
+    """But HELLO before CHALLENGE, CHALLENGE itself, as a switch has none, and PROBE."""
     arguments = ["--threads", "1"]
     if keyed:
         key_file = tmp_path / "key"
@@ -87,7 +87,9 @@ def test_every_packet_of_a_joined_worker_has_a_checksum_or_a_tag(keyed: bool, tm
     first, *others = seen_up
     assert first[FLAGS] == 0
     assert {Header.unpack(d).message_type for d in others} >= {MessageType.HELLO, MessageType.CODES}
-    for datagram in [*others, *way.seen_down]:
+    down = [d for d in way.seen_down if Header.unpack(d).message_type != MessageType.CHALLENGE]
+    assert 0 < len(down) < len(way.seen_down)
+    for datagram in [*others, *down]:
         in_header = datagram[HEADER_BYTES - CHECKSUM_BYTES : HEADER_BYTES]
         assert bool(datagram[FLAGS] & CHECKSUM_FLAG) != keyed
         assert in_header == (bytes(CHECKSUM_BYTES) if keyed else checksum(datagram))

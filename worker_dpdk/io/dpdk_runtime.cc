@@ -99,7 +99,7 @@ HandlerPause::HandlerPause() noexcept : state_(std::make_shared<State>()) {
   };
   auto argument = std::make_unique<std::shared_ptr<State>>(state_);
   if (rte_eal_alarm_set(1, pause, argument.get()) == 0) {
-    static_cast<void>(argument.release());
+    [[maybe_unused]] const auto* const of_the_alarm = argument.release();
     static_cast<void>(state_->begun.try_acquire_for(kLongestHandler));
   }
 }
@@ -143,7 +143,7 @@ void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
 
 /// Leaves out rte_eal_cleanup(), which ends under handlers that still run: the kernel frees what EAL has.
 DpdkRuntime::~DpdkRuntime() {
-  static const auto* const until_the_end = new HandlerPause;
+  static const auto* const until_the_end = std::make_unique<HandlerPause>().release();
   static_cast<void>(until_the_end);
   std::uint16_t port_id = 0;
   RTE_ETH_FOREACH_DEV(port_id) {
