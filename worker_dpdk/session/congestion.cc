@@ -50,6 +50,8 @@ constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
 // Where less than that share of the last packets of a fast link is lost, queues take a window at once.
 constexpr double kHardlyLost = 0.002;
+// A short queue or a policer loses more than random losses are: bursts become as short as can be.
+constexpr double kBurstsLost = 0.05;
 constexpr std::size_t kRecentPackets = 8'192;
 // The least round trip is probed when there was none like it for such a time, or so many round trips: the route may
 // have changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first
@@ -90,7 +92,8 @@ void CongestionControl::set_window(double bytes) noexcept {
 }
 
 double CongestionControl::burst_bytes() const noexcept {
-  const std::size_t packets = hardly_loses() ? kFirstPackets : kFewestPackets;
+  const bool loses_bursts = static_cast<double>(recent_.lost_bytes) > kBurstsLost * static_cast<double>(recent_.bytes);
+  const std::size_t packets = loses_bursts ? kFewestPackets : kFirstPackets;
   const auto fewest = static_cast<double>(std::min(packets * packet_bytes_, kBurstBytes));
   const double most = std::max(static_cast<double>(kBurstBytes), kPace * rate_.get() * kTimerUs);
   return std::clamp(rate_.get() * kBurstUs, fewest, most);
