@@ -14,7 +14,7 @@ struct RttBounds {
 };
 
 /// To a server on this host: nothing is lost on the way, but the server may have no processor for long.
-inline constexpr RttBounds kOwnHostBounds{.initial = Duration{200'000}, .min = Duration{200'000}};
+inline constexpr RttBounds kOwnHostBounds{.initial = Duration{50'000}, .min = Duration{50'000}};
 
 /// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
 class RttEstimator {
