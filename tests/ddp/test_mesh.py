@@ -181,7 +181,7 @@ REFUSALS = {
     "3-D": "and this one has 3",
     "no dim": 'levels is a DeviceMesh: give "auto", "flat", or a 2-D DeviceMesh and the name of its dimension between',
     "wrong dim": "the mesh has no dimension 'rack', only ('between', 'within')",
-    "former": 'dim: ThcConfig has no such setting, only bits',
+    "former": "dim: ThcConfig has no such setting, only bits",
     "not a mesh": 'levels is a tuple: give "auto", "flat", or a 2-D DeviceMesh',
     "device": 'CompressionPolicy(kernels="device"): gradients are on cpu',
 }
