@@ -227,12 +227,9 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
   ++counted_.count;
 }
 
-bool CongestionControl::hardly_loses() const noexcept {
-  return static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
-}
-
 bool CongestionControl::is_paced() const noexcept {
-  return !way_.is_free() && (phase_ == Phase::kStartup || rate_.get() < kUnpacedRate || !hardly_loses());
+  const bool hardly_loses = static_cast<double>(recent_.lost_bytes) <= kHardlyLost * static_cast<double>(recent_.bytes);
+  return !way_.is_free() && (phase_ == Phase::kStartup || rate_.get() < kUnpacedRate || !hardly_loses);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {

@@ -88,8 +88,6 @@ class CongestionControl {
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
-  /// Whether queues take all that is sent.
-  bool hardly_loses() const noexcept;
   bool is_paced() const noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;
