@@ -11,7 +11,8 @@ namespace {
 
 /// What a cookie is for. No padding: all bytes are hashed.
 struct Claim {
-  be32_t ip;
+  be64_t ip_high;
+  be64_t ip_low;
   be16_t port;
   be16_t job_id;
   be32_t shard;
@@ -31,8 +32,9 @@ Cookies::Cookies() noexcept { randombytes_buf(secret_.data(), secret_.size()); }
 std::uint64_t Cookies::hash(const wire::Header& hello, std::uint64_t nonce, io::Endpoint from,
                             std::int64_t period) const noexcept {
   Claim claim;
-  static_assert(sizeof(claim) == 29);
-  claim.ip = from.ip;
+  static_assert(sizeof(claim) == 41);
+  claim.ip_high = from.ip.high;
+  claim.ip_low = from.ip.low;
   claim.port = from.port;
   claim.job_id = hello.job_id;
   claim.shard = hello.slot;

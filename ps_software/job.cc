@@ -34,7 +34,7 @@ std::size_t tables_bytes(std::uint32_t local_slots, const LeafConfig* leaf) noex
 }  // namespace
 
 Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
-         std::uint32_t holder_ip, JobCounters& counters, TimePoint now)
+         io::IpAddress holder_ip, JobCounters& counters, TimePoint now)
     : id_(id),
       holder_ip_(holder_ip),
       config_(config),

@@ -56,7 +56,7 @@ class Job {
   /// Throws std::bad_alloc. `slots`: of the job on the whole server. `leaf`: null, or whose workers alone are summed
   /// here. `holder_ip`: who asked for it.
   Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
-      std::uint32_t holder_ip, JobCounters& counters, TimePoint now);
+      io::IpAddress holder_ip, JobCounters& counters, TimePoint now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job() { counters_.job_plus_one.set(0); }
@@ -115,7 +115,7 @@ class Job {
   const std::optional<Outsider>& outsider() const noexcept { return outsider_; }
 
   std::uint16_t id() const noexcept { return id_; }
-  std::uint32_t holder_ip() const noexcept { return holder_ip_; }
+  io::IpAddress holder_ip() const noexcept { return holder_ip_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
@@ -134,7 +134,7 @@ class Job {
 
  private:
   const std::uint16_t id_;
-  const std::uint32_t holder_ip_;
+  const io::IpAddress holder_ip_;
   const JobConfig config_;
   const std::uint8_t first_worker_;
   const std::uint64_t workers_elsewhere_;

@@ -38,7 +38,7 @@ bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
   creation_budget_bytes_ =
       std::min(kCreationBudgetBytes, creation_budget_bytes_ + kCreationBudgetBytes * elapsed.count());
   // Who has started the last job leaves half to others.
-  return creation_budget_bytes_ > (from.ip == last_creator_ip_ ? kCreationBudgetBytes / 2 : 0);
+  return creation_budget_bytes_ > (from.ip.source() == last_creator_ip_ ? kCreationBudgetBytes / 2 : 0);
 }
 
 std::uint32_t JobTable::slots_for(const Hello& hello) const noexcept {
@@ -50,7 +50,7 @@ std::uint32_t JobTable::slots_for(const Hello& hello) const noexcept {
 Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept {
   const auto place = std::ranges::find_if(jobs_, [](const auto& job) { return job == nullptr; });
   const auto held =
-      std::ranges::count_if(jobs_, [from](const auto& job) { return job && job->holder_ip() == from.ip; });
+      std::ranges::count_if(jobs_, [from](const auto& job) { return job && job->holder_ip() == from.ip.source(); });
   if (place == jobs_.end() || held >= static_cast<std::ptrdiff_t>(limits_.max_jobs_per_address)) {
     tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
     return nullptr;
@@ -68,15 +68,15 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   }
   const auto index = static_cast<std::size_t>(place - jobs_.begin());
   try {
-    *place =
-        std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip, counters_[index], now);
+    *place = std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip.source(),
+                                   counters_[index], now);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
   memory_bytes_ += bytes;
   creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share, leaf()));
-  last_creator_ip_ = from.ip;
+  last_creator_ip_ = from.ip.source();
   ++size_;
   events_.push({.job = hello.job_id,
                 .change = JobChange::kStarted,

@@ -104,7 +104,7 @@ class JobTable {
   std::size_t memory_bytes_ = 0;
   std::uint32_t size_ = 0;
   double creation_budget_bytes_;
-  std::uint32_t last_creator_ip_ = 0;
+  io::IpAddress last_creator_ip_{};
   TimePoint last_refill_{};
   std::optional<TimePoint> last_refusal_;  ///< that was logged
   JobEvents events_;

@@ -30,10 +30,10 @@ RootLink* Leaf::create(const Hello& hello, io::Endpoint from) noexcept {
   const auto place = std::ranges::find_if(links_, [](const auto& link) { return link == nullptr; });
   if (place == links_.end()) return nullptr;
   const auto held =
-      std::ranges::count_if(links_, [from](const auto& link) { return link && link->holder_ip() == from.ip; });
+      std::ranges::count_if(links_, [from](const auto& link) { return link && link->holder_ip() == from.ip.source(); });
   if (held >= static_cast<std::ptrdiff_t>(jobs_.limits().max_jobs_per_address)) return nullptr;
   try {
-    *place = std::make_unique<RootLink>(hello, from.ip, config_, jobs_.limits().share);
+    *place = std::make_unique<RootLink>(hello, from.ip.source(), config_, jobs_.limits().share);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

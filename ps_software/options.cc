@@ -173,7 +173,7 @@ CLI::Validator own_address() {
   return CLI::Validator(
       [](std::string& text) {
         try {
-          text = io::ipv4_to_string(io::resolve_host(text));
+          text = io::to_string(io::resolve_own_host(text));
         } catch (const Error& error) {
           return std::string(error.what());
         }
@@ -183,7 +183,9 @@ CLI::Validator own_address() {
 }
 
 void add_network(CLI::App& app, Options& o) {
-  app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->transform(own_address());
+  app.add_option("--listen", o.listen,
+                 "Address to listen on; ::, all of IPv4 and IPv6; 0.0.0.0: all of IPv4 (with --dpdk: own address)")
+      ->transform(own_address());
   app.add_option("--port", o.port,
                  "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
       ->check(kPort);
@@ -247,12 +249,19 @@ void add_racks(CLI::App& app, RackTexts& o) {
 void read_racks(const RackTexts& texts, Options& o) {
   if (texts.upstream.empty()) return;
   try {
-    const io::Endpoint root = io::resolve_servers({texts.upstream}, wire::kUdpPort).front();
-    if (root == io::Endpoint{io::parse_ipv4(o.listen), o.port}) {
+    const io::IpAddress own = io::resolve_own_host(o.listen);
+    const io::Addresses roots = io::resolve_servers({texts.upstream}, wire::kUdpPort).front();
+    const auto root = std::ranges::find_if(roots, [own](const io::Endpoint& each) { return own.speaks_to(each.ip); });
+    if (root == roots.end()) {
+      throw ConfigurationError("the root's address " + io::to_string(roots.front()) +
+                               " is of another IP version than " + "--listen " + o.listen +
+                               ": use addresses of one version, or --listen [::]");
+    }
+    if (*root == io::Endpoint{own, o.port}) {
       throw ConfigurationError("this is the server's own address: pass the address of the root, another thc-ps");
     }
-    io::check_port_range(root.port, o.threads);
-    o.leaf = make_leaf(root, texts.rack, texts.racks);
+    io::check_port_range(root->port, o.threads);
+    o.leaf = make_leaf(*root, texts.rack, texts.racks);
   } catch (const Error& error) {
     throw CLI::ValidationError("--upstream, --rack, --racks", error.what());
   }
@@ -323,8 +332,11 @@ void add_faults(CLI::App& app, Options& o) {
 }
 
 void check_together(const Options& o) {
-  if (o.dpdk.enabled && o.listen == "0.0.0.0") {
-    throw CLI::ValidationError("--listen", "--dpdk needs the address this server has on the DPDK device");
+  const io::IpAddress own = io::resolve_own_host(o.listen);
+  if (o.dpdk.enabled && (own.is_any() || !own.is_ipv4())) {
+    throw CLI::ValidationError("--listen",
+                               "--dpdk needs the IPv4 address this server has on the DPDK device; "
+                               "IPv6 needs kernel UDP, without --dpdk");
   }
 }
 

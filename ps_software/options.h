@@ -25,7 +25,7 @@ struct DpdkOptions {
 };
 
 struct Options {
-  std::string listen = "0.0.0.0";
+  std::string listen = "::";
   std::uint16_t port = wire::kUdpPort;
   std::uint16_t threads = 1;
   std::size_t receive_buffer_bytes = std::size_t{64} << 20;

@@ -9,7 +9,7 @@ namespace thc::ps {
 
 using wire::ErrorReason;
 
-RootLink::RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig& leaf, ShardShare share)
+RootLink::RootLink(const Hello& hello, io::IpAddress holder_ip, const LeafConfig& leaf, ShardShare share)
     : config_(hello.config),
       holder_ip_(holder_ip),
       leaf_(leaf),

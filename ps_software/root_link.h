@@ -26,10 +26,10 @@ class RootLink {
   static constexpr std::chrono::milliseconds kAliveInterval{500};
 
   /// Allocates. `holder_ip`: who asked for the job.
-  RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig& leaf, ShardShare share);
+  RootLink(const Hello& hello, io::IpAddress holder_ip, const LeafConfig& leaf, ShardShare share);
 
   std::uint16_t job_id() const noexcept { return join_.header().job_id; }
-  std::uint32_t holder_ip() const noexcept { return holder_ip_; }
+  io::IpAddress holder_ip() const noexcept { return holder_ip_; }
   /// What the workers said.
   const JobConfig& config() const noexcept { return config_; }
   std::uint64_t run() const noexcept { return run_; }
@@ -92,7 +92,7 @@ class RootLink {
 
  private:
   const JobConfig config_;
-  const std::uint32_t holder_ip_;
+  const io::IpAddress holder_ip_;
   const LeafConfig& leaf_;
   std::uint64_t run_;
   Join join_;

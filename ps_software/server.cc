@@ -17,6 +17,7 @@
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
 #include "io/job_keys.h"
+#include "io/name_lookup.h"
 #include "io/udp_io.h"
 #include "thc/errors.h"
 #include "thc/kernel_random.h"
@@ -50,7 +51,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   std::istringstream eal_args(options.dpdk.eal_args);
   for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
   if (!options.dpdk.device.empty()) config.devices.push_back(options.dpdk.device);
-  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.local = {io::resolve_own_host(options.listen), options.port};
   config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
   if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
   for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
@@ -62,7 +63,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
 
 std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   io::UdpConfig config;
-  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.local = {io::resolve_own_host(options.listen), options.port};
   config.receive_buffer_bytes = options.receive_buffer_bytes;
   config.answers = true;
   return io::make_udp_ios(config, options.threads);
@@ -202,7 +203,7 @@ void Server::start_metrics(const Options& options) {
   std::vector<const Shard*> shards;
   for (const auto& shard : shards_) shards.push_back(shard.get());
   collector_ = std::make_shared<MetricsCollector>(std::move(shards));
-  const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
+  const std::string address = io::to_string({io::resolve_own_host(options.metrics_listen), options.metrics_port});
   try {
     exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
         "listening_ports", address, "num_threads", std::to_string(kMetricsThreads), "request_timeout_ms",

@@ -35,7 +35,7 @@ JobKey = str | os.PathLike[str] | bytes
 class UdpConfig(RefusesUnknown):
     """Settings of kernel UDP."""
 
-    local: str = "0.0.0.0:0"
+    local: str = "[::]:0"
     """HOST or HOST:PORT to bind. Port 0: any free port. With a switch, the address in its description."""
     gso: bool = True
     """Send bursts in one system call if the kernel supports it."""
@@ -188,7 +188,7 @@ def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
     """Return what asks whether servers are there: kernel UDP from a port of its own, without faults, with the key."""
     backend = network.backend if isinstance(network.backend, UdpConfig) else UdpConfig()
     io = _comm.IoConfig()
-    io.use_udp(local=backend.local.partition(":")[0] + ":0", gso=False, gro=False)
+    io.use_udp(local=split_port(backend.local)[0] + ":0", gso=False, gro=False)
     _use_key(io, network.key)
     return io
 
@@ -280,7 +280,13 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
     """Return the same with a port that is `number` above; a port that is left open stays so."""
-    address, _, port = backend.local.partition(":")
+    address, port = split_port(backend.local)
     if not (number and port.isdigit() and int(port)):
         return backend
     return UdpConfig(local=f"{address}:{int(port) + number}", gso=backend.gso, gro=backend.gro)
+
+
+def split_port(address: str) -> tuple[str, str]:
+    """Return host and port of HOST:PORT, or HOST and "". An IPv6 HOST has brackets."""
+    host, _, port = address.rpartition(":")
+    return (host, port) if host and not port.endswith("]") else (address, "")

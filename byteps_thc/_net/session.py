@@ -65,8 +65,8 @@ class Session(NetworkSettings):
 
     servers: Sequence[str]
     """Addresses, "HOST" or "HOST:PORT" each, of all thc-ps or of one switch.
-    A HOST is an IPv4 address or a name, looked up once within timeouts.connect_s. Partition p travels to servers[p
-    mod len(servers)]."""
+    A HOST is an IPv4 address, an IPv6 address in brackets, or a name, looked up once within timeouts.connect_s.
+    Partition p travels to servers[p mod len(servers)]."""
     job: int = field(kw_only=True)
     """Number of the job on the servers, 0 to 65535, shared by all workers."""
     worker: int = field(kw_only=True)
@@ -223,6 +223,7 @@ class Session(NetworkSettings):
         socket of kernel UDP.
         """
         settings = _session_config(self)
+        settings.set_servers(self.addresses, lookup_s=0)
         settings.codes_per_packet = self.codes_per_packet
         io = inquiry_io_config(self)
         return lambda timeout_s, round_trip_s: _comm.ask_servers(

@@ -228,7 +228,7 @@ int run(const Settings& settings) {
   config.local = {io::parse_ipv4("10.97.0.1"), 40000};
   config.queues = settings.queues;
   if (settings.mode == "forward") {
-    config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac)}};
+    config.neighbours = {{.ip = config.local.ip.ipv4(), .mac = io::parse_mac(mac)}};
   }
   auto ios = io::make_dpdk_ios(config);
   std::this_thread::sleep_for(std::chrono::seconds(1));  // until the link is up

@@ -35,6 +35,7 @@ GROUPS = {
     "Run servers and switches": [
         "docs/servers",
         "docs/slow_links",
+        "docs/firewall",
         "docs/switch",
         "Testbed <docs/testbed>",
         "thc-ps <ps_software/README>",

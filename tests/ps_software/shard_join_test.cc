@@ -245,7 +245,7 @@ TEST_F(Joining, ACookieIsGoodForOneClaimAndSomeSeconds) {
   };
   const auto same = [](HelloMessage&) {};
   EXPECT_EQ(kind(same, {address(0).ip, 1}), MessageType::kChallenge);
-  EXPECT_EQ(kind(same, {address(0).ip + 1, address(0).port}), MessageType::kChallenge);
+  EXPECT_EQ(kind(same, {address(0).ip.ipv4() + 1, address(0).port}), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.header.worker_id = std::uint8_t{1}; }, address(0)), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.header.job_id = std::uint16_t{8}; }, address(0)), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.payload.nonce = std::uint64_t{5}; }, address(0)), MessageType::kChallenge);

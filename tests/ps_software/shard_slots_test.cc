@@ -75,7 +75,7 @@ TEST_F(ShardTest, EveryWorkerIsAnsweredFromTheAddressThatItUses) {
   for (unsigned worker = 0; worker < kWorkers; ++worker) {
     // One of which asks at another address in between, or somebody in its name: what it joined at counts.
     io::Endpoint from = at(worker);
-    from.own_ip += worker == 1 ? 9 : 0;
+    from.own_ip.low += worker == 1 ? 9 : 0;
     results = exchange({{from, make_codes(worker)}});
   }
   ASSERT_EQ(results.size(), kWorkers);

@@ -122,7 +122,7 @@ class Network {
   static io::Endpoint address(std::size_t host, std::uint16_t port) {
     return {0x0a000001U + static_cast<std::uint32_t>(host), port};
   }
-  static std::size_t host_of(io::Endpoint address) { return address.ip - 0x0a000001U; }
+  static std::size_t host_of(io::Endpoint address) { return address.ip.ipv4() - 0x0a000001U; }
 
   /// Sends from one of the host's ports.
   void send(Port& port, Datagram* datagram);

@@ -1,10 +1,12 @@
 #include "io/address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 
 #include <charconv>
 #include <cstdio>
 
+#include "io/socket_address.h"
 #include "thc/errors.h"
 
 namespace thc::io {
@@ -42,12 +44,17 @@ void check_port_range(std::uint16_t first, std::uint16_t count) {
   }
 }
 
-std::string ipv4_to_string(std::uint32_t ip) {
-  return std::to_string(ip >> 24) + "." + std::to_string(ip >> 16 & 0xff) + "." + std::to_string(ip >> 8 & 0xff) + "." +
-         std::to_string(ip & 0xff);
+std::string to_string(IpAddress ip) {
+  const SocketAddress address({ip}, ip.is_ipv4() ? AF_INET : AF_INET6);
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address.get(), address.bytes(), text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
 }
 
-std::string to_string(Endpoint endpoint) { return ipv4_to_string(endpoint.ip) + ":" + std::to_string(endpoint.port); }
+std::string to_string(Endpoint endpoint) {
+  const std::string ip = to_string(endpoint.ip);
+  return (endpoint.ip.is_ipv4() ? ip : std::string("[").append(ip) + "]") + ":" + std::to_string(endpoint.port);
+}
 
 std::string to_string(const MacAddress& mac) {
   char text[18];

@@ -1,4 +1,4 @@
-// IPv4 and Ethernet addresses to and from text.
+// IP and Ethernet addresses to and from text.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ MacAddress parse_mac(std::string_view text);
 void check_port_range(std::uint16_t first, std::uint16_t count);
 inline constexpr int kLastPort = 65535;
 
-std::string ipv4_to_string(std::uint32_t ip);
-std::string to_string(Endpoint endpoint);
+std::string to_string(IpAddress ip);       ///< "10.0.0.1", "2001:db8::1" or "fe80::1%eth0"
+std::string to_string(Endpoint endpoint);  ///< "10.0.0.1:48865" or "[2001:db8::1]:48865"
 std::string to_string(const MacAddress& mac);
 
 }  // namespace thc::io

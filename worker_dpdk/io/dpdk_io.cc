@@ -177,7 +177,7 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, Rx
       packet = {parsed.payload.data(), static_cast<std::uint32_t>(parsed.payload.size()), parsed.from,
                 parsed.congested};
       counters_.rx_bytes += parsed.payload.size();
-      next_hops_->learn(parsed.from.ip, parsed.from_mac, port_index);
+      next_hops_->learn(parsed.from.ip.ipv4(), parsed.from_mac, port_index);
       return true;
     case FrameKind::kSibling:
       if (hand_over(parsed.thread, mbuf)) {
@@ -234,7 +234,7 @@ bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<c
     ++counters_.tx_errors;
     return false;
   }
-  const Neighbour* neighbour = next_hops_->resolve(to.ip);
+  const Neighbour* neighbour = next_hops_->resolve(to.ip.ipv4());
   if (neighbour == nullptr) {
     ++counters_.tx_no_neighbour;
     return false;
@@ -317,7 +317,7 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
 }
 
 std::vector<std::unique_ptr<PacketIo>> open_dpdk_ios(const DpdkConfig& config) {
-  if (config.mtu_bytes < 576 || config.prefix_length > 32 || config.local.ip == 0) {
+  if (config.mtu_bytes < 576 || config.prefix_length > 32 || !config.local.ip.is_ipv4() || config.local.ip.is_any()) {
     throw ConfigurationError(
         "DPDK needs the host's IPv4 address (local), an MTU of at least 576 and a prefix length of at most 32");
   }

@@ -30,14 +30,14 @@ void DpdkNextHops::add_configured(const DpdkNeighbour& configured) {
   learn(configured.ip, configured.mac, 0);
   Neighbour* entry = neighbours_.find(configured.ip);
   if (entry == nullptr) {
-    throw ConfigurationError("neighbour " + ipv4_to_string(configured.ip) +
+    throw ConfigurationError("neighbour " + to_string(IpAddress(configured.ip)) +
                              " cannot be added: it is 0.0.0.0, or there are too many configured neighbours");
   }
   entry->fixed = true;
 }
 
 bool DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept {
-  const bool for_us = arp.target_ip == local_.ip;
+  const bool for_us = arp.target_ip == local_.ip.ipv4();
   const bool concerns_us = for_us || neighbours_.find(arp.sender_ip) != nullptr;  // which may have a new MAC address
   if (concerns_us) {
     learn(arp.sender_ip, arp.sender_mac, port_index);
@@ -49,7 +49,7 @@ bool DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool a
     ++counters_.rx_other;
   } else if (arp.operation == kArpRequest) {
     DpdkPort& port = *ports_[port_index];
-    send_arp(make_arp(kArpReply, port.device.mac(), local_.ip, arp.sender_mac, arp.sender_ip), port);
+    send_arp(make_arp(kArpReply, port.device.mac(), local_.ip.ipv4(), arp.sender_mac, arp.sender_ip), port);
   }
   return concerns_us;
 }
@@ -71,7 +71,7 @@ Neighbour* DpdkNextHops::resolve(std::uint32_t ip) noexcept {
   if (Neighbour* known = neighbours_.find(ip); known != nullptr && known->resolved) {
     return known;
   }
-  const bool on_link = ((ip ^ local_.ip) & network_mask(config_.prefix_length)) == 0;
+  const bool on_link = ((ip ^ local_.ip.ipv4()) & network_mask(config_.prefix_length)) == 0;
   const std::uint32_t next_hop = on_link || config_.gateway_ip == 0 ? ip : config_.gateway_ip;
   Neighbour* hop = neighbours_.find_or_add(next_hop);
   if (hop == nullptr) {
@@ -91,7 +91,7 @@ void DpdkNextHops::ask(Neighbour& hop, std::uint32_t next_hop) noexcept {
   if (now >= hop.next_request) {
     hop.next_request = now + rte_get_timer_hz() / 10;
     for (const auto& port : ports_) {
-      send_arp(make_arp(kArpRequest, port->device.mac(), local_.ip, kBroadcastMac, next_hop), *port);
+      send_arp(make_arp(kArpRequest, port->device.mac(), local_.ip.ipv4(), kBroadcastMac, next_hop), *port);
     }
   }
 }

@@ -73,7 +73,11 @@ ParsedFrame parse_udp(std::span<const std::uint8_t> datagram, const Ipv4Header& 
     return kMalformedFrame;
   }
   const bool congested = (ip.type_of_service & kEcnMask) == kEcnCongestion;
-  return {FrameKind::kDatagram, datagram.subspan(sizeof(UdpHeader)), {ip.source, udp.source_port}, {}, congested};
+  return {FrameKind::kDatagram,
+          datagram.subspan(sizeof(UdpHeader)),
+          {std::uint32_t{ip.source}, udp.source_port},
+          {},
+          congested};
 }
 
 ParsedFrame parse_ipv4(std::span<const std::uint8_t> packet, const FrameFilter& filter) noexcept {
@@ -90,7 +94,7 @@ ParsedFrame parse_ipv4(std::span<const std::uint8_t> packet, const FrameFilter& 
   if (filter.check_ip_checksum && ip_checksum(packet.first(header_bytes)) != 0) {
     return kMalformedFrame;
   }
-  if (ip.destination != filter.local.ip || ip.protocol != kProtocolUdp) {
+  if (ip.destination != filter.local.ip.ipv4() || ip.protocol != kProtocolUdp) {
     return kOtherFrame;
   }
   if ((ip.flags_and_fragment & (kMoreFragments | kFragmentOffset)) != 0) {
@@ -139,7 +143,7 @@ UdpFrameHeader make_frame_template(const MacAddress& from_mac, Endpoint from, co
   frame.ip.flags_and_fragment = kDontFragment;  // so that identification may stay 0 (RFC 6864)
   frame.ip.time_to_live = 64;
   frame.ip.protocol = kProtocolUdp;
-  frame.ip.source = from.ip;
+  frame.ip.source = from.ip.ipv4();
   frame.ip.destination = to_ip;
   frame.udp.source_port = from.port;
   return frame;

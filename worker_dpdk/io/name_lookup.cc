@@ -6,51 +6,42 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <future>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "io/address.h"
+#include "io/socket_address.h"
 #include "thc/errors.h"
+#include "thc/wire_layout.h"
 
 namespace thc::io {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kAnAddress = "give an IPv4 address such as 10.0.0.1, or a name that has one";
+constexpr const char* kAnAddress = "give an address such as 10.0.0.1 or [2001:db8::1], or a name that has one";
 
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 struct Answer {
   int error = 0;  ///< of getaddrinfo()
-  std::vector<std::uint32_t> ips{};
-  bool has_ipv6 = false;  ///< looked at where there is no IPv4 address
+  std::vector<IpAddress> ips{};
 };
 
-Answer ask_for(const std::string& name, int family) {
+/// Each address once, in the system's order (RFC 6724): those without a route come last.
+Answer ask(const std::string& name, int flags = 0) {
   addrinfo hints{};
-  hints.ai_family = family;
+  hints.ai_flags = flags;
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   Answer answer{.error = getaddrinfo(name.c_str(), nullptr, &hints, &found)};
   for (const addrinfo* each = found; answer.error == 0 && each != nullptr; each = each->ai_next) {
-    sockaddr_in address{};
-    std::memcpy(&address, each->ai_addr, std::min<std::size_t>(sizeof address, each->ai_addrlen));
-    if (each->ai_family == AF_INET) answer.ips.push_back(ntohl(address.sin_addr.s_addr));
-    answer.has_ipv6 = answer.has_ipv6 || each->ai_family == AF_INET6;
+    const IpAddress ip = SocketAddress(each->ai_addr).endpoint().ip;
+    if (std::ranges::find(answer.ips, ip) == answer.ips.end()) answer.ips.push_back(ip);
   }
   if (found != nullptr) freeaddrinfo(found);
-  std::ranges::sort(answer.ips);
-  answer.ips.erase(std::unique(answer.ips.begin(), answer.ips.end()), answer.ips.end());
-  return answer;
-}
-
-Answer ask(const std::string& name) {
-  Answer answer = ask_for(name, AF_INET);
-  if (answer.error != 0) answer.has_ipv6 = ask_for(name, AF_INET6).has_ipv6;
   return answer;
 }
 
@@ -66,10 +57,20 @@ Answer ask_within(const std::string& name, milliseconds patience) {
   return answer.get();
 }
 
-bool is_ipv6(std::string_view host) {
-  if (host.starts_with('[')) host = host.substr(1, host.find(']') - 1);
-  in6_addr address{};
-  return inet_pton(AF_INET6, std::string(host.substr(0, host.find('%'))).c_str(), &address) == 1;
+/// "2001:db8::1", "fe80::1%eth0", or the same in brackets.
+IpAddress parse_ipv6(std::string_view text) {
+  std::string host(text);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const Answer answer = host.find(':') == std::string::npos ? Answer{} : ask(host, AI_NUMERICHOST);
+  if (answer.ips.empty()) {
+    throw ConfigurationError(quoted(text) + " is no IPv6 address such as [2001:db8::1], or [fe80::1%eth0] with an " +
+                             "interface of this host");
+  }
+  if (answer.ips[0].is_link_local() && (answer.ips[0].high & kScope) == 0) {
+    throw ConfigurationError(quoted(text) + " is a link-local address: name this host's interface to it, as in [" +
+                             host + "%eth0]");
+  }
+  return answer.ips[0];
 }
 
 /// Not "10.1.2" or "0x7f.1": getaddrinfo() takes them for addresses, in the old way of inet_aton().
@@ -81,18 +82,19 @@ bool is_name(std::string_view host) {
   return !host.empty() && host.find_first_not_of(kAllowed) == std::string_view::npos && !ends_in_number;
 }
 
-std::uint32_t address_of(const std::string& name, const Answer& answer) {
-  if (answer.ips.size() == 1) return answer.ips.front();
-  if (answer.ips.size() > 1) {
+/// At most one of each family: several may be of different hosts.
+std::vector<IpAddress> addresses_of(const std::string& name, const Answer& answer) {
+  std::vector<IpAddress> single;
+  for (const IpAddress ip : answer.ips) {
+    if (std::ranges::count(answer.ips, ip.is_ipv4(), &IpAddress::is_ipv4) == 1) single.push_back(ip);
+  }
+  if (!single.empty()) return single;
+  if (!answer.ips.empty()) {
     std::string all;
-    for (const std::uint32_t ip : answer.ips) all += (all.empty() ? "" : ", ") + ipv4_to_string(ip);
+    for (const IpAddress ip : answer.ips) all += (all.empty() ? "" : ", ") + to_string(ip);
     throw ConfigurationError("the name " + quoted(name) + " has several addresses (" + all +
                              "), and all workers must use the same one: give an address, or a name for each server, " +
                              "such as thc-ps-0.thc-ps in Kubernetes");
-  }
-  if (answer.has_ipv6) {
-    throw ConfigurationError("the name " + quoted(name) +
-                             " has IPv6 addresses only, and THC supports IPv4 only: " + kAnAddress);
   }
   const std::string why = answer.error == EAI_SYSTEM ? "a system error" : gai_strerror(answer.error);
   if (answer.error == EAI_AGAIN) {
@@ -113,40 +115,56 @@ std::uint16_t parse_port(std::string_view text) {
 
 }  // namespace
 
-std::uint32_t resolve_host(const std::string& text, milliseconds patience) {
+std::vector<IpAddress> resolve_host(const std::string& text, milliseconds patience) {
   in_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) == 1) return ntohl(address.s_addr);
-  if (is_ipv6(text)) {
-    throw ConfigurationError(quoted(text) + " is an IPv6 address, and THC supports IPv4 only: " + kAnAddress);
-  }
+  if (inet_pton(AF_INET, text.c_str(), &address) == 1) return {ntohl(address.s_addr)};
+  if (text.find_first_of("[:") != std::string::npos) return {parse_ipv6(text)};
   if (!is_name(text)) throw ConfigurationError(quoted(text) + " is neither an address nor a name: " + kAnAddress);
-  return address_of(text, ask_within(text, patience));
+  return addresses_of(text, ask_within(text, patience));
 }
 
-Endpoint resolve_endpoint(const std::string& text, std::uint16_t default_port, milliseconds patience) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string::npos || is_ipv6(text)) return {resolve_host(text, patience), default_port};
-  const std::uint16_t port = parse_port(std::string_view(text).substr(colon + 1));
-  return {resolve_host(text.substr(0, colon), patience), port};
+IpAddress resolve_own_host(const std::string& text) {
+  const std::vector<IpAddress> ips = resolve_host(text, kLookupPatience);
+  const auto ipv4 = std::ranges::find_if(ips, &IpAddress::is_ipv4);
+  return ipv4 != ips.end() ? *ipv4 : ips.front();
 }
 
-std::vector<Endpoint> resolve_servers(const std::vector<std::string>& texts, std::uint16_t default_port,
-                                      milliseconds patience) {
+std::pair<std::string, std::uint16_t> split_port(const std::string& text, std::uint16_t default_port) {
+  const std::size_t bracket = text.starts_with('[') ? text.find(']') : 0;
+  const std::size_t colon = text.find(':', std::min(bracket, text.size()));
+  if (colon == std::string::npos) return {text, default_port};
+  if (bracket == 0 && text.find(':', colon + 1) != std::string::npos) {
+    parse_ipv6(text);
+    throw ConfigurationError(quoted(text) + " is an IPv6 address without brackets, from which a port cannot be told: " +
+                             "write [" + text + "] or [" + text + "]:" + std::to_string(wire::kUdpPort));
+  }
+  return {text.substr(0, colon), parse_port(std::string_view(text).substr(colon + 1))};
+}
+
+std::vector<Addresses> resolve_servers(const std::vector<std::string>& texts, std::uint16_t default_port,
+                                       milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point deadline = Clock::now() + patience;
-  std::vector<Endpoint> servers;
+  std::vector<Addresses> servers;
   for (const std::string& text : texts) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    const Endpoint server = resolve_endpoint(text, default_port, std::max(left, milliseconds(0)));
-    if (server.ip == 0 || server.port == 0) {
-      throw ConfigurationError(quoted(text) + " is no server's address: address and port must not be 0");
+    const auto [host, port] = split_port(text, default_port);
+    Addresses addresses;
+    for (const IpAddress ip : resolve_host(host, std::max(left, milliseconds(0)))) {
+      if (ip.is_any() || port == 0) {
+        throw ConfigurationError(quoted(text) + " is no server's address: address and port must not be 0");
+      }
+      addresses.push_back({ip, port});
     }
-    if (const auto same = std::ranges::find(servers, server); same != servers.end()) {
+    const auto same = std::ranges::find_if(
+        servers, [&](const Addresses& other) { return std::ranges::find_first_of(other, addresses) != other.end(); });
+    if (same != servers.end()) {
       const std::string& first = texts[static_cast<std::size_t>(same - servers.begin())];
       throw ConfigurationError("servers has the same server twice: " + quoted(first) + " and " + quoted(text) +
-                               " are both " + to_string(server) + "; list each server once");
+                               " are both " + to_string(*std::ranges::find_first_of(addresses, *same)) +
+                               "; list each server once");
     }
-    servers.push_back(server);
+    servers.push_back(std::move(addresses));
   }
   return servers;
 }

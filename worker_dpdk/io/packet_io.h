@@ -9,15 +9,48 @@
 
 namespace thc::io {
 
-/// An IPv4 UDP address, host byte order.
+/// An IPv6 address, host byte order. IPv4 is ::ffff:a.b.c.d, as the kernel has it. A link-local address has the number
+/// of its interface in the 32 bits before the last 64, which are zero on the wire.
+struct IpAddress {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  constexpr IpAddress() noexcept = default;  ///< ::, all addresses of both families
+  // NOLINTNEXTLINE(google-explicit-constructor): an IPv4 address is one
+  constexpr IpAddress(std::uint32_t ipv4) noexcept : low(kIpv4 | ipv4) {}
+  constexpr IpAddress(std::uint64_t high_half, std::uint64_t low_half) noexcept : high(high_half), low(low_half) {}
+
+  constexpr bool is_ipv4() const noexcept { return high == 0 && low >> 32 == kIpv4 >> 32; }
+  constexpr std::uint32_t ipv4() const noexcept { return static_cast<std::uint32_t>(low); }
+  constexpr bool is_any() const noexcept { return high == 0 && (low == 0 || low == kIpv4); }  ///< :: or 0.0.0.0
+  constexpr bool is_link_local() const noexcept { return high >> 54 == 0xfe80U >> 6; }
+  /// What limits per source count as one: an IPv6 host has all addresses of its /64.
+  constexpr IpAddress source() const noexcept { return is_ipv4() ? *this : IpAddress(high, 0); }
+  /// Whether a socket with this address sends to `other`.
+  constexpr bool speaks_to(IpAddress other) const noexcept {
+    return *this == IpAddress() || is_ipv4() == other.is_ipv4();
+  }
+  friend constexpr bool operator==(const IpAddress&, const IpAddress&) noexcept = default;
+
+ private:
+  static constexpr std::uint64_t kIpv4 = 0xffff'0000'0000;
+};
+
 struct Endpoint {
-  std::uint32_t ip = 0;
+  IpAddress ip;
   std::uint16_t port = 0;
-  /// The own address that this peer sends to, and that datagrams to it must leave from: a host may have several. 0: the
-  /// kernel chooses. receive() fills it in for a server on all addresses (UdpConfig). It does not tell peers apart.
-  std::uint32_t own_ip = 0;
+  /// The own address that this peer sends to, and that datagrams to it must leave from: a host may have several. ::,
+  /// the kernel chooses. receive() fills it in for a server on all addresses (UdpConfig). It does not tell peers apart.
+  IpAddress own_ip{};
   friend bool operator==(const Endpoint& a, const Endpoint& b) noexcept { return a.ip == b.ip && a.port == b.port; }
 };
+
+/// For tables of a fixed size.
+inline std::uint32_t hash_of(const Endpoint& endpoint) noexcept {
+  const std::uint64_t ip = endpoint.ip.high ^ endpoint.ip.low;
+  const std::uint32_t key = static_cast<std::uint32_t>(ip ^ ip >> 32) * 0x9e3779b1U ^ endpoint.port * 0x85ebca6bU;
+  return key >> 16 ^ key;
+}
 
 /// A received datagram's payload; valid until the next receive() on the same PacketIo.
 struct RxPacket {
@@ -43,7 +76,8 @@ struct IoCounters {
   std::uint64_t tx_no_neighbour = 0;  ///< datagrams whose next hop's MAC is not known yet (DPDK)
 };
 
-inline constexpr std::size_t kIpUdpHeaderBytes = 28;  ///< IPv4 without options, and UDP
+inline constexpr std::size_t kIpUdpHeaderBytes = 28;    ///< IPv4 without options, and UDP
+inline constexpr std::size_t kIpv6UdpHeaderBytes = 48;  ///< IPv6 without extensions, and UDP
 inline constexpr std::size_t kMaxUdpPayloadBytes = 65535 - kIpUdpHeaderBytes;
 
 /// The ECN field of an IP header's second byte (RFC 3168). All that is sent says that both ends take marks, which full

@@ -30,10 +30,7 @@ class RecentPeers {
     TimePoint heard_at{};
   };
 
-  Entry& place_of(Endpoint peer) noexcept {
-    const std::uint32_t key = peer.ip * 0x9e3779b1U ^ peer.port * 0x85ebca6bU;
-    return entries_[(key >> 16 ^ key) % kPlaces];
-  }
+  Entry& place_of(Endpoint peer) noexcept { return entries_[hash_of(peer) % kPlaces]; }
 
   std::array<Entry, kPlaces> entries_{};
 };

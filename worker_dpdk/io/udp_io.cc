@@ -52,7 +52,7 @@ std::vector<std::unique_ptr<PacketIo>> bind_in_a_row(UdpConfig config, std::uint
 UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
     : socket_(std::move(socket)),
       wake_event_(open_wake_event()),
-      route_probe_(open_udp_socket()),
+      route_probe_(open_udp_socket(local.ip)),
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       receiver_(socket_.get(), peers_, counters_),
@@ -60,7 +60,7 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
   if (config.gro) enable_gro(socket_.get());
   ask_for_errors(socket_);
   use_ecn(socket_);
-  if (config.answers && local.ip == 0) {
+  if (config.answers && local.ip.is_any()) {
     ask_for_own_address(socket_);
   }
 }
@@ -106,17 +106,18 @@ std::size_t UdpIo::common_datagram_bytes(Endpoint to) const noexcept {
 }
 
 bool UdpIo::is_own_host(Endpoint to) const noexcept {
-  return to.ip >> 24 == IN_LOOPBACKNET || route_source_ip(route_probe_, to) == to.ip;
+  return (to.ip.is_ipv4() && to.ip.ipv4() >> 24 == IN_LOOPBACKNET) || route_source_ip(route_probe_, to) == to.ip;
 }
 
 Endpoint UdpIo::simplify(Endpoint peer) const noexcept {
-  if (peer.own_ip != 0 && route_source_ip(route_probe_, peer) == peer.own_ip) peer.own_ip = 0;
+  if (peer.own_ip != IpAddress() && route_source_ip(route_probe_, peer) == peer.own_ip) peer.own_ip = {};
   return peer;
 }
 
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {
-  FileDescriptor socket = open_udp_socket();
-  const Endpoint local = bind_udp_socket(socket, config.local);
+  const Endpoint wanted = usable_local(config.local);
+  FileDescriptor socket = open_udp_socket(wanted.ip);
+  const Endpoint local = bind_udp_socket(socket, wanted);
   return std::make_unique<UdpIo>(std::move(socket), local, config);
 }
 

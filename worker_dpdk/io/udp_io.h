@@ -14,7 +14,7 @@
 namespace thc::io {
 
 struct UdpConfig {
-  Endpoint local;                                ///< address to bind; ip 0: all addresses, port 0: any free port
+  Endpoint local;  ///< to bind; ip ::, all addresses, 0.0.0.0: of IPv4, port 0: any free port
   std::size_t receive_buffer_bytes = 64U << 20;  ///< asked for; receive_buffer_bytes() tells what the kernel granted
   std::size_t send_buffer_bytes = 16U << 20;     ///< what it may grow to; it is as small as the interface allows
   bool gso = true;  ///< send bursts as UDP_SEGMENT super-datagrams where the kernel has them

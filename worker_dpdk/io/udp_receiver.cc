@@ -41,7 +41,7 @@ std::size_t UdpReceiver::receive(std::span<RxPacket> packets) noexcept {
 
 bool UdpReceiver::fill() noexcept {
   for (mmsghdr& message : messages_) {
-    message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+    message.msg_hdr.msg_namelen = sizeof(SocketAddress);
     message.msg_hdr.msg_controllen = sizeof(Control);
   }
   int received = -1;
@@ -68,7 +68,7 @@ void UdpReceiver::open_message() noexcept {
   offset_ = 0;
   end_ = message.msg_len;
   segment_bytes_ = std::max<std::size_t>(end_, 1);
-  own_ip_ = 0;
+  own_ip_ = {};
   congested_ = false;
   if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
     ++counters_.rx_malformed;
@@ -78,7 +78,7 @@ void UdpReceiver::open_message() noexcept {
   if (end_ == 0) {
     ++counters_.rx_malformed;  // an empty datagram carries no header; nobody above wants it
   }
-  if (senders_[message_].sin_port == 0) {
+  if (sender().port == 0) {
     ++counters_.rx_malformed;  // port 0 means that no answer can be sent
     end_ = 0;
     return;
@@ -93,15 +93,24 @@ void UdpReceiver::open_message() noexcept {
       in_pktinfo info{};
       std::memcpy(&info, CMSG_DATA(c), sizeof info);
       own_ip_ = ntohl(info.ipi_spec_dst.s_addr);  // an own address also where it came to a broadcast one
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO && own_ip_ == IpAddress()) {
+      in6_pktinfo info{};  // of IPv4, too, whose own message says more
+      std::memcpy(&info, CMSG_DATA(c), sizeof info);
+      own_ip_ = to_ip(info.ipi6_addr, info.ipi6_ifindex);
     } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
       congested_ = (*CMSG_DATA(c) & kEcnMask) == kEcnCongestion;
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      std::memcpy(&traffic_class, CMSG_DATA(c), sizeof traffic_class);
+      congested_ = (traffic_class & kEcnMask) == kEcnCongestion;
     }
   }
 }
 
 Endpoint UdpReceiver::sender() const noexcept {
-  const sockaddr_in& sender = senders_[message_];
-  return {ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port), own_ip_};
+  Endpoint sender = senders_[message_].endpoint();
+  sender.own_ip = own_ip_;
+  return sender;
 }
 
 std::size_t UdpReceiver::split(std::span<RxPacket> packets) noexcept {

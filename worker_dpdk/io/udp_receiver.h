@@ -12,6 +12,7 @@
 
 #include "io/packet_io.h"
 #include "io/recent_peers.h"
+#include "io/socket_address.h"
 
 namespace thc::io {
 
@@ -29,9 +30,12 @@ class UdpReceiver {
   static constexpr std::size_t kMessages = 32;
   static constexpr std::size_t kMessageBytes = 65536;  // a super-datagram is at most one IP packet
 
-  // Room for the control messages UDP_GRO, IP_PKTINFO and IP_TOS, aligned as the kernel writes them.
+  // Room for the control messages UDP_GRO, IP_PKTINFO, IPV6_PKTINFO, and IP_TOS or IPV6_TCLASS, aligned as the kernel
+  // writes them.
   struct alignas(cmsghdr) Control {
-    std::array<std::uint8_t, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(1)> bytes;
+    std::array<std::uint8_t,
+               2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(sizeof(in6_pktinfo))>
+        bytes;
   };
 
   bool fill() noexcept;
@@ -45,7 +49,7 @@ class UdpReceiver {
   std::unique_ptr<std::uint8_t[]> buffer_;
   std::array<mmsghdr, kMessages> messages_{};
   std::array<iovec, kMessages> vectors_{};
-  std::array<sockaddr_in, kMessages> senders_{};
+  std::array<SocketAddress, kMessages> senders_{};
   std::array<Control, kMessages> controls_{};
   // Cursor over the messages of the last recvmmsg: message_ of filled_, its bytes [offset_, end_) in segments.
   std::size_t filled_ = 0;
@@ -54,8 +58,8 @@ class UdpReceiver {
   std::size_t offset_ = 0;
   std::size_t end_ = 0;
   std::size_t segment_bytes_ = 0;
-  std::uint32_t own_ip_ = 0;  // that it came to
-  bool congested_ = false;    // all segments of a message have one ECN field
+  IpAddress own_ip_{};      // that it came to
+  bool congested_ = false;  // all segments of a message have one ECN field
 };
 
 }  // namespace thc::io

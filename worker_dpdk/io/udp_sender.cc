@@ -47,6 +47,7 @@ bool cannot_merge(int error) noexcept {
 
 UdpSender::UdpSender(int socket, bool gso, std::size_t buffer_bytes, const RecentPeers& peers, IoCounters& counters)
     : socket_(socket),
+      family_(family_of(socket)),
       gso_(gso),
       buffer_(socket, buffer_bytes),
       peers_(peers),
@@ -73,10 +74,7 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::spa
   return true;
 }
 
-std::uint16_t& UdpSender::open_entry(Endpoint to) noexcept {
-  const std::uint32_t key = to.ip * 0x9e3779b1U ^ to.port * 0x85ebca6bU;
-  return open_[(key >> 16 ^ key) % kOpenMessages];
-}
+std::uint16_t& UdpSender::open_entry(Endpoint to) noexcept { return open_[hash_of(to) % kOpenMessages]; }
 
 UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::size_t size_bytes) noexcept {
   if (!gso_ || index >= used_) {  // entries of an earlier batch are left in the table; the checks below sort them out
@@ -178,14 +176,11 @@ bool UdpSender::deserves_the_rest(const Message& message, RecentPeers::TimePoint
   }
 }
 
-void UdpSender::fill_header(Message& message, msghdr& header) noexcept {
-  message.address = {};
-  message.address.sin_family = AF_INET;
-  message.address.sin_port = htons(message.to.port);
-  message.address.sin_addr.s_addr = htonl(message.to.ip);
+void UdpSender::fill_header(Message& message, msghdr& header) const noexcept {
+  message.address = SocketAddress(message.to, family_);
   header = {};
-  header.msg_name = &message.address;
-  header.msg_namelen = sizeof message.address;
+  header.msg_name = message.address.get();
+  header.msg_namelen = message.address.bytes();
   header.msg_iov = message.vector.data();
   header.msg_iovlen = message.vectors;
   add_own_address(message, header);
@@ -197,11 +192,18 @@ void UdpSender::fill_header(Message& message, msghdr& header) noexcept {
 
 /// As source address alone: the route to the destination tells the interface, as for any other datagram.
 void UdpSender::add_own_address(Message& message, msghdr& header) noexcept {
-  if (message.to.own_ip != 0) {
-    header.msg_control = &message.control;
+  const IpAddress own = message.to.own_ip;
+  if (own == IpAddress()) {
+    return;
+  }
+  header.msg_control = &message.control;
+  if (own.is_ipv4()) {
     in_pktinfo info{};
-    info.ipi_spec_dst.s_addr = htonl(message.to.own_ip);
+    info.ipi_spec_dst.s_addr = htonl(own.ipv4());
     add_control(header, IPPROTO_IP, IP_PKTINFO, info);
+  } else {
+    const auto interface = own.is_link_local() ? static_cast<unsigned>(own.high & kScope) : 0U;
+    add_control(header, IPPROTO_IPV6, IPV6_PKTINFO, in6_pktinfo{.ipi6_addr = to_in6(own), .ipi6_ifindex = interface});
   }
 }
 
@@ -273,8 +275,8 @@ bool UdpSender::send_segments(Message& message, bool may_wait) noexcept {
   for (std::uint32_t offset = 0; offset < message.total_bytes; offset += message.segment_bytes) {
     const std::size_t size_bytes = std::min(message.segment_bytes, message.total_bytes - offset);
     msghdr header{};
-    header.msg_name = &message.address;
-    header.msg_namelen = sizeof message.address;
+    header.msg_name = message.address.get();
+    header.msg_namelen = message.address.bytes();
     header.msg_iov = &message.vector[vector];
     add_own_address(message, header);
     for (std::size_t bytes = 0; bytes < size_bytes; bytes += message.vector[vector++].iov_len) {

@@ -14,6 +14,7 @@
 #include "io/packet_io.h"
 #include "io/recent_peers.h"
 #include "io/send_buffer.h"
+#include "io/socket_address.h"
 
 namespace thc::io {
 
@@ -43,9 +44,9 @@ class UdpSender {
   static constexpr std::size_t kOpenMessages = 256;  // hash table, a power of two
   static constexpr std::uint16_t kNoMessage = 0xffff;
 
-  // Room for the control messages IP_PKTINFO and UDP_SEGMENT, in this order.
+  // Room for the control messages IP_PKTINFO or IPV6_PKTINFO, and UDP_SEGMENT, in this order.
   struct alignas(cmsghdr) Control {
-    std::array<std::uint8_t, CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(sizeof(std::uint16_t))> bytes;
+    std::array<std::uint8_t, CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(std::uint16_t))> bytes;
   };
 
   // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination.
@@ -56,7 +57,7 @@ class UdpSender {
     std::uint16_t segments;
     std::uint16_t vectors;
     bool closed;  // nothing may be added
-    sockaddr_in address;
+    SocketAddress address;
     Control control;
     std::array<iovec, 3 * kSegments> vector;
     std::array<std::array<std::uint8_t, PacketIo::kMaxHeaderBytes>, kSegments> headers;
@@ -76,7 +77,7 @@ class UdpSender {
   };
 
   bool deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept;
-  static void fill_header(Message& message, msghdr& header) noexcept;
+  void fill_header(Message& message, msghdr& header) const noexcept;
   static void add_own_address(Message& message, msghdr& header) noexcept;
   std::size_t send_to_strangers(std::size_t first, std::size_t end) noexcept;
   std::size_t send_from(std::size_t first, std::size_t end) noexcept;
@@ -86,6 +87,7 @@ class UdpSender {
   bool send_segments(Message& message, bool may_wait) noexcept;
 
   int socket_;
+  int family_;
   bool gso_;
   SendBuffer buffer_;
   // The buffer is full, and waiting brought nothing: for anybody, and for strangers.

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "io/address.h"
+#include "io/socket_address.h"
 #include "thc/errors.h"
 
 namespace thc::io {
@@ -24,12 +25,10 @@ constexpr int kMostErrors = 1024;  // at once: more may come meanwhile
 
 [[noreturn]] void throw_errno(const std::string& what) { throw TransportError(what + ": " + std::strerror(errno)); }
 
-sockaddr_in to_sockaddr(Endpoint endpoint) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(endpoint.port);
-  address.sin_addr.s_addr = htonl(endpoint.ip);
-  return address;
+/// Sets an option of IPv4, and its like of IPv6 where the socket is of AF_INET6. Whether the kernel has them.
+bool set_option(int socket, int ipv4_option, int ipv6_option, int value) noexcept {
+  return setsockopt(socket, IPPROTO_IP, ipv4_option, &value, sizeof value) == 0 &&
+         (family_of(socket) == AF_INET || setsockopt(socket, IPPROTO_IPV6, ipv6_option, &value, sizeof value) == 0);
 }
 
 void set_buffer(int fd, int force_option, int option, std::size_t bytes) noexcept {
@@ -39,15 +38,16 @@ void set_buffer(int fd, int force_option, int option, std::size_t bytes) noexcep
   }
 }
 
-std::size_t datagram_bytes_of(std::size_t mtu_bytes) noexcept {
-  return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
+std::size_t datagram_bytes_of(std::size_t mtu_bytes, Endpoint to) noexcept {
+  const std::size_t header_bytes = to.ip.is_ipv4() ? kIpUdpHeaderBytes : kIpv6UdpHeaderBytes;
+  return std::min(std::max(mtu_bytes, header_bytes + 1) - header_bytes, kMaxUdpPayloadBytes);
 }
 
 /// Calls ask(socket) with the probe connected to `to`; not at all when there is no route.
 template <typename Ask>
 void ask_route(const FileDescriptor& probe, Endpoint to, Ask ask) noexcept {
-  const sockaddr_in address = to_sockaddr(to);
-  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  const SocketAddress address(to, family_of(probe.get()));
+  if (connect(probe.get(), address.get(), address.bytes()) != 0) {
     return;
   }
   ask(probe.get());
@@ -56,13 +56,9 @@ void ask_route(const FileDescriptor& probe, Endpoint to, Ask ask) noexcept {
   connect(probe.get(), &disconnect, sizeof disconnect);
 }
 
-bool has_address(const ifaddrs& interface, std::uint32_t ip) noexcept {
-  if (interface.ifa_addr == nullptr || interface.ifa_addr->sa_family != AF_INET) {
-    return false;
-  }
-  sockaddr_in address{};
-  std::memcpy(&address, interface.ifa_addr, sizeof address);
-  return ntohl(address.sin_addr.s_addr) == ip;
+bool has_address(const ifaddrs& interface, IpAddress ip) noexcept {
+  const int family = interface.ifa_addr == nullptr ? AF_UNSPEC : interface.ifa_addr->sa_family;
+  return (family == AF_INET || family == AF_INET6) && SocketAddress(interface.ifa_addr).endpoint().ip == ip;
 }
 
 }  // namespace
@@ -73,36 +69,51 @@ FileDescriptor::~FileDescriptor() {
   }
 }
 
-FileDescriptor open_udp_socket() {
-  FileDescriptor socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket_fd.get() < 0) {
+Endpoint usable_local(Endpoint local) noexcept {
+  static const bool has_ipv6 =
+      FileDescriptor(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)).get() >= 0 || errno != EAFNOSUPPORT;
+  return local.ip.is_any() && !has_ipv6 ? Endpoint{0, local.port} : local;
+}
+
+FileDescriptor open_udp_socket(IpAddress local) {
+  const int family = local.is_ipv4() ? AF_INET : AF_INET6;
+  FileDescriptor socket_fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int off = 0;  // IPv4 as well, whatever net.ipv6.bindv6only says
+  if (socket_fd.get() < 0 ||
+      (family == AF_INET6 && setsockopt(socket_fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)) {
     throw_errno("cannot open a UDP socket");
   }
   return socket_fd;
 }
 
+int family_of(int socket) noexcept {
+  int family = AF_INET;
+  socklen_t length = sizeof family;
+  getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &length);
+  return family;
+}
+
 Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local) {
-  sockaddr_in address = to_sockaddr(local);
-  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+  SocketAddress address(local, family_of(socket.get()));
+  if (bind(socket.get(), address.get(), address.bytes()) != 0) {
     if (errno == EADDRINUSE) {
-      throw TransportError("UDP port " + std::to_string(local.port) + " on " + ipv4_to_string(local.ip) +
+      throw TransportError("UDP port " + std::to_string(local.port) + " on " + to_string(local.ip) +
                            " is in use: stop the program that has it (ss -ulpn 'sport = :" +
                            std::to_string(local.port) + "') or choose another port");
     }
     if (errno == EADDRNOTAVAIL) {
-      throw TransportError("this machine has no address " + ipv4_to_string(local.ip) +
-                           ": bind to one of its own (ip -4 addr) or to 0.0.0.0");
+      throw TransportError("this machine has no address " + to_string(local.ip) +
+                           ": bind to one of its own (ip addr), or to [::], all of them");
     }
     throw_errno("cannot bind UDP " + to_string(local));
   }
-  socklen_t length = sizeof address;
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return {ntohl(address.sin_addr.s_addr), ntohs(address.sin_port)};
+  socklen_t length = address.bytes();
+  getsockname(socket.get(), address.get(), &length);
+  return address.endpoint();
 }
 
 void ask_for_own_address(const FileDescriptor& socket) {
-  const int on = 1;
-  if (setsockopt(socket.get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) {
+  if (!set_option(socket.get(), IP_PKTINFO, IPV6_RECVPKTINFO, 1)) {
     throw_errno("the kernel does not tell which address a datagram came to (IP_PKTINFO)");
   }
 }
@@ -120,15 +131,12 @@ void resize_send_buffer(int socket, std::size_t bytes) noexcept {
 }
 
 void ask_for_errors(const FileDescriptor& socket) noexcept {
-  const int on = 1;  // where a kernel lacks it, drops stay silent
-  setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
+  set_option(socket.get(), IP_RECVERR, IPV6_RECVERR, 1);  // where a kernel lacks it, drops stay silent
 }
 
 void use_ecn(const FileDescriptor& socket) noexcept {
-  const int capable = kEcnCapable;
-  const int on = 1;  // where a kernel lacks either, there are no marks
-  setsockopt(socket.get(), IPPROTO_IP, IP_TOS, &capable, sizeof capable);
-  setsockopt(socket.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+  set_option(socket.get(), IP_TOS, IPV6_TCLASS, kEcnCapable);  // where a kernel lacks either, there are no marks
+  set_option(socket.get(), IP_RECVTOS, IPV6_RECVTCLASS, 1);
 }
 
 bool take_icmp_errors(int socket) noexcept {
@@ -142,10 +150,11 @@ bool take_icmp_errors(int socket) noexcept {
     message.msg_controllen = sizeof control;
     if (recvmsg(socket, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-      if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) {
+      if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) ||
+          (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR)) {
         sock_extended_err error{};
         std::memcpy(&error, CMSG_DATA(c), sizeof error);
-        any = any || error.ee_origin == SO_EE_ORIGIN_ICMP;
+        any = any || error.ee_origin == SO_EE_ORIGIN_ICMP || error.ee_origin == SO_EE_ORIGIN_ICMP6;
       }
     }
   }
@@ -154,20 +163,21 @@ bool take_icmp_errors(int socket) noexcept {
 
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {
   int mtu = 0;
-  ask_route(probe, to, [&mtu](int connected) {
+  ask_route(probe, to, [&](int connected) {
     socklen_t length = sizeof mtu;
-    getsockopt(connected, IPPROTO_IP, IP_MTU, &mtu, &length);
+    const bool is_ipv4 = to.ip.is_ipv4();
+    getsockopt(connected, is_ipv4 ? IPPROTO_IP : IPPROTO_IPV6, is_ipv4 ? IP_MTU : IPV6_MTU, &mtu, &length);
   });
-  return datagram_bytes_of(mtu > 0 ? static_cast<std::size_t>(mtu) : 1500);
+  return datagram_bytes_of(mtu > 0 ? static_cast<std::size_t>(mtu) : 1500, to);
 }
 
-std::uint32_t route_source_ip(const FileDescriptor& probe, Endpoint to) noexcept {
-  sockaddr_in source{};
+IpAddress route_source_ip(const FileDescriptor& probe, Endpoint to) noexcept {
+  SocketAddress source({}, AF_INET6);
   ask_route(probe, to, [&source](int connected) {
-    socklen_t length = sizeof source;
-    getsockname(connected, reinterpret_cast<sockaddr*>(&source), &length);
+    socklen_t length = source.bytes();
+    getsockname(connected, source.get(), &length);
   });
-  return ntohl(source.sin_addr.s_addr);
+  return source.endpoint().ip;
 }
 
 std::size_t own_interface_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {
@@ -180,7 +190,7 @@ std::size_t own_interface_max_datagram_bytes(const FileDescriptor& probe, Endpoi
     ifreq request{};
     std::strncpy(request.ifr_name, interface->ifa_name, IFNAMSIZ - 1);
     if (has_address(*interface, to.ip) && ioctl(probe.get(), SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0) {
-      smallest = std::min(smallest, datagram_bytes_of(static_cast<std::size_t>(request.ifr_mtu)));
+      smallest = std::min(smallest, datagram_bytes_of(static_cast<std::size_t>(request.ifr_mtu), to));
     }
   }
   freeifaddrs(interfaces);

@@ -41,7 +41,7 @@ Duration from_seconds(double seconds, const char* name) {
 }
 
 /// Other Python threads go on meanwhile.
-std::vector<io::Endpoint> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
+std::vector<io::Addresses> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(from_seconds(lookup_s, "lookup_s"));
   const py::gil_scoped_release release;
   return io::resolve_servers(servers, wire::kUdpPort, patience);
@@ -57,11 +57,12 @@ struct IoConfig {
 /// Other Python threads go on meanwhile.
 io::Endpoint resolve_local(const std::string& local) {
   const py::gil_scoped_release release;
-  return io::resolve_endpoint(local, 0);
+  const auto [host, port] = io::split_port(local, 0);
+  return {io::resolve_own_host(host), port};
 }
 
 void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
-  config.back_end = io::UdpConfig{.local = resolve_local(local), .gso = gso, .gro = gro};
+  config.back_end = io::UdpConfig{.local = io::usable_local(resolve_local(local)), .gso = gso, .gro = gro};
 }
 
 /// neighbours: (ip, mac) each.
@@ -112,15 +113,57 @@ void check_key(const SessionConfig& config, const IoConfig& io_config) {
                            " KEY\" here and on the servers, or use a job that has a key");
 }
 
+/// Leaves each server the addresses that this worker can send to.
+void drop_unusable(SessionConfig& config, const IoConfig& io_config) {
+  const io::IpAddress local = std::visit([](const auto& back_end) { return back_end.local.ip; }, io_config.back_end);
+  for (std::vector<io::Endpoint>& addresses : config.addresses) {
+    const std::string first = io::to_string(addresses.front());
+    std::erase_if(addresses, [local](const io::Endpoint& each) { return !local.speaks_to(each.ip); });
+    if (!addresses.empty()) continue;
+    if (std::holds_alternative<io::DpdkConfig>(io_config.back_end)) {
+      throw ConfigurationError("DPDK supports IPv4 only, and server " + first +
+                               " has an IPv6 address: use the server's IPv4 address, or kernel UDP (backend=\"udp\")");
+    }
+    throw ConfigurationError("server " + first + " cannot be reached from local address " + io::to_string(local) +
+                             ", which is of the other IP version: use a server's address of the same version" +
+                             (local.is_any() ? "" : ", or leave local out"));
+  }
+}
+
+/// A server whose name has addresses of both families is at the first that answers. If none does within half of the
+/// connect timeout, the first is left to wait for.
+void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
+  const py::gil_scoped_release release;
+  const TimePoint deadline = Clock::now() + config.connect_timeout / 2;
+  for (std::size_t server = 0; server < config.addresses.size(); ++server) {
+    std::vector<io::Endpoint>& addresses = config.addresses[server];
+    for (Duration patience{250'000}; addresses.size() > 1; patience *= 2) {
+      SessionConfig question = resolve(config, io::kMaxUdpPayloadBytes);
+      question.servers = addresses;
+      const std::vector<Presence> presences = ask_servers(question, packet_io, patience, patience / 4);
+      const auto answer = std::ranges::find_if(presences, [](Presence each) { return each != Presence::kSilent; });
+      if (answer != presences.end()) {
+        addresses = {addresses[static_cast<std::size_t>(answer - presences.begin())]};
+      } else if (Clock::now() >= deadline) {
+        addresses.resize(1);
+      }
+    }
+    config.servers[server] = addresses.front();
+  }
+}
+
 /// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
 /// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU. All
 /// workers hear of it from the server that says so, and leave the others.
 std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
   check_key(config, io_config);
+  drop_unusable(config, io_config);
   const bool is_auto = config.codes_per_packet == 0;
   for (;;) {
     try {
-      return std::make_unique<BoundSession>(config, open_packet_io(io_config));
+      auto packet_io = open_packet_io(io_config);
+      choose_addresses(config, *packet_io);
+      return std::make_unique<BoundSession>(config, std::move(packet_io));
     } catch (const ServerRefusedError& error) {
       if (!is_auto || error.codes_per_packet() == 0) {
         throw;
@@ -148,7 +191,9 @@ std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_con
 void register_session_config(py::module_& module) {
   module.def(
       "resolve_server",
-      [](const std::string& server, double lookup_s) { return io::to_string(resolve_servers({server}, lookup_s)[0]); },
+      [](const std::string& server, double lookup_s) {
+        return io::to_string(resolve_servers({server}, lookup_s)[0][0]);
+      },
       py::arg("server"), py::kw_only(), py::arg("lookup_s"));
   py::class_<SessionConfig>(module, "SessionConfig")
       .def(py::init([](unsigned bits, const std::vector<std::uint16_t>& table) {
@@ -158,7 +203,9 @@ void register_session_config(py::module_& module) {
       .def(
           "set_servers",
           [](SessionConfig& config, const std::vector<std::string>& servers, double lookup_s) {
-            config.servers = resolve_servers(servers, lookup_s);
+            config.addresses = resolve_servers(servers, lookup_s);
+            config.servers.clear();
+            for (const io::Addresses& addresses : config.addresses) config.servers.push_back(addresses.front());
           },
           py::arg("servers"), py::kw_only(), py::arg("lookup_s"))
       .def_property_readonly("servers",

@@ -29,6 +29,8 @@ enum class Delivery : std::uint8_t {
 
 struct SessionConfig {
   std::vector<io::Endpoint> servers{};  ///< partition p goes to servers[p mod servers.size()]
+  /// Of each server, where a name has addresses of both families. servers has those in use.
+  std::vector<std::vector<io::Endpoint>> addresses{};
   std::uint16_t job_id = 0;
   std::uint8_t worker_id = 0;    ///< 0 .. num_workers - 1
   std::uint8_t num_workers = 1;  ///< n

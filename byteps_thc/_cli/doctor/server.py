@@ -35,16 +35,18 @@ _SMALLER_PACKETS = (
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Read HOST[:PORT] and look the host up as a Session does; ConfigurationError when there is no such server."""
+    """Read HOST[:PORT] and look the host up as a Session does, which also chooses the address of a host with two;
+    ConfigurationError when there is no such server."""
     if why_not_loaded("_comm"):
         raise ConfigurationError("--server: byteps_thc._native._comm does not load; run thc doctor without --server")
     from byteps_thc._native import _comm  # here: compiled modules may not load
+    from byteps_thc._net.network_settings import split_port
 
     try:
-        ip, _, port = _comm.resolve_server(text, lookup_s=_CONNECT_S).partition(":")
+        port = _comm.resolve_server(text, lookup_s=_CONNECT_S).rpartition(":")[2]
     except ThcError as error:
         raise ConfigurationError(f"--server: {error}") from error
-    return ip, int(port)
+    return split_port(text)[0], int(port)
 
 
 def check_servers(visits: Sequence[Visit]) -> Sequence[Finding]:
@@ -77,16 +79,20 @@ def check_server(visit: Visit) -> Sequence[Finding]:
 
 def _why_rejected(server: tuple[str, int]) -> str:
     """Return what the network says to a packet for a port where nothing answers; empty: it says nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(_REJECTED_S)
-        try:
-            asking.connect(server)  # the kernel hands ICMP errors to sockets that are connected
-            asking.send(b"?")
-            asking.recv(1)
-        except ConnectionRefusedError:
-            return "nothing listens on that port there, or a firewall rejects packets to it"
-        except OSError as error:
-            return "" if isinstance(error, TimeoutError) else f"the network has no path to it: {error.strerror}"
+    host, port = server
+    for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM):
+        with socket.socket(family, kind) as asking:
+            asking.settimeout(_REJECTED_S)
+            try:
+                asking.connect(address)  # the kernel hands ICMP errors to sockets that are connected
+                asking.send(b"?")
+                asking.recv(1)
+            except ConnectionRefusedError:
+                return "nothing listens on that port there, or a firewall rejects packets to it"
+            except TimeoutError:
+                continue
+            except OSError as error:
+                return f"the network has no path to it: {error.strerror}"
     return ""
 
 

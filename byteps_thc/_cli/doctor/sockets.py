@@ -17,9 +17,10 @@ _SO_RCVBUFFORCE = 33
 def check_port(port: int = UDP_PORT) -> Sequence[Finding]:
     """Whether thc-ps can listen here."""
     name = f"UDP port {port}"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    family, all_addresses = (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.bind(("0.0.0.0", port))
+            probe.bind((all_addresses, port))
         except OSError:
             meaning = "a program has it, a thc-ps perhaps: another one cannot listen"
             return [Finding(name, State.OPTIONAL, meaning, f"ss -ulpn 'sport = :{port}'    # or: thc-ps --port PORT")]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # compiled modules may not load
 class Visit:
     """Which server to join, and how.
 
-    server: IP and port. key_file: of the server's keys, None: as THC_KEY_FILE says. job: None: a random one.
+    server: host, an IPv6 address in brackets, and port. key_file: of the server's keys, None: as THC_KEY_FILE says. job: None: a random one.
     """
 
     server: tuple[str, int]
@@ -25,7 +25,7 @@ class Visit:
 
     @property
     def address(self) -> str:
-        """IP:PORT."""
+        """HOST:PORT."""
         return f"{self.server[0]}:{self.server[1]}"
 
     def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> Session:

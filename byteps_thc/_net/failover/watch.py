@@ -187,7 +187,7 @@ def patience_s(least_s: float, round_trip_s: float) -> float:
     return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
 
 
-_NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+):(\d+)")
+_NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+|\[[^\]]+\]):(\d+)")
 #: What ask_servers() says of a server that workers may come to.
 THERE = "there"
 #: What a rank says of a server that is there, but does not deliver what this rank needs.
@@ -267,7 +267,7 @@ def named_in(error: str, addresses: Sequence[str]) -> int | None:
         return None
     ports = {}
     for number, address in enumerate(addresses):
-        ip, _, port = address.partition(":")
+        ip, _, port = address.rpartition(":")
         if ip == match[1] and int(port) <= int(match[2]):
             ports[number] = int(port)
     return max(ports, key=ports.__getitem__, default=None)

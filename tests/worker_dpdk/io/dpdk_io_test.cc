@@ -101,7 +101,7 @@ class DpdkBesideKernelTest : public testing::Test {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
       const ssize_t bytes = recv(sniffer.get(), &frame, sizeof frame, 0);
-      if (bytes == static_cast<ssize_t>(sizeof frame) && frame.ip.destination == to.ip) {
+      if (bytes == static_cast<ssize_t>(sizeof frame) && frame.ip.destination == to.ip.ipv4()) {
         return frame.ethernet;
       }
       if (bytes < 0) {
@@ -113,7 +113,8 @@ class DpdkBesideKernelTest : public testing::Test {
 
   // A datagram of 100 bytes for the DPDK side. Call greet() before.
   std::vector<std::uint8_t> frame_from(Endpoint from, const MacAddress& mac) {
-    UdpFrameHeader header = make_frame_template(mac, from, sent_to(kernel->local()).value().source, dpdk->local().ip);
+    UdpFrameHeader header =
+        make_frame_template(mac, from, sent_to(kernel->local()).value().source, dpdk->local().ip.ipv4());
     complete_frame(header, dpdk->local().port, 100);
     std::vector<std::uint8_t> frame(sizeof header + 100);
     std::copy_n(reinterpret_cast<const std::uint8_t*>(&header), sizeof header, frame.begin());
@@ -206,12 +207,12 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
     wire.send({reinterpret_cast<const std::uint8_t*>(&frame), sizeof frame});
     poll_until(dpdk->counters().rx_other, other + 1);
   };
-  announce(kStranger.ip);
-  announce(kStranger.ip + 1);
+  announce(kStranger.ip.ipv4());
+  announce(kStranger.ip.ipv4() + 1);
   const auto answer = sent_to(kStranger);
   ASSERT_TRUE(answer);
   EXPECT_EQ(to_string(answer->destination), to_string(new_mac));
-  EXPECT_FALSE(sent_to({kStranger.ip + 1, 7})) << "learned an address nobody here talks to";
+  EXPECT_FALSE(sent_to({kStranger.ip.ipv4() + 1, 7})) << "learned an address nobody here talks to";
 }
 
 class DpdkSetUpTest : public testing::Test {

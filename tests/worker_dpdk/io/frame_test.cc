@@ -18,7 +18,7 @@ constexpr Endpoint kPeer{0x0a000002, 6000};
 constexpr FrameFilter kFilter{kOurMac, kOurs};
 
 std::vector<std::uint8_t> make_frame(std::size_t payload_bytes) {
-  UdpFrameHeader header = make_frame_template(kPeerMac, kPeer, kOurMac, kOurs.ip);
+  UdpFrameHeader header = make_frame_template(kPeerMac, kPeer, kOurMac, kOurs.ip.ipv4());
   complete_frame(header, kOurs.port, payload_bytes);
   std::vector<std::uint8_t> frame(sizeof header + payload_bytes);
   for (std::size_t i = 0; i < payload_bytes; ++i) {
@@ -175,14 +175,14 @@ TEST(FrameTest, RandomBytesNeverReadOutOfBounds) {
 }
 
 TEST(FrameTest, ReadsTheArpItMakes) {
-  const ArpFrame frame = make_arp(kArpRequest, kPeerMac, kPeer.ip, kBroadcastMac, kOurs.ip);
+  const ArpFrame frame = make_arp(kArpRequest, kPeerMac, kPeer.ip.ipv4(), kBroadcastMac, kOurs.ip.ipv4());
   const std::span<const std::uint8_t> bytes{reinterpret_cast<const std::uint8_t*>(&frame), sizeof frame};
   EXPECT_EQ(parse_frame(bytes, kFilter).kind, FrameKind::kArp);
   const auto arp = parse_arp(bytes);
   ASSERT_TRUE(arp.has_value());
-  EXPECT_EQ(arp->sender_ip, kPeer.ip);
+  EXPECT_EQ(arp->sender_ip, kPeer.ip.ipv4());
   EXPECT_EQ(arp->sender_mac, kPeerMac);
-  EXPECT_EQ(arp->target_ip, kOurs.ip);
+  EXPECT_EQ(arp->target_ip, kOurs.ip.ipv4());
   EXPECT_FALSE(parse_arp(bytes.first(41)).has_value());
 }
 

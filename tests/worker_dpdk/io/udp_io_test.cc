@@ -180,7 +180,7 @@ TEST_P(SecondAddressTest, OnePeerGetsAnswersFromEachAddressThatItAsked) {
   ASSERT_EQ(receive_each(*own, 8, answer), 8U);
   own->flush();
   std::array<int, 4> answers{};
-  receive_each(*peer, 8, [&](const RxPacket& packet) { ++answers.at(packet.from.ip - kLoopback); });
+  receive_each(*peer, 8, [&](const RxPacket& packet) { ++answers.at(packet.from.ip.ipv4() - kLoopback); });
   EXPECT_EQ(answers, (std::array{2, 2, 2, 2}));
 }
 
@@ -201,7 +201,7 @@ TEST_P(SecondAddressTest, WhatTheKernelChoosesNeedNotBeSaid) {
   const auto own = make_udp_io(config(0));
   Endpoint asker = peers.front()->local();
   asker.own_ip = kLoopback;
-  EXPECT_EQ(own->simplify(asker).own_ip, 0U);
+  EXPECT_EQ(own->simplify(asker).own_ip, IpAddress());
   asker.own_ip = kLoopback + 1;
   EXPECT_EQ(own->simplify(asker).own_ip, asker.own_ip);
   EXPECT_EQ(own->simplify(asker), asker);
@@ -313,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(Answers, FullBufferTest,
 /// A plain socket that sends bursts, merged, with the ECN field as it is told.
 class MarkedSender {
  public:
-  MarkedSender() : socket_(open_udp_socket()) { local = bind_udp_socket(socket_, {kLoopback, 0}); }
+  MarkedSender() : socket_(open_udp_socket(kLoopback)) { local = bind_udp_socket(socket_, {kLoopback, 0}); }
   void send(Endpoint to, int second_byte, std::size_t segments) {
     setsockopt(socket_.get(), IPPROTO_IP, IP_TOS, &second_byte, sizeof second_byte);
     const int segment_bytes = 100;
@@ -322,7 +322,7 @@ class MarkedSender {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(to.port);
-    address.sin_addr.s_addr = htonl(to.ip);
+    address.sin_addr.s_addr = htonl(to.ip.ipv4());
     ASSERT_EQ(sendto(socket_.get(), data.data(), data.size(), 0, reinterpret_cast<sockaddr*>(&address), sizeof address),
               static_cast<ssize_t>(data.size()));
   }
@@ -360,7 +360,7 @@ TEST(UdpIoTest, WhatIsHeldBackKeepsItsMark) {
 }
 
 TEST(UdpIoTest, WhatIsSentMayBeMarked) {
-  const FileDescriptor receiver = open_udp_socket();
+  const FileDescriptor receiver = open_udp_socket(kLoopback);
   const int on = 1;
   ASSERT_EQ(setsockopt(receiver.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on), 0);
   const Endpoint to = bind_udp_socket(receiver, {kLoopback, 0});

@@ -114,7 +114,7 @@ TEST_F(PacedTest, AFullQueueOfTheInterfaceIsNoLoss) {
   wire::Header header{};
   header.message_type = static_cast<std::uint8_t>(wire::MessageType::kCodes);
   const std::array<std::uint8_t, 1400 - sizeof header> payload{};
-  const FileDescriptor other = open_udp_socket();
+  const FileDescriptor other = open_udp_socket(0);
   const sockaddr_in to{
       .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {htonl(parse_ipv4("10.94.0.77"))}, .sin_zero = {}};
   resize_send_buffer(other.get(), 4U << 20);

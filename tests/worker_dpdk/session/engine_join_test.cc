@@ -6,7 +6,7 @@
 namespace thc::testing {
 namespace {
 
-constexpr io::Endpoint kOther{kServer.ip + 1, kServer.port};  // another server
+constexpr io::Endpoint kOther{kServer.ip.ipv4() + 1, kServer.port};  // another server
 
 TEST_F(EngineTest, SaysHelloToEveryShard) {
   start(two_workers());

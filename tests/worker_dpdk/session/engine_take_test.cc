@@ -132,7 +132,7 @@ TEST_F(EngineTest, DropsAndCountsWhatIsNotForIt) {
   arrive(with([](wire::Header& h) { h.round = 0; }));
   EXPECT_EQ(count(Count::kMalformed) + count(Count::kStale), bad.size() + 3);
   arrive(good, {kServer.ip, 1});
-  arrive(good, {kServer.ip + 1, kServer.port});
+  arrive(good, {kServer.ip.ipv4() + 1, kServer.port});
   EXPECT_EQ(count(Count::kForeign), 2U);
   EXPECT_EQ(push->aggregate, std::vector<std::uint8_t>(64, 0xee));
   arrive(good);
