@@ -1,0 +1,151 @@
+"""Servers and workers with IPv6, with both versions, and on hosts that lack one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from joined_sessions import check_sums, next_job
+from private_mounts import NO_MOUNTS, can_mount
+
+from byteps_thc import DpdkConfig, UdpConfig
+from byteps_thc._cli.doctor.finding import State
+from byteps_thc._cli.doctor.server import check_server, parse_server
+from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
+
+COUNTS = [1, 1024, 100_001]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """Of a thc-ps on all addresses of both versions."""
+    with ParameterServer(ip="::") as server:
+        if not server.address.startswith("["):
+            pytest.skip("this kernel has no IPv6")
+        yield server.address.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_one_job_has_workers_of_both_versions(port: str, merged: bool) -> None:
+    config, job, backend = ThcConfig(), next(next_job), UdpConfig(gso=merged, gro=merged)
+    with ExitStack() as stack:
+        joined = [
+            stack.enter_context(
+                Session([f"{host}:{port}"], job=job, worker=worker, workers=3, config=config, backend=backend)
+            )
+            for worker, host in enumerate(("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"))
+        ]
+        check_sums(joined, config, COUNTS, steps=2)
+        assert [session.addresses for session in joined[:2]] == [[f"127.0.0.1:{port}"], [f"[::1]:{port}"]]
+        assert all(session.counters()["foreign"] == 0 for session in joined)
+
+
+def test_racks_reach_their_root(port: str) -> None:
+    config, job = ThcConfig(), next(next_job)
+    with ExitStack() as stack:
+        arguments = ["--upstream", f"[::1]:{port}", "--racks", "0,1", "--rack"]
+        racks = [stack.enter_context(ParameterServer([*arguments, str(rack)], ip="::1")) for rack in (0, 1)]
+        joined = [
+            stack.enter_context(Session([rack.address], job=job, worker=worker, workers=2, config=config))
+            for worker, rack in enumerate(racks)
+        ]
+        check_sums(joined, config, COUNTS)
+
+
+def test_the_doctor_visits(port: str) -> None:
+    server = parse_server(f"[::1]:{port}")
+    assert {finding.state for finding in check_server(Visit(server))} == {State.OK}
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("::1", r"without brackets.*write \[::1\] or \[::1\]:48865"),
+        ("2001:db8::1:48865", "without brackets"),
+        ("[fe80::1]", r"link-local.*\[fe80::1%eth0\]"),
+        ("[::1", "no IPv6 address"),
+        ("[::]:48865", "must not be 0"),
+    ],
+)
+def test_what_is_no_address_is_refused(server: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Session([server], job=1, worker=0, workers=1, config=ThcConfig())
+
+
+def test_the_same_server_twice_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"are both 10\.0\.0\.1:48865"):
+        Session(["10.0.0.1", "[::ffff:10.0.0.1]"], job=1, worker=0, workers=1, config=ThcConfig())
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        (DpdkConfig("10.0.0.2"), "DPDK supports IPv4 only"),
+        (UdpConfig(local="127.0.0.1"), "of the other IP version"),
+    ],
+)
+def test_what_speaks_ipv4_alone_names_the_server(backend: DpdkConfig | UdpConfig, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Session(["[::1]:9"], job=1, worker=0, workers=1, config=ThcConfig(), backend=backend)
+
+
+#: In a network of its own: what a worker does that is told SERVER, of a thc-ps on LISTEN.
+SCRIPT = r"""
+import sys
+from byteps_thc import ThcConfig, Timeouts
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from contextlib import ExitStack
+from joined_sessions import check_sums
+
+listen, server, expected = sys.argv[1:]
+with ParameterServer(ip=listen) as ps, ExitStack() as stack:
+    port = ps.address.rpartition(":")[2]
+    join = lambda worker: Session(
+        [f"{server}:{port}"], job=1, worker=worker, workers=2, config=ThcConfig(), timeouts=Timeouts(connect_s=20)
+    )
+    joined = [stack.enter_context(join(worker)) for worker in (0, 1)]
+    check_sums(joined, ThcConfig(), [1, 1024, 100_001])
+    assert joined[0].addresses == [f"{expected}:{port}"], joined[0].addresses
+"""
+HOSTS = """
+127.0.0.1 localhost both.example
+::1 both.example six.example
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "listen", "server", "expected"),
+    [
+        pytest.param("", "127.0.0.1", "both.example", "127.0.0.1", id="a name with both, IPv4 answers"),
+        pytest.param("", "::1", "both.example", "[::1]", id="a name with both, IPv6 answers"),
+        pytest.param("", "::", "six.example", "[::1]", id="a name with IPv6"),
+        pytest.param("ip -4 addr flush dev lo", "::", "[::1]", "[::1]", id="IPv6 alone"),
+        pytest.param("ip link set lo mtu 1280", "::", "[::1]", "[::1]", id="the least MTU of IPv6"),
+        pytest.param(
+            "sysctl -qw net.ipv6.conf.all.disable_ipv6=1", "::", "127.0.0.1", "127.0.0.1", id="IPv6 is switched off"
+        ),
+    ],
+)
+def test_hosts(
+    tmp_path_factory: pytest.TempPathFactory, port: str, before: str, listen: str, server: str, expected: str
+) -> None:
+    if not can_mount():
+        pytest.skip(NO_MOUNTS)
+    hosts = tmp_path_factory.mktemp("etc") / "hosts"
+    hosts.write_text(HOSTS)
+    inside = f'ip link set lo up && {before or "true"} && mount --bind "{hosts}" /etc/hosts && exec "$@"'
+    command = ["unshare", "--net", "--mount", "sh", "-c", inside, "sh", sys.executable, "-P", "-c", SCRIPT]
+    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    result = subprocess.run(
+        ["env", *(f"{name}={value}" for name, value in environment.items()), *command, listen, server, expected],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
