@@ -134,7 +134,7 @@ step_compile() {
   $dry_run || [[ -f $conf ]] || die "the compiler wrote no $conf; see its messages above"
 }
 
-has_server() { "$thc" switch status "$jobs" --target grpc >/dev/null 2>&1; }
+has_server() { "$thc" switch status "$jobs" --target bfshell >/dev/null 2>&1; }
 
 step_load() {
   describe_program
@@ -154,8 +154,10 @@ step_load() {
 }
 
 step_install() {
+  local options=(--target bfshell)
   is_running agent && stop_process agent
-  run "$thc" switch install "$jobs" --target grpc
+  $dry_run && options+=(--dry-run) # thc prints the script by itself
+  "$thc" switch install "$jobs" "${options[@]}"
 }
 
 is_agent_ready() { grep -qs "^agent ready" "$state/agent.log"; }
@@ -170,13 +172,18 @@ step_start() {
   fi
   run mkdir -p "$state"
   run cp "$jobs" "$state/agent.toml"
+  # The SDE's client library of the gRPC server, for thc.
+  local packages
+  for packages in "${SDE_INSTALL:-${SDE:-}/install}"/lib/python3*/site-packages{,/tofino}; do
+    [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
+  done
   start_process agent "$start_s" is_agent_ready "$thc" switch serve "$jobs" --target grpc
 }
 
 step_status() {
   say_running bf_switchd
   say_running agent
-  run "$thc" switch status "$jobs" --target grpc
+  run "$thc" switch status "$jobs" --target bfshell
 }
 
 step_deploy() {
@@ -213,8 +220,4 @@ if [[ -z $thc ]]; then
   if [[ -x $root/.venv/bin/thc ]]; then thc=$root/.venv/bin/thc; else thc=$(command -v thc || true); fi
 fi
 [[ -n $thc ]] || die "thc is not installed: run 'make setup', or set THC to the command"
-# The SDE's client library of the gRPC server, for thc.
-for packages in "${SDE_INSTALL:-${SDE:-}/install}"/lib/python3*/site-packages{,/tofino}; do
-  [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
-done
 "step_$step"

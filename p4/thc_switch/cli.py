@@ -18,12 +18,12 @@ from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls import JobCheck, SlotCheck
 from thc_switch.controls import plan as make_plan
 from thc_switch.description import Deployment
-from thc_switch.plan import RemoveEntries
+from thc_switch.plan import ALL_SECTIONS, Operation, RemoveEntries, Section
 from thc_switch.serve import serve as serve_interface
 from thc_switch.serve import stopped_by_signals
 from thc_switch.software import run_bmv2, run_model
 from thc_switch.status import SwitchStatus, read_status
-from thc_switch.targets import Target, connect, new_model
+from thc_switch.targets import Target, connect, new_model, render
 
 app = typer.Typer(
     help="The switch as aggregator: what its tables hold for a job description, and the agent behind its CPU port.",
@@ -32,27 +32,44 @@ app = typer.Typer(
 
 DescriptionFile = Annotated[Path, typer.Argument(metavar="JOBS.toml", help="Job description (p4/README.md).")]
 TargetOption = Annotated[Target, typer.Option("--target", help="How to reach the switch.")]
+Only = Annotated[list[Section] | None, typer.Option("--only", help="Only this part of the plan; may be repeated.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what the switch would be told, and tell it nothing.")]
 
 
 @app.command()
-def plan(file: DescriptionFile) -> None:
+def plan(
+    file: DescriptionFile,
+    target: Annotated[Target | None, typer.Option(help="Print what this target would be told.")] = None,
+    only: Only = None,
+    against: Annotated[Path | None, typer.Option(help="Print what changes from this job description.")] = None,
+) -> None:
     """Check a job description and print what the switch must be told."""
     deployment = Deployment.load(file)
     wanted = make_plan(deployment)
     if deployment.advice:
         typer.echo(f"thc: {deployment.advice}", err=True)
-    typer.echo("\n".join(wanted.lines()))
+    if against is not None:
+        typer.echo("".join(f"{line}\n" for line in wanted.difference(make_plan(Deployment.load(against)))), nl=False)
+    elif target is None:
+        typer.echo("\n".join(wanted.lines(only or ALL_SECTIONS)))
+    else:
+        typer.echo(render(wanted.operations(only or ALL_SECTIONS), target, deployment.switch), nl=False)
 
 
 @app.command()
-def install(file: DescriptionFile, target: TargetOption) -> None:
+def install(file: DescriptionFile, target: TargetOption, only: Only = None, dry_run: DryRun = False) -> None:
     """Install a job description on a running switch. Jobs that run there are closed: their workers say HELLO again."""
     deployment = Deployment.load(file)
-    operations = list(make_plan(deployment).operations())
+    sections = only or ALL_SECTIONS
+    operations = list(make_plan(deployment).operations(sections))
+    if dry_run:
+        typer.echo(render(operations, target, deployment.switch), nl=False)
+        return
     control = new_model(deployment.switch) if target is Target.MODEL else connect(target, deployment.switch)
     control.apply(operations)
+    done = ", ".join(section.value for section in sections)
     where = " on a new switch of the P4 model" if target is Target.MODEL else ""
-    typer.echo(f"installed{where}: {len(operations)} steps, {len(deployment.jobs)} jobs")
+    typer.echo(f"installed {done}{where}: {len(operations)} steps, {len(deployment.jobs)} jobs")
 
 
 @app.command()
@@ -71,12 +88,23 @@ def status(
 
 
 @app.command()
-def reset(file: DescriptionFile, job: Annotated[int, typer.Argument(help="job_id.")], target: TargetOption) -> None:
+def reset(
+    file: DescriptionFile,
+    job: Annotated[int, typer.Argument(help="job_id.")],
+    target: TargetOption,
+    dry_run: DryRun = False,
+) -> None:
     """Start a job over: its packets are refused, its slots cleared; the next HELLO gets a new epoch from the agent."""
     deployment = Deployment.load(file)
     allocation = _find_job(deployment, job)
-    close = RemoveEntries(JobCheck.full_name("job"), "job_id", allocation.job_id)
-    connect(target, deployment.switch).apply([close, *SlotCheck.clear_job(allocation)])
+    operations: list[Operation] = [
+        RemoveEntries(JobCheck.full_name("job"), "job_id", allocation.job_id),
+        *SlotCheck.clear_job(allocation),
+    ]
+    if dry_run:
+        typer.echo(render(operations, target, deployment.switch), nl=False)
+        return
+    connect(target, deployment.switch).apply(operations)
     typer.echo(f"job {job} was reset; its workers say HELLO again")
 
 
@@ -96,10 +124,12 @@ def serve(
         raise ConfigurationError(
             "the CPU port's interface is not known: pass --interface, or set cpu_interface in [switch]"
         )
+    if target is Target.BFSHELL:
+        raise ConfigurationError("every bfshell call takes seconds; serve a Tofino with --target grpc")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     control = connect(target, deployment.switch)
     if install_first:
-        control.install(make_plan(deployment))
+        control.apply(list(make_plan(deployment).operations(ALL_SECTIONS)))
     agent = SwitchAgent(deployment, control)
     with stopped_by_signals() as stop:
         typer.echo(f"agent ready on {interface}: {len(deployment.jobs)} jobs at {deployment.switch.ip}")

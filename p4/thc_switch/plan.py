@@ -5,7 +5,9 @@ Names are the P4 programs' control-plane names, without architecture prefixes su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import enum
+from collections.abc import Collection, Iterator
 from dataclasses import astuple, dataclass
 
 from thc_switch.description import PortSettings, RecirculationPort
@@ -162,6 +164,17 @@ TableOperation = ClearTable | RemoveEntries | DefaultAction | TableEntry
 Operation = PortOperation | TableOperation | MulticastGroup | ClearRegister
 
 
+class Section(enum.Enum):
+    """Parts of a plan that may be installed on their own."""
+
+    PORTS = "ports"
+    MULTICAST = "multicast"
+    TABLES = "tables"
+
+
+ALL_SECTIONS = tuple(Section)
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that is installed before the first packet. Jobs are closed: the agent opens them (see agent.py)."""
@@ -175,16 +188,24 @@ class Plan:
     ports: tuple[PortSettings, ...] = ()
     recirculation: tuple[RecirculationPort, ...] = ()
 
-    def operations(self) -> Iterator[Operation]:
+    def operations(self, sections: Collection[Section] = ALL_SECTIONS) -> Iterator[Operation]:
         """Steps that install the plan; doing them again changes nothing."""
-        yield from self.ports
-        yield from self.recirculation
-        yield from self.groups
-        yield from (ClearTable(table) for table in self.tables)
-        yield from self.registers
-        yield from self.defaults
-        yield from self.entries
+        if Section.PORTS in sections:
+            yield from self.ports
+            yield from self.recirculation
+        if Section.MULTICAST in sections:
+            yield from self.groups
+        if Section.TABLES in sections:
+            yield from (ClearTable(table) for table in self.tables)
+            yield from self.registers
+            yield from self.defaults
+            yield from self.entries
 
-    def lines(self) -> list[str]:
+    def lines(self, sections: Collection[Section] = ALL_SECTIONS) -> list[str]:
         """One line of text per step."""
-        return [str(operation) for operation in self.operations()]
+        return [str(operation) for operation in self.operations(sections)]
+
+    def difference(self, before: Plan) -> list[str]:
+        """Return what is removed (-) and added (+) against another plan; empty when they are the same."""
+        changes = difflib.unified_diff(before.lines(), self.lines(), lineterm="", n=0)
+        return [line for line in changes if not line.startswith(("---", "+++", "@@"))]

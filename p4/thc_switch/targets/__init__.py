@@ -1,13 +1,15 @@
-"""Ways to talk to a switch: BFRT gRPC, simple_switch_CLI, and the P4 model in process."""
+"""Ways to talk to a switch: BFRT Python for bfshell, BFRT gRPC, simple_switch_CLI, and the P4 model in process."""
 
 from __future__ import annotations
 
 import enum
 import importlib
+from collections.abc import Iterable
 
 from byteps_thc._scheme.errors import ConfigurationError
 from thc_switch.description import SwitchDescription
-from thc_switch.targets import bmv2
+from thc_switch.plan import Operation
+from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.grpc import GrpcControl
 
@@ -20,14 +22,23 @@ class Target(enum.Enum):
 
     MODEL = "model"
     BMV2 = "bmv2"
+    BFSHELL = "bfshell"
     GRPC = "grpc"
+
+
+def render(operations: Iterable[Operation], target: Target, switch: SwitchDescription) -> str:
+    """Return what a target would be told: a bfshell script, CLI commands, or one line per operation."""
+    _check(target, switch)
+    if target is Target.BFSHELL:
+        return bfshell.script(operations, switch)
+    if target is Target.BMV2:
+        return bmv2.commands(operations)
+    return "".join(f"{operation}\n" for operation in operations)
 
 
 def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
     """Return a connection to a running switch; ConfigurationError when what it takes is not installed."""
-    expected = Target.BMV2 if switch.architecture == "v1model" else Target.GRPC
-    if target not in (Target.MODEL, expected):
-        raise ConfigurationError(f"{target.value} does not reach a {switch.architecture} switch: use {expected.value}")
+    _check(target, switch)
     if target is Target.MODEL:
         raise ConfigurationError(
             "the P4 model runs in the process that uses it (ModelControl): thc switch install --target model "
@@ -35,7 +46,7 @@ def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
         )
     if target is Target.BMV2:
         return bmv2.Bmv2Control(switch.control_address or bmv2.DEFAULT_ADDRESS)
-    return GrpcControl(switch)
+    return GrpcControl(switch) if target is Target.GRPC else bfshell.BfshellControl(switch)
 
 
 def require_model() -> None:
@@ -54,3 +65,10 @@ def new_model(switch: SwitchDescription) -> SwitchControl:
     from thc_switch.targets import model  # only here: no other target needs the model
 
     return model.new_switch_with_control(switch)[1]
+
+
+def _check(target: Target, switch: SwitchDescription) -> None:
+    expected = (Target.BMV2,) if switch.architecture == "v1model" else (Target.BFSHELL, Target.GRPC)
+    if target not in (Target.MODEL, *expected):
+        names = " or ".join(option.value for option in expected)
+        raise ConfigurationError(f"{target.value} does not reach a {switch.architecture} switch: use {names}")

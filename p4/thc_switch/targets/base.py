@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import JobCheck, Leaf, SlotCheck
-from thc_switch.plan import Operation, Plan, RemoveEntries
+from thc_switch.plan import ALL_SECTIONS, Operation, Plan, RemoveEntries, Section
 
 
 class SwitchControl(ABC):
@@ -41,9 +41,9 @@ class SwitchControl(ABC):
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
         """Return how many packets of a worker the switch took, ever."""
 
-    def install(self, plan: Plan) -> None:
+    def install(self, plan: Plan, sections: Collection[Section] = ALL_SECTIONS) -> None:
         """Install a plan; jobs that ran are closed."""
-        self.apply(plan.operations())
+        self.apply(plan.operations(sections))
 
     def open_job(
         self,

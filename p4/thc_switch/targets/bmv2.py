@@ -37,10 +37,29 @@ _GROUP = re.compile(r"^mgrp\((\d+)\)$")
 _NODE = re.compile(r"L1h=(\d+)")
 
 
-def commands(
+def commands(operations: Iterable[Operation]) -> str:
+    """Return simple_switch_CLI commands that do the operations on a switch without multicast groups.
+
+    ConfigurationError for operations that need handles of a running switch.
+    """
+    node = 0
+    lines: list[str] = []
+    for operation in operations:
+        if isinstance(operation, RemoveEntries):
+            raise ConfigurationError("removing entries needs their handles: apply it to a running simple_switch")
+        if isinstance(operation, MulticastGroup):
+            lines.append(f"mc_mgrp_create {operation.group}")
+            for create in _node_commands(operation):
+                lines += [create, f"mc_node_associate {operation.group} {node}"]
+                node += 1
+        else:
+            lines += _commands(operation)
+    return "\n".join(lines) + "\n"
+
+
+def _commands(
     operation: PortSettings | RecirculationPort | ClearTable | DefaultAction | TableEntry | ClearRegister,
 ) -> list[str]:
-    """Return the commands of simple_switch_CLI that do an operation, one that needs no handles."""
     match operation:
         case PortSettings() | RecirculationPort():
             return []  # simple_switch is given its ports when it starts, and recirculates without one
@@ -66,8 +85,7 @@ def _values(params: Named) -> str:
     return "".join(f" {value:#x}" for _, value in params)
 
 
-def node_commands(group: MulticastGroup) -> list[str]:
-    """Return the commands that make the nodes of a multicast group; the switch numbers them."""
+def _node_commands(group: MulticastGroup) -> list[str]:
     return [f"mc_node_create {rid} " + " ".join(map(str, numbers)) for rid, numbers in group.ports.items()]
 
 
@@ -103,7 +121,7 @@ class Bmv2Control(SwitchControl):
                 else:
                     self._set_group(operation)
             else:
-                batch += commands(operation)
+                batch += _commands(operation)
         self.run(batch)
 
     def read_counter(self, name: str, first: int, count: int) -> list[int]:
@@ -164,7 +182,7 @@ class Bmv2Control(SwitchControl):
         lines = [f"mc_mgrp_create {group.group}"] if nodes is None else []
         for node in nodes or ():
             lines += [f"mc_node_dissociate {group.group} {node}", f"mc_node_destroy {node}"]
-        lines += node_commands(group)
+        lines += _node_commands(group)
         handles = re.findall(r"node was created with handle (\d+)", self.run(lines))
         self.run([f"mc_node_associate {group.group} {handle}" for handle in handles])
 

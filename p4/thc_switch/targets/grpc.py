@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -30,35 +29,26 @@ from thc_switch.plan import (
     full_action,
 )
 from thc_switch.targets.base import SwitchControl
+from thc_switch.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
 _PACKETS = "$COUNTER_SPEC_PKTS"
 _ALL_PIPES = 0xFFFF
 #: Entries of one write request; larger ones exceed gRPC's message size.
 _BATCH = 256
-_FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
-_AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
-_LOOPBACK = "BF_LPBK_MAC_NEAR"
-#: Where a chip's own tables are.
-_CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
-#: Fields of registers that hold pairs; a register of plain words has one field, f1.
-_PAIRS = {"slot_use": ("round", "order")}
-#: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.
-_FLOOD_NODES = 1 << 16
 
 
 class GrpcControl(SwitchControl):
-    """A switch whose bf_switchd runs the program of the description, on this host as a rule."""
+    """A switch whose bf_switchd runs the program of the description. client_id: unique per client of its server."""
 
-    IN_FLIGHT_S = 0.01  # all of a Tofino's packet buffer (22 or 64 MB) through one port of 100 Gbit/s takes 6 ms
+    IN_FLIGHT_S = IN_FLIGHT_S
 
-    def __init__(self, switch: SwitchDescription, device_id: int = 0) -> None:
+    def __init__(self, switch: SwitchDescription, client_id: int = 0, device_id: int = 0) -> None:
         self._client = load_client()
         self._switch = switch
         program, address = switch.program, switch.control_address or DEFAULT_ADDRESS
         try:
-            # The agent and other commands are clients of the server at the same time, each with an id of its own.
-            self._connection = self._client.ClientInterface(address, client_id=os.getpid(), device_id=device_id)
+            self._connection = self._client.ClientInterface(address, client_id=client_id, device_id=device_id)
             self._connection.bind_pipeline_config(program)
             self._info = self._connection.bfrt_info_get(program)
         except Exception as error:  # the library raises whatever gRPC does
@@ -183,11 +173,11 @@ class GrpcControl(SwitchControl):
     def _set_port(self, port: PortSettings | RecirculationPort) -> None:
         if isinstance(port, RecirculationPort) and port.loopback_speed is None:
             enable = self._client.DataTuple("recirculation_enable", bool_val=True)
-            table = self._info.table_get(f"{_CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
+            table = self._info.table_get(f"{CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
             key = table.make_key([self._client.KeyTuple("dev_port", port.port)])
             table.entry_mod(self._target, [key], [table.make_data([enable])])
             return
-        number, wanted = _port_fields(port)
+        number, wanted = port_fields(port)
         table = self._info.table_get("$PORT")
         key = table.make_key([self._client.KeyTuple("$DEV_PORT", number)])
         # The driver takes a port down to set its speed, even to the speed it has.
@@ -208,7 +198,7 @@ class GrpcControl(SwitchControl):
     def _set_group(self, group: MulticastGroup) -> None:
         nodes, groups = self._info.table_get("$pre.node"), self._info.table_get("$pre.mgid")
         data_tuple, key_tuple = self._client.DataTuple, self._client.KeyTuple
-        ids = [rid or _FLOOD_NODES + group.group for rid in group.ports]
+        ids = [rid or flood_node(group.group) for rid in group.ports]
         for node, (rid, numbers) in zip(ids, group.ports.items(), strict=True):
             fields = [
                 data_tuple("$MULTICAST_RID", rid),
@@ -224,19 +214,6 @@ class GrpcControl(SwitchControl):
         ]
         key = groups.make_key([key_tuple("$MGID", group.group)])
         groups.entry_add_or_mod(self._target, [key], [groups.make_data(fields)])
-
-
-def register_fields(register: str) -> tuple[str, ...]:
-    """Return the data fields of a register's elements."""
-    return _PAIRS.get(register.rpartition(".")[2], ("f1",))
-
-
-def _port_fields(port: PortSettings | RecirculationPort) -> tuple[int, dict[str, str]]:
-    """Return the number of a front-panel port, and what its entry holds besides PORT_ENABLE."""
-    if isinstance(port, PortSettings):
-        mode = {"AUTO_NEGOTIATION": _AUTO_NEGOTIATION[port.auto_negotiation]}
-        return port.number, {"SPEED": f"BF_SPEED_{port.speed}", "FEC": _FEC[port.fec], **mode}
-    return port.port, {"SPEED": f"BF_SPEED_{port.loopback_speed}", "FEC": _FEC["none"], "LOOPBACK_MODE": _LOOPBACK}
 
 
 def _same_request(operation: Operation) -> tuple[str, ...]:

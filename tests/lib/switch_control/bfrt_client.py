@@ -280,7 +280,7 @@ class Server:
 
         class ClientInterface:
             def __init__(self, grpc_addr: str, client_id: int, device_id: int) -> None:
-                if (grpc_addr, device_id) != (server.address, 0) or not client_id:
+                if (grpc_addr, client_id, device_id) != (server.address, 0, 0):
                     raise BfruntimeRpcException(f"nothing listens at {grpc_addr}")
 
             def bind_pipeline_config(self, program: str) -> None:

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from thc_p4_model.switch import Switch
-from thc_switch.plan import MulticastGroup, Operation, RemoveEntries
-from thc_switch.targets import bmv2
 
 
-def apply(operations: Iterable[Operation], switch: Switch) -> None:
-    """Do operations by their commands. switch: without multicast groups, so that nodes are numbered from 0."""
-    node = 0
-    lines: list[str] = []
-    for operation in operations:
-        assert not isinstance(operation, RemoveEntries), "needs handles of a running simple_switch"
-        if isinstance(operation, MulticastGroup):
-            lines.append(f"mc_mgrp_create {operation.group}")
-            for create in bmv2.node_commands(operation):
-                lines += [create, f"mc_node_associate {operation.group} {node}"]
-                node += 1
-        else:
-            lines += bmv2.commands(operation)
-    _run(lines, switch)
-
-
-def _run(lines: Iterable[str], switch: Switch) -> None:
+def run(commands: str, switch: Switch) -> None:
+    """Do the commands."""
     nodes: list[tuple[int, list[int]]] = []
     groups: dict[int, list[tuple[int, int]]] = {}
-    for line in lines:
+    for line in commands.splitlines():
         name, *arguments = line.split()
         match name:
             case "table_clear":

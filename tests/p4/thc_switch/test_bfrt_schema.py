@@ -14,7 +14,7 @@ from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, Leaf, SlotCheck
 from thc_switch.plan import ClearRegister, ClearTable, DefaultAction, Exact, Lpm, Range, TableEntry, Ternary
 from thc_switch.programs import program_path
-from thc_switch.targets.grpc import register_fields
+from thc_switch.targets.bfrt_names import register_fields
 
 COMPILE_S = 600
 MATCH_TYPES = {Exact: "Exact", Ternary: "Ternary", Lpm: "LPM", Range: "Range"}

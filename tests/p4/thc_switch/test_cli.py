@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from byteps_thc._cli.cli import app
 from thc_switch import Deployment, cli, plan
 from thc_switch.controls import JobCheck
+from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.model import new_switch_with_control
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
@@ -81,21 +82,53 @@ def test_plan_advises_to_have_the_home_pipe_at_most_workers(tmp_path: Path) -> N
     assert runner.invoke(app, ["switch", "plan", str(path)]).stderr == ""
 
 
+def test_plan_for_a_target(bmv2_jobs: Path) -> None:
+    deployment = Deployment.load(EXAMPLE)
+    operations = list(plan(deployment).operations())
+    assert switch("plan", EXAMPLE, "--target", "bfshell") == bfshell.script(operations, deployment.switch)
+    assert switch("plan", bmv2_jobs, "--target", "bmv2") == bmv2.commands(plan(Deployment.load(bmv2_jobs)).operations())
+
+
+def test_plan_against_another(tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(EXAMPLE.read_text().replace("udp_port = 50001\nport = 136", "udp_port = 50002\nport = 136"))
+    changes = switch("plan", EXAMPLE, "--against", other).splitlines()
+    assert {line[0] for line in changes} == {"-", "+"}
+    assert len(changes) == 4
+    assert switch("plan", EXAMPLE, "--against", EXAMPLE) == ""
+
+
+def test_sections() -> None:
+    parts = [switch("plan", EXAMPLE, "--only", section) for section in ("ports", "multicast", "tables")]
+    assert "".join(parts) == switch("plan", EXAMPLE)
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_dry_run_needs_no_switch() -> None:
+    for target in ("bfshell", "grpc"):
+        assert switch("install", EXAMPLE, "--target", target, "--dry-run")
+    assert "job_check.job.get(job_id=" in switch("reset", EXAMPLE, "1", "--target", "bfshell", "--dry-run")
+
+
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize("command", [["install"], ["status"], ["reset", "1"]])
 def test_what_is_missing_is_named(command: list[str], bmv2_jobs: Path) -> None:
     name, *rest = command
+    assert "set SDE" in failure(name, EXAMPLE, *rest, "--target", "bfshell")
     assert "bfrt_grpc is not importable" in failure(name, EXAMPLE, *rest, "--target", "grpc")
     assert "simple_switch_CLI is not on PATH" in failure(name, bmv2_jobs, *rest, "--target", "bmv2")
-    assert "use grpc" in failure(name, EXAMPLE, *rest, "--target", "bmv2")
+    assert "use bfshell or grpc" in failure(name, EXAMPLE, *rest, "--target", "bmv2")
     assert "use bmv2" in failure(name, bmv2_jobs, *rest, "--target", "grpc")
 
 
 def test_reset_of_a_job_that_is_not_there() -> None:
-    assert "job 5 is not in the job description; its jobs are 1" in failure("reset", EXAMPLE, "5", "--target", "grpc")
+    assert "job 5 is not in the job description; its jobs are 1" in failure(
+        "reset", EXAMPLE, "5", "--target", "bfshell"
+    )
 
 
 def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
+    assert "serve a Tofino with --target grpc" in failure("serve", EXAMPLE, "--target", "bfshell")
     path = tmp_path / "no_interface.toml"
     path.write_text(bmv2_jobs.read_text().replace("cpu_interface", "# cpu_interface"))
     assert "pass --interface, or set cpu_interface" in failure("serve", path, "--target", "bmv2")

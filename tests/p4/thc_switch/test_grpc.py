@@ -14,7 +14,7 @@ from byteps_thc._scheme.errors import ConfigurationError, TransportError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck
-from thc_switch.plan import ClearTable, TableEntry
+from thc_switch.plan import ClearTable, Section, TableEntry
 from thc_switch.status import read_status
 from thc_switch.targets.grpc import DEFAULT_ADDRESS, GrpcControl
 from thc_switch.targets.model import ModelControl
@@ -83,11 +83,11 @@ def test_ports(server: Server, jobs: Deployment) -> None:
 def test_ports_that_are_up_stay_up(server: Server, jobs: Deployment) -> None:
     control, ports = GrpcControl(jobs.switch), server.chip["$PORT"]
     for _ in range(2):
-        control.install(plan(jobs))
+        control.install(plan(jobs), [Section.PORTS])
     assert ports.writes == [0, 130], "a port goes down when its speed is set, even to the speed it has"
     ports.rows[0]["$SPEED"] = "BF_SPEED_25G"
     ports.rows[130]["$PORT_ENABLE"] = False
-    control.install(plan(jobs))
+    control.install(plan(jobs), [Section.PORTS])
     assert ports.writes == [0, 130, 0, 130]
 
 
@@ -95,7 +95,7 @@ def test_reads_that_fail_are_errors_the_agent_survives(
     server: Server, jobs: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = GrpcControl(jobs.switch)
-    control.install(plan(jobs))
+    control.install(plan(jobs), [Section.TABLES])
     first, _ = allocate(jobs)
 
     def broken(*_: object) -> Iterator[None]:

@@ -29,14 +29,21 @@ COMMAND = (
 )
 
 
-@pytest.mark.parametrize("architecture", ["tofino1", "tofino2", "v1model"])
-def test_a_plan_does_not_need_the_model(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reached_by", "architecture"), [("grpc", "tofino1"), ("bfshell", "tofino2"), ("bmv2", "v1model")]
+)
+def test_only_the_target_model_needs_the_model(reached_by: str, architecture: str, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.toml"
     text = EXAMPLE.read_text().replace('"tofino1"', f'"{architecture}"')
-    jobs.write_text(text.replace("control_address", "#") if architecture == "v1model" else text)
-    packages = packages_of(COMMAND.format(exit_code=0), "plan", str(jobs))
-    assert "thc_switch" in packages
-    assert not packages & {"thc_p4_model", "lark"}
+    jobs.write_text(text.replace("control_address", "#") if reached_by == "bmv2" else text)
+    code = COMMAND.format(exit_code=0)
+    for arguments in (
+        ["plan", str(jobs), "--target", reached_by],
+        ["install", str(jobs), "--target", reached_by, "--dry-run"],
+    ):
+        packages = packages_of(code, *arguments)
+        assert "thc_switch" in packages
+        assert not packages & {"thc_p4_model", "lark"}
 
 
 @pytest.mark.parametrize("command", ["install", "status", "serve"])

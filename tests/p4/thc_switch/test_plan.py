@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
 from thc_switch import Deployment, Plan, allocate, limits, plan
 from thc_switch.controls import JobCheck, SlotCheck
-from thc_switch.plan import ClearRegister, Exact, Lpm, Range, TableEntry, Ternary
+from thc_switch.plan import ClearRegister, Exact, Lpm, Range, Section, TableEntry, Ternary
 
 Describe = Callable[..., Deployment]
 MakeFields = Callable[..., dict[str, Any]]
@@ -208,8 +208,15 @@ def test_a_reset_clears_the_rounds_of_that_job_alone(describe: Describe, a_job: 
 def test_a_plan_is_stable_and_says_what_changes(describe: Describe, a_job: MakeFields, a_worker: MakeFields) -> None:
     before = plan(describe([a_job()]))
     assert plan(describe([a_job()])) == before
+    assert before.difference(before) == []
     workers = [a_worker(0), a_worker(1), a_worker(2, udp_port=50002)]
-    changes = set(plan(describe([a_job(workers=workers)])).lines()) ^ set(before.lines())
+    changes = plan(describe([a_job(workers=workers)])).difference(before)
     assert len(changes) == 4
     assert sum("job_check.worker" in change for change in changes) == 2
     assert sum("replica.replica" in change for change in changes) == 2
+
+
+def test_sections_make_up_the_whole(deployment: Deployment) -> None:
+    wanted = plan(deployment)
+    parts = [operation for section in Section for operation in wanted.operations([section])]
+    assert parts == list(wanted.operations())

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from thc_switch import Deployment, plan
+from thc_switch.targets import bfshell
+
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts/switch.sh"
 EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
 STEPS = ("compile", "load", "install", "start", "status")
@@ -36,13 +39,16 @@ def script(name: str, *arguments: str | Path, env: dict[str, str]) -> subprocess
 
 @pytest.fixture
 def sde(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An SDE, and a `thc` that installs, and whose agent waits and names its PYTHONPATH."""
+    """An SDE whose bfshell says that scripts end well, and a `thc` whose agent waits and names its PYTHONPATH."""
     sde = tmp_path / "sde"
+    (sde / "bin").mkdir(parents=True)
     (sde / "lib/python3.11/site-packages/tofino").mkdir(parents=True)
+    bfshell_tool = sde / "bin/bfshell"
+    bfshell_tool.write_text(f"#!/bin/sh\necho '{bfshell.DONE}'\n")
+    bfshell_tool.chmod(0o755)
     thc = tmp_path / "serving_thc"
     thc.write_text(
         '#!/bin/sh\n[ "$2" != serve ] || { echo "agent ready, $PYTHONPATH"; exec sleep 60; }\n'
-        '[ "$2" != install ] || exit 0\n'
         f'exec {environment["THC"]} "$@"\n'
     )
     thc.chmod(0o755)
@@ -144,8 +150,9 @@ def test_tofino_2(environment: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_the_whole_plan_is_installed(environment: dict[str, str]) -> None:
+    deployment = Deployment.load(EXAMPLE)
     result = script("install", EXAMPLE, "--dry-run", env=environment)
-    assert result.stdout.split() == [environment["THC"], "switch", "install", str(EXAMPLE), "--target", "grpc"]
+    assert result.stdout == bfshell.script(plan(deployment).operations(), deployment.switch)
 
 
 def test_start_and_teardown(environment: dict[str, str]) -> None:
@@ -186,8 +193,8 @@ def test_teardown_by_a_user_who_may_not_stop_the_agent_ends_at_once(sde: dict[st
     [
         ("compile", "no P4 compiler: set SDE_INSTALL (bf-p4c), or P4C"),
         ("load", "set SDE or SDE_INSTALL"),
-        ("install", "bfrt_grpc is not importable: it comes with the SDE"),
-        ("status", "bfrt_grpc is not importable: it comes with the SDE"),
+        ("install", "bfshell not found: set SDE"),
+        ("status", "bfshell not found: set SDE"),
     ],
 )
 def test_what_is_missing_is_named(name: str, message: str, environment: dict[str, str], tmp_path: Path) -> None:

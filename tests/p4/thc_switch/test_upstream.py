@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from switch_control import bmv2_cli
+from switch_control import bfrt_python, bmv2_cli
 from switch_control.bfrt_client import Server
 
 from byteps_thc._scheme.errors import ConfigurationError
@@ -18,6 +18,7 @@ from thc_switch.controls import JobCheck, Leaf
 from thc_switch.hello import JobConfig
 from thc_switch.plan import Operation
 from thc_switch.root_link import rack_settings_hash
+from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.grpc import DEFAULT_ADDRESS, GrpcControl
 from thc_switch.targets.model import ModelControl
 
@@ -167,9 +168,16 @@ def opened(switch: Switch, deployment: Deployment) -> Switch:
     return switch
 
 
+def test_bfrt_python_opens_a_leaf(tna_switch: NewSwitch, leaf: Deployment) -> None:
+    expected, switch = opened(tna_switch(), leaf), tna_switch()
+    operations = [*plan(leaf).operations(), *opening(leaf)]
+    bfrt_python.run(bfshell.script(operations, leaf.switch), bfrt_python.Bfrt(switch, "thc_tna"))
+    assert contents(switch) == contents(expected)
+
+
 def test_cli_commands_open_a_leaf(v1model_switch: NewSwitch, leaf: Deployment) -> None:
     expected, switch = opened(v1model_switch(), leaf), v1model_switch()
-    bmv2_cli.apply([*plan(leaf).operations(), *opening(leaf)], switch)
+    bmv2_cli.run(bmv2.commands([*plan(leaf).operations(), *opening(leaf)]), switch)
     assert contents(switch) == contents(expected)
 
 
