@@ -1,4 +1,4 @@
-"""Write docs/settings.md: settings with their defaults, from docstrings and the registry of variables.
+"""Write the tables of docs/settings.md: settings with their defaults, from docstrings and the registry of variables.
 
 Usage, with byteps_thc installed: python scripts/generate_settings.py [--check]
 
@@ -30,146 +30,10 @@ MOST_CHARACTERS = 120
 #: Settings for tests, which users have no use for.
 _FOR_TESTS = ("faults",)
 
+#: A comment that names a table, and the table.
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n)((?:\|.*\n)+)")
+
 Row = tuple[str, str, str]
-
-TEMPLATE = """\
-# Settings
-
-<!-- Written by scripts/generate_settings.py: edit the docstrings of the settings, or the template in the script. -->
-
-Every setting has a default. Pass settings as keywords of a front end, in an object, or in the environment.
-
-```python
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-from byteps_thc import CompressionPolicy
-from byteps_thc.ddp import compress
-
-dist.init_process_group("gloo")
-ddp = DistributedDataParallel(nn.Linear(1000, 1000))
-state = compress(ddp, bits=4, down_bits=6, policy=CompressionPolicy(exclude=("bias",)))
-ddp(torch.randn(8, 1000)).square().mean().backward()
-```
-
-A `ThcConfig` holds the same settings, here for a `ThcReducer`. Append to the script above:
-
-```python
-from byteps_thc import ThcConfig, ThcReducer
-
-reducer = ThcReducer(config=ThcConfig(bits=4, down_bits=6))
-reducer.all_reduce({"update": torch.randn(5000)})
-```
-
-The environment needs no change of the script:
-
-```sh
-export THC_CONFIG=bits=4,down_bits=6
-export THC_POLICY='warmup_steps=100,exclude=lm_head,*.router.*'
-torchrun --standalone --nproc-per-node 2 step.py
-```
-
-`THC_CONFIG`, `THC_POLICY` and `THC_SERVERS` also accept the path of a TOML file:
-
-```sh
-export THC_CONFIG=thc.toml
-```
-
-```toml
-bits = 4
-down_bits = 6
-```
-
-- Settings in code override the environment. The log of rank 0 lists the ignored ones.
-- A keyword overrides one setting of `THC_CONFIG`. A `ThcConfig` overrides all of `THC_CONFIG`, a `CompressionPolicy`
-  all of `THC_POLICY`.
-- Values in variables are numbers, fractions (`p=1/32`), `true`, `false`, `none` or words.
-- An unknown setting raises ConfigurationError. An unknown `THC_*` variable logs a warning.
-- All ranks need the same settings. Exceptions: `threads`, and `kernels` with servers.
-
-## Keywords of front ends
-
-`compress` (DDP), `compress_reduce_scatter` (FSDP2) and `compress_replicas` (HSDP) accept these, and all settings of
-`ThcConfig`. Only `compress` has `levels`, and `compress_reduce_scatter` has no `network`.
-
-TABLE keywords
-
-`ThcReducer` also accepts all settings of `ThcConfig`:
-
-TABLE reducer
-
-## ThcConfig
-
-`ThcConfig.paper()` is the paper's configuration: 4 bits, g = 30, p = 1/32, independent rounding, error feedback.
-`ThcConfig.uniform()` is Uniform THC, with equally spaced values. Ranks without servers raise ConfigurationError for
-settings marked "With servers".
-
-TABLE ThcConfig
-
-## CompressionPolicy
-
-TABLE CompressionPolicy
-
-[Parameters](parameters.md) has examples of `exclude` and `rows`.
-
-## NetworkConfig
-
-Pass a `NetworkConfig` as `network=` of a front end, or as the first argument of `ThcReducer`, if servers or a switch do
-the summing. `NetworkConfig.from_environment()` reads `THC_SERVERS`.
-
-TABLE NetworkConfig
-
-## Session
-
-A `Session` also accepts the settings of `NetworkConfig`, except for `failover`.
-
-TABLE Session
-
-## Timeouts
-
-Every wait has a deadline. Retransmissions follow the measured round trips and need no setting.
-
-TABLE Timeouts
-
-## UdpConfig
-
-TABLE UdpConfig
-
-## DpdkConfig
-
-TABLE DpdkConfig
-
-## Compression.thc
-
-BytePS: `bps.Compression.thc(config, ...)` also accepts the settings of `NetworkConfig`, except for `failover`. Each
-default comes from the environment, if set.
-
-TABLE ThcCompression
-
-## Environment variables
-
-| reader | variables |
-| --- | --- |
-| every front end | `THC_CONFIG`, `THC_POLICY`, `THC_DEADLINE_S` |
-| `NetworkConfig`, `Session` | `THC_RUN`, `THC_KEY_FILE` |
-| `NetworkConfig.from_environment()` | also `THC_SERVERS`, `THC_JOB`, `THC_BACKEND`, `THC_LOCAL`, `THC_EAL_ARGS` |
-| `Compression.thc()` | all but `THC_PS` |
-| `thc doctor` | `THC_KEY_FILE`, `THC_PS` |
-
-All workers need the same values, except for `THC_LOCAL`, `THC_EAL_ARGS` and the paths of files.
-
-TABLE variables
-
-`THC_SERVERS` holds the addresses first, and settings of the network behind them:
-
-```sh
-export THC_SERVERS=10.0.0.1,10.0.0.2:4000,quorum=0.9,connect_s=60
-```
-
-TABLE addresses
-"""
 
 
 def tree_of(target: type) -> ast.ClassDef:
@@ -262,7 +126,7 @@ def addresses_rows() -> Iterator[Row]:
 
 
 def page() -> str:
-    """Return the page: the template with its tables."""
+    """Return the page with its tables as they should be."""
     tables = {
         "keywords": table(
             "keyword",
@@ -288,7 +152,11 @@ def page() -> str:
         ),
         "addresses": table("setting", addresses_rows()),
     }
-    return re.sub(r"^TABLE (\w+)$", lambda match: tables[match[1]], TEMPLATE, flags=re.M)
+    text = PAGE.read_text(encoding="utf-8")
+    written = _TABLE.findall(text)
+    if sorted(name for _, name, _ in written) != sorted(tables):
+        raise SystemExit(f"{PAGE} needs a comment and a table of each of {', '.join(tables)}")
+    return _TABLE.sub(lambda found: f"{found[1]}{tables[found[2]]}\n", text)
 
 
 def main() -> int:
@@ -296,7 +164,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the page differs")
     check = parser.parse_args().check
     text = page()
-    stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text
+    stale = PAGE.read_text(encoding="utf-8") != text
     if check and stale:
         print(f"{PAGE.relative_to(ROOT)} is out of date: run scripts/generate_settings.py", file=sys.stderr)
         return 1

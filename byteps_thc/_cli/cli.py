@@ -27,7 +27,6 @@ class ThcCommands(LazyCommands):
     modules: ClassVar = {
         "doctor": "byteps_thc._cli.doctor.cli:doctor",
         "compare": "byteps_thc._cli.compare.cli:compare",
-        "tables": "byteps_thc._cli.tables.cli:app",
         "switch": "thc_switch.cli:app",
         **{point.name: point.value for point in entry_points(group="byteps_thc.commands")},
     }

@@ -25,13 +25,3 @@ def test_a_row_is_one_line_for_grep(columns: str | None, whole: bool) -> None:
         [sys.executable, "-P", "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert ("/long" * 60 in printed) is whole
-
-
-@pytest.mark.parametrize("arguments", [("show", "-b", "8", "-g", "255"), ("list", "-b", "5")], ids=" ".join)
-def test_thc_tables_prints_the_values_of_a_table_on_one_line(arguments: tuple[str, ...]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    command = [sys.executable, "-P", "-m", "byteps_thc", "tables", *arguments]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
-    rows = [line for line in printed.splitlines() if " 0 1 " in line]
-    assert rows
-    assert all(len(row.split()) >= 1 << int(arguments[2]) for row in rows)

@@ -60,4 +60,3 @@ def test_paper_setting():
     table = LookupTable.paper()
     assert (table.bits, table.granularity, table.p) == (4, 30, 1 / 32)
     assert table.threshold == pytest.approx(2.15387, abs=1e-5)
-    assert (table.max_workers(8), table.max_workers(16)) == (8, 1024)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.rounding import RoundingMode
 from byteps_thc._scheme.tables import solver
 from byteps_thc._scheme.wire.hello import fnv1a_64
@@ -149,10 +148,6 @@ class LookupTable:
         """FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each), a field of HELLO (wire.toml)."""
         words = b"".join(value.to_bytes(2, "big") for value in (self.granularity, *self.values))
         return fnv1a_64(bytes([self.bits]) + words)
-
-    def max_workers(self, value_bits: int) -> int:
-        """Return how many workers' table values always fit a sum of value_bits, at most 1024."""
-        return min(((1 << value_bits) - 1) // self.granularity, MAX_RANKS)
 
 
 def check_parameters(bits: int, granularity: int, p: float) -> None:
