@@ -134,9 +134,8 @@ HOSTS = """
         ),
     ],
 )
-def test_hosts(
-    tmp_path_factory: pytest.TempPathFactory, port: str, before: str, listen: str, server: str, expected: str
-) -> None:
+@pytest.mark.usefixtures("port")
+def test_hosts(tmp_path_factory: pytest.TempPathFactory, before: str, listen: str, server: str, expected: str) -> None:
     if not can_mount():
         pytest.skip(NO_MOUNTS)
     hosts = tmp_path_factory.mktemp("etc") / "hosts"
