@@ -203,14 +203,18 @@ void Server::start_metrics(const Options& options) {
   std::vector<const Shard*> shards;
   for (const auto& shard : shards_) shards.push_back(shard.get());
   collector_ = std::make_shared<MetricsCollector>(std::move(shards));
-  const std::string address = io::to_string({io::resolve_own_host(options.metrics_listen), options.metrics_port});
+  const io::Endpoint endpoint{io::resolve_own_host(options.metrics_listen), options.metrics_port};
+  const std::string address = io::to_string(endpoint);
   try {
     exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
         "listening_ports", address, "num_threads", std::to_string(kMetricsThreads), "request_timeout_ms",
         std::to_string(kMetricsRequestMs), "listen_backlog", std::to_string(kMetricsBacklog)});
   } catch (const std::exception&) {
     throw TransportError("cannot serve metrics on " + address +
-                         ": is the port in use? (choose another --metrics-port)");
+                         ": is the port in use? (choose another --metrics-port)" +
+                         (endpoint.ip.is_ipv4() ? ""
+                                                : " Or has the web server no IPv6, as Debian 12's civetweb? (choose an "
+                                                  "IPv4 address for --metrics-listen)"));
   }
   exposer_->RegisterCollectable(collector_);
   spdlog::info("metrics on http://{}/metrics", address);

@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # compiled modules may not load
 class Visit:
     """Which server to join, and how.
 
-    server: host, an IPv6 address in brackets, and port. key_file: of the server's keys, None: as THC_KEY_FILE says. job: None: a random one.
+    server: host, an IPv6 address in brackets, and port. key_file: of the server's keys, None: as THC_KEY_FILE says.
+    job: None: a random one.
     """
 
     server: tuple[str, int]

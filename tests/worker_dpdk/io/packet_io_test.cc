@@ -13,6 +13,7 @@
 
 #include "io/udp_io.h"
 #include "test_network.h"
+#include "thc/errors.h"
 
 namespace thc::io::test {
 namespace {
@@ -25,14 +26,23 @@ struct BackEnd {
   std::function<IoPair()> make_pair;
 };
 
-IoPair udp_pair(bool merged) {
-  UdpConfig config{.local = {0x7f000001, 0}};
+IoPair udp_pair(bool merged, IpAddress ip = 0x7f000001) {
+  UdpConfig config{.local = {ip, 0}};
   config.gso = config.gro = merged;
   auto first = make_udp_io(config);
   return {std::move(first), make_udp_io(config)};
 }
 
 std::string not_missing() { return {}; }
+constexpr IpAddress kIpv6Loopback(0, 1);
+std::string ipv6_missing() {
+  try {
+    make_udp_io({.local = {kIpv6Loopback, 0}});
+  } catch (const TransportError& error) {
+    return error.what();
+  }
+  return {};
+}
 std::string dpdk_missing() { return TestNetwork::instance().dpdk_missing(); }
 std::string af_packet_missing() {
   const TestNetwork& network = TestNetwork::instance();
@@ -42,6 +52,7 @@ std::string af_packet_missing() {
 const std::array kBackEnds{
     BackEnd{"udp_gso_gro", not_missing, [] { return udp_pair(true); }},
     BackEnd{"udp_plain", not_missing, [] { return udp_pair(false); }},
+    BackEnd{"udp_ipv6", ipv6_missing, [] { return udp_pair(true, kIpv6Loopback); }},
     BackEnd{"memif", dpdk_missing, [] { return TestNetwork::instance().memif_pair(); }},
     BackEnd{"af_packet", af_packet_missing, [] { return TestNetwork::instance().af_packet_pair(); }},
 };
