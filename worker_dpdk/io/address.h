@@ -1,4 +1,3 @@
-// IP and Ethernet addresses to and from text.
 #pragma once
 
 #include <array>
@@ -12,14 +11,13 @@ namespace thc::io {
 
 using MacAddress = std::array<std::uint8_t, 6>;
 
-/// "10.0.0.1" to host byte order, where a name cannot stand (else: io/name_lookup.h). Throws ConfigurationError.
+/// For settings that allow no names (else: io/name_lookup.h). To host byte order. Throws ConfigurationError.
 std::uint32_t parse_ipv4(std::string_view text);
 
 /// "02:00:00:00:00:01". Throws ConfigurationError.
 MacAddress parse_mac(std::string_view text);
 
-/// Refuses no ports at all, and `count` ports from `first` (0: to be picked) that would go beyond 65535. Throws
-/// ConfigurationError.
+/// Rejects a count of 0 and ports above 65535; `first` may be 0. Throws ConfigurationError.
 void check_port_range(std::uint16_t first, std::uint16_t count);
 inline constexpr int kLastPort = 65535;
 

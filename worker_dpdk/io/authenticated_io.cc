@@ -19,7 +19,7 @@ std::uint16_t job_of(const std::uint8_t* header) noexcept {
   return fields.job_id;
 }
 
-/// All bits at once: the time does not tell how many are right.
+/// Compares without an early exit, so the time does not leak the number of right bits.
 bool is_equal(const Tag& expected, const std::uint8_t* tag) noexcept {
   std::uint64_t left = 0;
   std::uint64_t right = 0;
@@ -63,7 +63,7 @@ AuthenticatedIo::AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys&
 const std::optional<MessageKeys>& AuthenticatedIo::keys_of(std::uint16_t job, Direction direction) noexcept {
   Place& place = places_[job % kPlaces];
   if (place.job != job) {
-    last_sent_ = {};  // its keys may be those that go
+    last_sent_ = {};  // the cached digest may use keys that this replaces
     place = {.job = job, .up = keys_.derive(job, Direction::kUp), .down = keys_.derive(job, Direction::kDown)};
   }
   return direction == Direction::kUp ? place.up : place.down;
@@ -94,14 +94,14 @@ bool AuthenticatedIo::is_genuine(const RxPacket& packet) noexcept {
   const std::span payload(packet.data + kHeaderBytes, packet.size_bytes - kHeaderBytes - kTagBytes);
   const Tag expected = make_tag(*keys, packet.data, digest_payload(*keys, payload));
   if (!is_equal(expected, packet.data + packet.size_bytes - kTagBytes)) return false;
-  // Takes a place once a tag is right: without a key nobody can take the place of a job that has one.
+  // The place is assigned after the check, so a forged packet cannot evict the keys of a job.
   keys_of(job, direction);
   return true;
 }
 
 bool AuthenticatedIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                            std::span<const std::uint8_t> trailer) noexcept {
-  // A short payload may come as a part of the header, but only the one or the other is hashed here.
+  // Only one of header and payload is hashed, so a short payload may travel in the header instead.
   const bool has_size = header.size() >= kHeaderBytes && header.size() <= kMaxHeaderBytes;
   const bool has_both = header.size() > kHeaderBytes && !payload.empty();
   const auto* keys = has_size ? &keys_of(job_of(header.data()), sent_to(to)) : nullptr;

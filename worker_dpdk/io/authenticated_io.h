@@ -1,5 +1,4 @@
-// Tags on every datagram of the jobs that have a key, around any PacketIo: what comes without a right one is dropped
-// before anything looks at it (docs/contributors/security.md).
+// Tags every datagram of jobs with keys, and drops datagrams without a valid tag (docs/contributors/security.md).
 #pragma once
 
 #include <array>
@@ -18,24 +17,23 @@ inline constexpr std::size_t kTagBytes = 8;
 using Tag = std::array<std::uint8_t, kTagBytes>;
 using PayloadDigest = std::array<std::uint8_t, 16>;
 
-/// Poly1305. It shows its key to whoever sees two digests, so it never leaves the process.
+/// Poly1305. Two digests reveal its key, so a digest never leaves the process.
 PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
 /// SipHash-2-4 of the wire header and the payload's digest. `header`: sizeof(wire::Header) bytes.
 Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadDigest& digest) noexcept;
 
 class AuthenticatedIo final : public ForwardingIo {
  public:
-  /// `sends`: the direction of what this end sends. `above`: the one end for which it is the other way round: a leaf
-  /// sends down to workers and up to its root. Throws TransportError when libsodium cannot start.
+  /// `sends`: the direction of this end. A leaf sends down to workers, but up to its root at `above`. Throws
+  /// TransportError if libsodium cannot start.
   AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends,
                   std::optional<Endpoint> above = std::nullopt);
 
-  /// Hands on what has a right tag, without it. Others are counted as rx_unauthenticated: 0 does not say that nothing
-  /// came.
+  /// Strips valid tags and counts other packets as rx_unauthenticated. May return 0 although packets arrived.
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
   using PacketIo::send;
-  /// `header` must begin with the whole wire header; `trailer` must be empty. A payload that is sent several
-  /// times in a row before flush(), a result for all workers, is hashed once.
+  /// `header` must begin with the whole wire header; `trailer` must be empty. A payload sent several times in a row
+  /// before flush() is hashed once.
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
@@ -48,7 +46,7 @@ class AuthenticatedIo final : public ForwardingIo {
   const IoCounters& counters() const noexcept override;
 
  private:
-  // Derived keys of some jobs: anybody can send packets with any job number, and memory must not grow by them.
+  // A cache of derived keys. Its size is fixed because anybody can send packets with any job number.
   static constexpr std::size_t kPlaces = 64;
   struct Place {
     std::optional<std::uint16_t> job;
@@ -56,7 +54,7 @@ class AuthenticatedIo final : public ForwardingIo {
     std::optional<MessageKeys> down;
   };
   struct Digested {
-    const MessageKeys* keys = nullptr;  // of a place
+    const MessageKeys* keys = nullptr;  // in places_
     std::span<const std::uint8_t> payload;
     PayloadDigest digest{};
   };
@@ -76,7 +74,7 @@ class AuthenticatedIo final : public ForwardingIo {
   std::uint64_t rx_unauthenticated_ = 0;
   std::uint64_t rx_unauthenticated_bytes_ = 0;
   std::uint64_t tx_errors_ = 0;
-  mutable IoCounters counters_;  // the inner ones and the above, put together when somebody asks
+  mutable IoCounters counters_;  // the inner counters plus the ones above, merged by counters()
 };
 
 }  // namespace thc::io

@@ -13,7 +13,7 @@ constexpr std::size_t kHeaderBytes = sizeof(wire::Header);
 constexpr std::size_t kType = offsetof(wire::Header, message_type);
 constexpr std::size_t kFlags = offsetof(wire::Header, flags);
 
-/// CHALLENGE has the flag and no checksum: a leaf may be a switch, which drops packets whose last bits are not 0.
+/// CHALLENGE has the flag but no checksum: a leaf may be a switch, which drops packets whose last bits are not 0.
 bool tells_of_checksums(const std::uint8_t* header) noexcept {
   return header[kType] == static_cast<std::uint8_t>(wire::MessageType::kChallenge);
 }
@@ -51,7 +51,7 @@ std::size_t CheckedIo::receive(std::span<RxPacket> packets) noexcept {
 
 bool CheckedIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept {
-  const bool has_size = header.size() >= kHeaderBytes && header.size() <= kMaxHeaderBytes;  // others are refused below
+  const bool has_size = header.size() >= kHeaderBytes && header.size() <= kMaxHeaderBytes;  // inner() refuses others
   if (!has_size || !(tells_of_checksums(header.data()) || has_checksum(header.data()))) {
     return inner().send(to, header, payload, trailer);
   }

@@ -1,6 +1,4 @@
-// Checksums of the datagrams of jobs without a key, around any PacketIo: what was damaged on the way is dropped before
-// anything looks at it, and so repeated (docs/contributors/protocol.md, "Checksums"). In a job with a key the tag does
-// it (authenticated_io.h).
+// Adds and checks the checksums of jobs without keys (docs/contributors/protocol.md, "Checksums").
 #pragma once
 
 #include "io/forwarding_io.h"
@@ -11,13 +9,10 @@ namespace thc::io {
 class CheckedIo final : public ForwardingIo {
  public:
   using ForwardingIo::ForwardingIo;
-
-  /// Hands on what has a right checksum, or none. Others are counted as rx_damaged.
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
   using PacketIo::send;
-  /// Puts the checksum into a header with the flag, and tells by that of CHALLENGE that it can. `header` must begin
-  /// with the whole wire header; only it or `payload` may have what follows that. A payload that is sent several times
-  /// in a row before flush(), a result for all workers, is read once.
+  /// Adds the checksum if the header has the flag, and sets the flag of CHALLENGE. `header` must begin with the wire
+  /// header; only `header` or `payload` may have further bytes. Repeats of a payload before flush() reuse its checksum.
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
@@ -34,7 +29,7 @@ class CheckedIo final : public ForwardingIo {
   Read last_sent_;
   std::uint64_t rx_damaged_ = 0;
   std::uint64_t rx_damaged_bytes_ = 0;
-  mutable IoCounters counters_;  // the inner ones and the above, put together when somebody asks
+  mutable IoCounters counters_;  // the inner counters plus the ones above, merged by counters()
 };
 
 }  // namespace thc::io

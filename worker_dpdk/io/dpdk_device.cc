@@ -21,11 +21,11 @@ namespace {
 constexpr std::string_view kMemifDriver = "net_memif";
 constexpr std::string_view kAfPacketDriver = "net_af_packet";
 constexpr std::uint32_t kPoolCache = 256;
-// A queue's, beyond its descriptors: handed to the caller, in bursts, in a handoff ring, in the thread's cache.
+// Per queue, beyond its descriptors: for the caller, bursts, a handoff ring and the thread's cache.
 constexpr std::uint32_t kSpareMbufs = 1024;
-constexpr std::chrono::milliseconds kMemifPatience{5000};  // of a client, for its server
+constexpr std::chrono::milliseconds kMemifPatience{5000};  // for a client to find its server
 constexpr std::chrono::milliseconds kMemifHandshake{1000};
-constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; smaller rooms leave the PMDs' fast paths
+constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; smaller rooms disable the PMDs' fast paths
 
 void check(int rc, const std::string& device, const char* step) {
   if (rc < 0) {
@@ -47,15 +47,13 @@ bool is_up(std::uint16_t port_id) noexcept {
   return rte_eth_link_get_nowait(port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/// Whether a memif device connects to a server.
 bool is_memif_client(const rte_eth_dev_info& info) {
   const rte_devargs* devargs = rte_dev_devargs(info.device);
   const std::string_view args = devargs != nullptr && devargs->args != nullptr ? devargs->args : "";
   return std::string_view(info.driver_name) == kMemifDriver && args.find("role=server") == std::string_view::npos;
 }
 
-/// The pool all frames of a device live in. Kept for the next user of the device: after a stop some drivers still hold
-/// buffers of it.
+/// Keeps the pool of a device for its next user: some drivers still hold buffers after a stop.
 rte_mempool* obtain_pool(std::uint16_t port_id, const DpdkConfig& config) {
   const std::uint32_t mbufs = std::uint32_t{config.queues} * (2U * kDpdkDescriptors + kSpareMbufs);
   const std::size_t room_bytes = data_room_bytes(config.mtu_bytes);
@@ -92,7 +90,7 @@ DpdkDevice::~DpdkDevice() { shut_down(); }
 void DpdkDevice::shut_down() noexcept {
   {
     const HandlerPause pause;
-    rte_eth_dev_stop(port_id_);  // does nothing unless it runs
+    rte_eth_dev_stop(port_id_);  // no effect on a stopped device
   }
   runtime_.release(port_id_);
 }
@@ -106,7 +104,7 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   configure(config, info);
   set_up_queues(config);
   start(info.driver_name);
-  // A memif server whose client leaves in the middle of the handshake frees what its handler still uses (DPDK 22.11).
+  // A memif server whose client leaves during the handshake frees memory that its handler still uses (DPDK 22.11).
   const auto deadline = std::chrono::steady_clock::now() + kMemifHandshake;
   while (is_memif_client(info) && !is_up(port_id_) && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -118,7 +116,7 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
 
 void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const {
   const int queues = std::min(info.max_rx_queues, info.max_tx_queues);
-  // The kernel deals frames to all queues of an af_packet device; those of a queue without a thread would be lost.
+  // The kernel spreads frames over all queues of an af_packet device; a queue without a thread would lose its frames.
   const bool all_needed = std::string_view(info.driver_name) == kAfPacketDriver;
   if (config.queues > queues || (all_needed && config.queues < queues)) {
     const std::string wanted = std::to_string(config.queues);
@@ -136,14 +134,13 @@ void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& inf
   if (tx_flags_ != 0) {
     settings.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   }
-  // Frames that reach another thread's queue are handed over.
   if (config.queues > 1 && (info.flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP) != 0) {
     settings.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     settings.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP;
   }
   check(rte_eth_dev_configure(port_id_, config.queues, config.queues, &settings), device_, "configuring");
   const int rc = rte_eth_dev_set_mtu(port_id_, config.mtu_bytes);
-  if (rc != 0 && rc != -ENOTSUP) {  // virtual devices take what fits their buffers
+  if (rc != 0 && rc != -ENOTSUP) {  // virtual devices accept any MTU that fits their buffers
     throw ConfigurationError("DPDK device \"" + device_ + "\" takes no MTU of " + std::to_string(config.mtu_bytes) +
                              " bytes (" + rte_strerror(-rc) + "), but frames of at most " +
                              std::to_string(info.max_rx_pktlen) + " bytes: give a smaller MTU, on every host");
@@ -162,7 +159,7 @@ void DpdkDevice::set_up_queues(const DpdkConfig& config) {
   }
 }
 
-/// A memif client fails to start until its server is there, which may be starting at the same time.
+/// A memif client fails to start until its server runs, which may start at the same time.
 void DpdkDevice::start(std::string_view driver) {
   const auto deadline = std::chrono::steady_clock::now() + kMemifPatience;
   int rc = rte_eth_dev_start(port_id_);
@@ -179,7 +176,7 @@ void DpdkDevice::start(std::string_view driver) {
   check(rc, device_, "starting");
 }
 
-/// Offloaded, or in software; none on memif: shared memory has no wire to guard.
+/// memif is shared memory without a wire, so it needs no checksums.
 void DpdkDevice::choose_checksums(std::string_view driver, std::uint64_t tx_offloads) noexcept {
   constexpr std::uint64_t kWanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   const bool wanted = driver != kMemifDriver;

@@ -14,12 +14,11 @@
 
 namespace thc::io {
 
-inline constexpr std::uint16_t kDpdkDescriptors = 1024;  ///< of each receive and transmit ring
+inline constexpr std::uint16_t kDpdkDescriptors = 1024;  ///< per receive and transmit ring
 
 class DpdkDevice {
  public:
-  /// Claims, configures and starts `device`. The port of `config` is resolved. Throws
-  /// DpdkUnavailableError, TransportError (no memory for packet buffers), ConfigurationError.
+  /// `config` has a resolved port. Throws DpdkUnavailableError, TransportError (no memory), ConfigurationError.
   DpdkDevice(DpdkRuntime& runtime, const std::string& device, const DpdkConfig& config);
   ~DpdkDevice();
   DpdkDevice(const DpdkDevice&) = delete;
@@ -27,10 +26,8 @@ class DpdkDevice {
 
   std::uint16_t port_id() const noexcept { return port_id_; }
   const MacAddress& mac() const noexcept { return mac_; }
-  /// The frames of this device live in it.
   rte_mempool* pool() const noexcept { return pool_; }
-
-  /// Offload flags for UDP frames to send; 0: checksums are written by software, or UDP's not at all.
+  /// Offload flags of UDP frames to send; 0: software computes checksums, or skips UDP's.
   std::uint64_t tx_flags() const noexcept { return tx_flags_; }
   bool software_udp_checksum() const noexcept { return software_udp_checksum_; }
 

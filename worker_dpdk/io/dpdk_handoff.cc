@@ -1,4 +1,4 @@
-// rte_ring's functions are inline: with atomics of C++'s memory model, in which ThreadSanitizer knows its way.
+// rte_ring's inline functions need C++ atomics: ThreadSanitizer does not understand the others.
 #ifndef RTE_USE_C11_MEM_MODEL
 #define RTE_USE_C11_MEM_MODEL 1
 #endif

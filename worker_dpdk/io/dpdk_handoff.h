@@ -1,4 +1,3 @@
-// Frames that arrive at the queue of one thread and are another one's: bounded rings between the threads of a device.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -12,24 +11,21 @@ struct rte_ring;
 
 namespace thc::io {
 
-/// One ring for each queue, of which one thread takes and all others give. Nobody takes a lock, but a giver that is
-/// preempted in the middle makes the ring's other givers wait until it runs again: give every thread a core.
+/// One bounded ring per thread, for frames that arrived at another thread's queue. It is lock-free, but a preempted
+/// giver blocks the other givers of a ring until it runs again: give every thread a core.
 class DpdkHandoff {
  public:
-  /// Most frames that wait for one queue.
   static constexpr unsigned kFrames = 512;
 
-  /// `numa_node`: where the rings' memory is. Throws TransportError.
+  /// Throws TransportError.
   DpdkHandoff(std::uint16_t queues, int numa_node);
-  /// Frees what nobody took.
   ~DpdkHandoff();
   DpdkHandoff(const DpdkHandoff&) = delete;
   DpdkHandoff& operator=(const DpdkHandoff&) = delete;
 
-  /// Any thread. False when the queue's ring is full; the frame is still the caller's then.
+  /// From any thread. Returns false if the ring is full; the caller then keeps the frame.
   bool give(std::uint16_t queue, rte_mbuf* frame) noexcept;
 
-  /// The thread of `queue`.
   std::size_t take(std::uint16_t queue, std::span<rte_mbuf*> frames) noexcept;
 
  private:

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kFrameHeaderBytes = sizeof(UdpFrameHeader);
 constexpr std::uint16_t kFirstRandomPort = 49152;
-// wait() yields the CPU after so many empty polls in a row, and then sleeps.
+// Empty polls in a row after which wait() yields the CPU, and after which it sleeps.
 constexpr std::uint32_t kPollsBeforeYield = 256;
 constexpr std::uint32_t kPollsBeforeSleep = 4096;
 constexpr std::int64_t kSleepUs = 20;
@@ -36,16 +36,14 @@ std::uint16_t random_port(std::uint16_t count) {
   return static_cast<std::uint16_t>(kFirstRandomPort + random() % (kLastPort + 1U - kFirstRandomPort - count));
 }
 
-/// What the threads of one make_dpdk_ios() share; the last one ends it.
 struct DpdkDevices {
   DpdkDevices(DpdkRuntime& running, DpdkConfig of_all) noexcept : runtime(running), config(std::move(of_all)) {}
 
   DpdkRuntime& runtime;
   DpdkConfig config;  // port resolved
   std::vector<std::unique_ptr<DpdkDevice>> devices;
-  std::optional<DpdkHandoff> handoff;  // of several threads
+  std::optional<DpdkHandoff> handoff;  // for several threads
 
-  /// Frames that wait for one thread before some are lost.
   std::size_t receive_frames() const noexcept {
     return handoff ? std::min<std::size_t>(kDpdkDescriptors, DpdkHandoff::kFrames) : kDpdkDescriptors;
   }
@@ -72,7 +70,6 @@ class DpdkIo final : public PacketIo {
  private:
   using Burst = std::array<rte_mbuf*, DpdkQueue::kBurst>;
 
-  /// Frames and packets that there is room for.
   std::size_t room(std::span<RxPacket> packets, std::size_t count) const noexcept {
     return std::min(packets.size() - count, received_.size() - received_count_);
   }
@@ -92,7 +89,7 @@ class DpdkIo final : public PacketIo {
   std::vector<std::unique_ptr<DpdkPort>> ports_;
   IoCounters counters_;
   std::optional<DpdkNextHops> next_hops_;
-  Burst received_{};  // what the last receive() handed out
+  Burst received_{};  // handed out by the last receive()
   std::size_t received_count_ = 0;
   std::size_t next_port_ = 0;
   std::uint32_t idle_polls_ = 0;
@@ -163,10 +160,10 @@ FrameFilter DpdkIo::filter_for(const rte_mbuf& mbuf, std::size_t port_index) con
           .threads = config_.queues};
 }
 
-/// Looks at one frame, which is then in received_, or another thread's; true when `packet` was filled in.
+/// Keeps the frame in received_ or hands it to another thread. Returns true if it filled in `packet`.
 bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, RxPacket& packet) noexcept {
   received_[received_count_++] = mbuf;
-  if (mbuf->nb_segs > 1) {  // longer than the MTU the buffers were made for
+  if (mbuf->nb_segs > 1) {  // a frame above the MTU
     ++counters_.rx_malformed;
     return false;
   }
@@ -198,8 +195,8 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, Rx
   return false;
 }
 
-/// The device gives an ARP frame to one thread, but all of them send. Other hosts' ARP stays out of the rings, which
-/// are the datagrams': of a neighbour's new MAC address, threads whose neighbour it is not here learn by its datagrams.
+/// The device delivers an ARP frame to one thread, but all threads send. The rings are for datagrams, so ARP between
+/// other hosts stays out of them. Other threads learn a neighbour's new MAC address from its datagrams.
 void DpdkIo::take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::size_t port_index,
                       bool handed_over) noexcept {
   const auto arp = parse_arp(frame);
@@ -215,7 +212,7 @@ void DpdkIo::take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::
     if (queue == queue_) continue;
     rte_mbuf_refcnt_update(mbuf, 1);
     if (!hand_over(queue, mbuf)) {
-      rte_pktmbuf_free(mbuf);  // gives back the reference
+      rte_pktmbuf_free(mbuf);  // drops the reference
     }
   }
 }
@@ -242,7 +239,7 @@ bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<c
   DpdkPort& port = *ports_[neighbour->port_index];
   rte_mbuf* mbuf = rte_pktmbuf_alloc(port.device.pool());
   if (mbuf == nullptr) {
-    port.queue.flush(counters_);  // which waits until the ring takes some, and gives back others
+    port.queue.flush(counters_);  // waits for room in the ring, which frees other mbufs
     mbuf = rte_pktmbuf_alloc(port.device.pool());
   }
   if (mbuf == nullptr) {
@@ -275,7 +272,7 @@ void DpdkIo::write_checksum(rte_mbuf* mbuf, UdpFrameHeader* frame, const DpdkDev
   } else if (device.software_udp_checksum()) {
     const auto* udp = reinterpret_cast<const std::uint8_t*>(&frame->udp);
     const std::uint16_t checksum = udp_checksum(frame->ip, {udp, udp_bytes});
-    frame->udp.checksum = checksum == 0 ? std::uint16_t{0xffff} : checksum;  // 0 would say that there is none
+    frame->udp.checksum = checksum == 0 ? std::uint16_t{0xffff} : checksum;  // 0 would mean no checksum
   }
 }
 

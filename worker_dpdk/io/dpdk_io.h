@@ -1,4 +1,4 @@
-// DPDK ethdev back end. This header needs no DPDK: libthc_dpdk.so has the back end and is loaded when it is asked for.
+// DPDK ethdev back end, in libthc_dpdk.so, loaded on first use. This header needs no DPDK.
 #pragma once
 
 #include <cstddef>
@@ -12,39 +12,35 @@
 
 namespace thc::io {
 
-/// A configured next hop: frames to `ip` go to `mac`, through the first device.
+/// Frames to `ip` go to `mac`, through the first device.
 struct DpdkNeighbour {
   std::uint32_t ip = 0;
   MacAddress mac{};
 };
 
 struct DpdkConfig {
-  /// EAL arguments, for example {"--no-huge", "-m", "256", "--vdev=net_memif0,role=client,socket=/run/thc.sock"}. EAL
-  /// starts once in a process; later configurations must have the same. Added unless given: "--lcores" (one EAL
-  /// thread, on the process's CPUs of the first "-a" device's NUMA node), "--no-pci" (without "-a"), "--in-memory" or
-  /// "--no-shconf" (without "--file-prefix"), "--no-telemetry". With several queues also "qpairs" of net_af_packet
-  /// devices, and a "secret" of net_memif devices, whose peers must have as many.
+  /// For example {"--no-huge", "-m", "256", "--vdev=net_memif0,role=client,socket=/run/thc.sock"}. EAL starts once in a
+  /// process, so later configurations must have the same. Defaults: "--lcores" (one EAL thread, on the process's CPUs
+  /// of the first "-a" device's NUMA node), "--no-pci" (without "-a"), "--in-memory" or "--no-shconf" (without
+  /// "--file-prefix"), "--no-telemetry", and for several queues "qpairs" of net_af_packet and a "secret" of net_memif.
   std::vector<std::string> eal_args;
-  std::vector<std::string> devices;       ///< names or PCI addresses, used by nobody else; empty: all that EAL has
-  Endpoint local;                         ///< own address on every device; port 0: picked at random from 49152 up
-  std::uint16_t queues = 1;               ///< of each device, one for each thread; queue q has port local.port + q
+  std::vector<std::string> devices;       ///< names or PCI addresses, without other users; empty: all of EAL's devices
+  Endpoint local;                         ///< own address on every device; port 0: a random port from 49152 up
+  std::uint16_t queues = 1;               ///< per device; queue q is one thread's and has port local.port + q
   std::uint8_t prefix_length = 24;        ///< of the local network
   std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
-  std::vector<DpdkNeighbour> neighbours;  ///< others are found by ARP
-  std::uint16_t mtu_bytes = 1500;         ///< of the IP packet
-  bool verify_udp_checksum = true;  ///< turn off for peers behind veth with checksum offload, whose frames carry none
+  std::vector<DpdkNeighbour> neighbours;  ///< static ARP entries
+  std::uint16_t mtu_bytes = 1500;         ///< IP packet size
+  bool verify_udp_checksum = true;        ///< turn off for peers behind veth with checksum offload, which send none
 };
 
-/// True when this build has DPDK, and its libraries are installed here; loads them.
+/// Loads DPDK. Returns false if this build or host lacks it.
 bool dpdk_available() noexcept;
 
-/// Starts EAL when it is not running, then the devices. Element q has queue q of each device and port local.port + q,
-/// for one thread; the devices stop when the last one is gone, in whatever order. Throws DpdkUnavailableError (DPDK not
-/// in this build or not installed here, EAL or a device does not start), TransportError (no memory for packet buffers)
-/// or ConfigurationError.
+/// Starts EAL if needed, then the devices. Element q has queue q of each device and port local.port + q, for one
+/// thread. The devices stop with the last element. Throws DpdkUnavailableError (no DPDK in this build or on this host,
+/// EAL or a device does not start), TransportError (no memory for packet buffers) or ConfigurationError.
 std::vector<std::unique_ptr<PacketIo>> make_dpdk_ios(const DpdkConfig& config);
-
-/// The one of a configuration with one queue.
 std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config);
 
 }  // namespace thc::io

@@ -1,4 +1,3 @@
-// Loads libthc_dpdk.so, which has the DPDK back end, when somebody asks for it.
 #include <dlfcn.h>
 
 #include <string>
@@ -24,8 +23,7 @@ namespace {
                              "librte-meta-net librte-meta-mempool), or use the kernel UDP back end");
 }
 
-/// Looked for in the folders of the caller's RUNPATH (see the CMakeLists.txt of the programs and modules). Never
-/// unloaded: EAL cannot start twice.
+/// Searches the caller's RUNPATH (see the CMakeLists.txt of the programs). Never unloads: EAL cannot start twice.
 const DpdkModule& load() {
   void* library = dlopen(kDpdkLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -40,7 +38,7 @@ const DpdkModule& load() {
 }
 
 const DpdkModule& dpdk_module() {
-  static const DpdkModule& module = load();  // tried again when it throws
+  static const DpdkModule& module = load();  // a throw leaves it uninitialized, so the next call retries
   return module;
 }
 

@@ -1,5 +1,4 @@
-// What libthc_dpdk.so has: the DPDK back end, in a library of its own, so that the rest runs where DPDK is not
-// installed.
+// The DPDK back end is a separate library, so the rest runs without DPDK.
 #pragma once
 
 #include <memory>
@@ -13,10 +12,9 @@ namespace thc::io {
 inline constexpr char kDpdkLibrary[] = "libthc_dpdk.so";
 inline constexpr char kDpdkModuleSymbol[] = "thc_dpdk_module";
 
-/// The one symbol that the library exports, under the name kDpdkModuleSymbol.
 struct DpdkModule {
-  const char* version;  ///< of byteps_thc; types must be the same on both sides, those of exceptions, too
-  /// make_dpdk_ios(). What the virtual calls of PacketIo cost is what they cost without a library.
+  const char* version;  ///< of byteps_thc; both sides must agree on types, including exceptions
+  /// make_dpdk_ios(). The library adds no cost to PacketIo's virtual calls.
   std::vector<std::unique_ptr<PacketIo>> (*open)(const DpdkConfig& config);
 };
 

@@ -38,7 +38,7 @@ void DpdkNextHops::add_configured(const DpdkNeighbour& configured) {
 
 bool DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept {
   const bool for_us = arp.target_ip == local_.ip.ipv4();
-  const bool concerns_us = for_us || neighbours_.find(arp.sender_ip) != nullptr;  // which may have a new MAC address
+  const bool concerns_us = for_us || neighbours_.find(arp.sender_ip) != nullptr;  // its MAC address may be new
   if (concerns_us) {
     learn(arp.sender_ip, arp.sender_mac, port_index);
   }
@@ -82,7 +82,7 @@ Neighbour* DpdkNextHops::resolve(std::uint32_t ip) noexcept {
     return nullptr;
   }
   const MacAddress mac = hop->frame.ethernet.destination;
-  learn(ip, mac, hop->port_index);  // an off-link address gets its own template
+  learn(ip, mac, hop->port_index);  // each off-link address has its own template
   return neighbours_.find(ip);
 }
 

@@ -1,4 +1,4 @@
-// Where frames to an IP address go: MAC addresses and devices, asked for and told by ARP. One for each thread.
+// Next hops of IP addresses, found by ARP. One table per thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@
 
 namespace thc::io {
 
-/// A device as one thread sees it.
 struct DpdkPort {
   DpdkPort(const DpdkDevice& of, std::uint16_t number) noexcept : device(of), queue(of.port_id(), number) {}
   const DpdkDevice& device;
@@ -24,17 +23,16 @@ struct DpdkPort {
 
 class DpdkNextHops {
  public:
-  /// `local`: of this thread. All references outlive it. Throws ConfigurationError for neighbours that cannot be.
+  /// References must outlive it. Throws ConfigurationError for invalid neighbours.
   DpdkNextHops(const DpdkConfig& config, Endpoint local, std::span<const std::unique_ptr<DpdkPort>> ports,
                IoCounters& counters);
 
-  /// The neighbour that leads to `ip`, or nullptr while ARP looks for it.
+  /// Returns nullptr while ARP resolves `ip`.
   Neighbour* resolve(std::uint32_t ip) noexcept;
 
   void learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept;
 
-  /// Learns from an ARP frame that is to us or from a neighbour; false: it is neither. `answer`: and answers it if it
-  /// asks for us; false where another thread does.
+  /// Returns whether the frame is to this host or from a known neighbour. `answer`: false if another thread answers.
   bool take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept;
 
  private:

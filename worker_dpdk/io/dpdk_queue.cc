@@ -11,8 +11,7 @@
 namespace thc::io {
 namespace {
 
-// A full ring waits for the interface, which takes a while for each frame; drivers free them by the dozen. A ring that
-// nothing leaves for so long is a dead peer's.
+// Each frame takes a while, and drivers free frames in batches. A ring stuck for kFruitless has a dead peer.
 constexpr int kFullRingSpins = 64;
 constexpr std::chrono::milliseconds kFruitless{20};
 
@@ -49,7 +48,7 @@ void DpdkQueue::flush(IoCounters& counters) noexcept {
     } else if (++full_in_a_row == kFullRingSpins) {
       full_since = std::chrono::steady_clock::now();
     } else if (full_in_a_row > kFullRingSpins) {
-      // Once waiting was in vain, what follows is tried but not waited for.
+      // After one fruitless wait, later frames are tried once.
       dead_ = dead_ || std::chrono::steady_clock::now() - full_since > kFruitless;
       if (dead_) break;
       sched_yield();  // the peer of a virtual device may need this core

@@ -1,4 +1,3 @@
-// One receive and one transmit queue of a DPDK device, for one thread.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -22,16 +21,15 @@ class DpdkQueue {
   DpdkQueue& operator=(const DpdkQueue&) = delete;
 
   std::size_t receive(std::span<rte_mbuf*> frames) noexcept;
-
-  /// Queues a frame, which is the queue's from now on. Counts the datagrams that left.
+  /// Takes ownership of the frame. Counts the datagrams that left.
   void transmit(rte_mbuf* frame, IoCounters& counters) noexcept;
-  /// A full ring is no loss: waits as long as frames leave it.
+  /// Waits while a full ring drains.
   void flush(IoCounters& counters) noexcept;
 
  private:
   const std::uint16_t port_id_;
   const std::uint16_t queue_;
-  bool dead_ = false;  // the ring is full, and waiting brought nothing
+  bool dead_ = false;  // the ring is full and did not drain
   std::size_t waiting_ = 0;
   std::array<rte_mbuf*, kBurst> to_send_{};
 };

@@ -21,8 +21,7 @@ namespace {
 
 bool names_cpus(const std::vector<std::string>& args) { return has_option(args, {"-l", "-c", "--lcores"}); }
 
-/// Gives a thread a cache of free buffers for as long as it lives. There are RTE_MAX_LCORE of them in a process;
-/// without one the pool still works, slower.
+/// A registered thread has a cache of free buffers. Beyond RTE_MAX_LCORE threads the pool works without one, slower.
 class PollingThread {
  public:
   PollingThread(const cpu_set_t& near, std::size_t threads) noexcept
@@ -44,7 +43,6 @@ class PollingThread {
   const bool registered_;
 };
 
-/// One EAL thread (the caller) that may run on every one of `cpus`.
 std::string single_lcore_option(const cpu_set_t& cpus) {
   std::string list;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -65,7 +63,7 @@ std::vector<std::string> complete_arguments(const std::vector<std::string>& args
   full.insert(full.end(), args.begin(), args.end());
   if (!names_cpus(args)) full.push_back(single_lcore_option(cpus));
   if (!has_option(args, {"-a", "--allow", "-b", "--block", "--no-pci"})) full.emplace_back("--no-pci");
-  // Nothing of this process is shared with other DPDK processes. EAL refuses --in-memory together with --no-huge.
+  // Shares nothing with other DPDK processes. EAL refuses --in-memory together with --no-huge.
   if (!has_option(args, {"--file-prefix", "--in-memory", "--no-shconf"})) {
     full.emplace_back(has_option(args, {"--no-huge"}) ? "--no-shconf" : "--in-memory");
   }
@@ -95,7 +93,7 @@ HandlerPause::HandlerPause() noexcept : state_(std::make_shared<State>()) {
   const auto pause = [](void* argument) {
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(argument));
     (*state)->begun.release();
-    (*state)->over.acquire();  // ends with the HandlerPause, or the process
+    (*state)->over.acquire();  // ends with the HandlerPause or the process
   };
   auto argument = std::make_unique<std::shared_ptr<State>>(state_);
   if (rte_eal_alarm_set(1, pause, argument.get()) == 0) {
@@ -130,7 +128,7 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   }
   const int rc = rte_eal_init(static_cast<int>(argv.size()), argv.data());
   const int error = rte_errno;
-  pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);  // EAL pins its caller; where threads run is not its call
+  pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);  // EAL pins its caller; undo that
   if (rc < 0) {
     throw DpdkUnavailableError("DPDK does not start (" + std::string(rte_strerror(error)) + ") with \"" + join(words) +
                                "\": see EAL's messages above; " + start_hint(eal_args_));
@@ -141,7 +139,7 @@ void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
   thread_local const PollingThread prepared(polling_cpus_, threads);
 }
 
-/// Leaves out rte_eal_cleanup(), which ends under handlers that still run: the kernel frees what EAL has.
+/// Skips rte_eal_cleanup(), which races with running handlers. The kernel frees EAL's resources.
 DpdkRuntime::~DpdkRuntime() {
   static const auto* const until_the_end = std::make_unique<HandlerPause>().release();
   static_cast<void>(until_the_end);

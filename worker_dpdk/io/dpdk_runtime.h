@@ -1,4 +1,3 @@
-// The DPDK environment (EAL) of this process.
 #pragma once
 
 #include <sched.h>
@@ -12,7 +11,7 @@
 
 namespace thc::io {
 
-/// While it lives, EAL's interrupt thread runs no driver's handler: memif's share unguarded state with stop and close.
+/// Stops EAL's interrupt thread while it lives: memif's handlers share unguarded state with stop and close.
 class HandlerPause {
  public:
   HandlerPause() noexcept;
@@ -25,25 +24,20 @@ class HandlerPause {
   std::shared_ptr<State> state_;
 };
 
-/// Starts EAL once and hands out its devices. Thread-safe.
+/// The DPDK environment (EAL) of this process and its devices. Thread-safe.
 class DpdkRuntime {
  public:
-  /// The running EAL, started now when it is not. Throws DpdkUnavailableError: EAL does not start, or runs with other
-  /// arguments already.
+  /// Starts EAL on the first call. Throws DpdkUnavailableError if EAL does not start or runs with other arguments.
   static DpdkRuntime& start(const std::vector<std::string>& eal_args);
 
-  /// The number of a device. Throws DpdkUnavailableError when there is none of this name.
+  /// Throws DpdkUnavailableError if no device has this name.
   static std::uint16_t port_of(const std::string& device);
 
-  /// Takes a device for one user. Throws ConfigurationError when it is taken, otherwise as port_of().
+  /// Reserves a device for one user. Throws ConfigurationError if it is in use, otherwise as port_of().
   std::uint16_t claim(const std::string& device);
   void release(std::uint16_t port_id) noexcept;
-
-  /// Before one of `threads` threads polls: gives it a cache of free buffers for as long as it lives, and moves it to
-  /// the CPUs near the device when it may run there and there is one for each. Cheap when it was done before.
+  /// Call before one of `threads` threads polls: gives it a cache of buffers and, if each can have one, a near CPU.
   void prepare_this_thread(std::size_t threads) const noexcept;
-
-  /// Names of all devices.
   static std::vector<std::string> devices();
 
   DpdkRuntime(const DpdkRuntime&) = delete;
@@ -54,7 +48,7 @@ class DpdkRuntime {
   ~DpdkRuntime();
 
   std::vector<std::string> eal_args_;
-  cpu_set_t polling_cpus_{};  // of the process's, those near the device; none where EAL's arguments name CPUs
+  cpu_set_t polling_cpus_{};  // the process's CPUs near the device; none if EAL's arguments name CPUs
   std::mutex mutex_;
   std::vector<std::uint16_t> claimed_;
 };

@@ -7,7 +7,6 @@
 namespace thc::io {
 namespace {
 
-/// The first line of a file, or nothing.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -15,7 +14,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// The PCI address of the first allowed device, with its domain; without what follows a comma. Empty: none.
+/// The first allowed device's PCI address with its domain; empty: none. Drops the arguments after a comma.
 std::string first_pci_device(const std::vector<std::string>& eal_args) {
   for (std::size_t i = 0; i < eal_args.size(); ++i) {
     const std::string_view argument = eal_args[i];
@@ -37,7 +36,6 @@ std::string first_pci_device(const std::vector<std::string>& eal_args) {
   return {};
 }
 
-/// The numbers of a list such as "0-3,8", added to `cpus`.
 void add_list(std::string_view list, cpu_set_t& cpus) {
   while (!list.empty()) {
     const std::string_view range = list.substr(0, list.find(','));
@@ -54,7 +52,6 @@ void add_list(std::string_view list, cpu_set_t& cpus) {
   }
 }
 
-/// Adds ",key=value" to a device's arguments unless they have the key.
 void add_argument(std::string& vdev, std::string_view key, const std::string& value) {
   std::string begin(",");
   begin.append(key).append("=");
@@ -114,7 +111,7 @@ std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args,
 cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs) {
   const std::string device = first_pci_device(eal_args);
   const std::string node = device.empty() ? "" : first_line(sysfs + "/bus/pci/devices/" + device + "/numa_node");
-  if (node.empty() || node.starts_with('-')) {  // -1: the machine does not say
+  if (node.empty() || node.starts_with('-')) {  // -1: unknown
     return cpus;
   }
   cpu_set_t near;

@@ -25,7 +25,7 @@ FaultyIo::Fault FaultyIo::draw() noexcept {
 }
 
 std::size_t FaultyIo::receive(std::span<RxPacket> packets) noexcept {
-  // What earlier calls held back comes after what is new in this one.
+  // Datagrams held back by earlier calls come after new ones.
   const std::size_t late = std::min(packets.size(), held_receives_.size());
   const auto end = held_receives_.begin() + static_cast<std::ptrdiff_t>(late);
   handed_out_.assign(std::move_iterator(held_receives_.begin()), std::move_iterator(end));
@@ -58,7 +58,7 @@ bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span
     }
   }
   const bool goes_now = fault == Fault::kNone || fault == Fault::kDuplicate;
-  return !goes_now || inner().send(to, header, payload, trailer);  // of a loss a sender cannot know
+  return !goes_now || inner().send(to, header, payload, trailer);  // the sender of a lost datagram sees success
 }
 
 void FaultyIo::flush() noexcept {
@@ -75,13 +75,13 @@ void FaultyIo::release_held_sends() noexcept {
     const std::size_t header_bytes = std::min(datagram.size(), sizeof(wire::Header));  // back ends look into the header
     inner().send(held.peer, datagram.first(header_bytes), datagram.subspan(header_bytes));
   }
-  inner().flush();  // the copies have to last until here
+  inner().flush();  // copies must last until here
   held_sends_.clear();
   flushes_held_ = 0;
 }
 
 void FaultyIo::wait(std::chrono::microseconds timeout) noexcept {
-  if (!held_sends_.empty()) release_held_sends();  // nothing else may be sent for long
+  if (!held_sends_.empty()) release_held_sends();  // the caller may send nothing else for long
   if (held_receives_.empty()) inner().wait(timeout);
 }
 

@@ -1,4 +1,4 @@
-// Loses, doubles and reorders datagrams on purpose, around any PacketIo. For tests and demonstrations of recovery.
+// Drops, duplicates and reorders datagrams, for tests and demonstrations of recovery.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace thc::io {
 
-/// Probabilities per datagram in each direction, each 0 .. 1, together at most 1.
+/// Probabilities per datagram and direction; each is 0 .. 1, the sum at most 1.
 struct FaultConfig {
   double drop = 0;
   double duplicate = 0;
@@ -19,10 +19,10 @@ struct FaultConfig {
   std::uint64_t seed = 1;
 };
 
-/// Unlike others it allocates: copies of what it holds back.
+/// It allocates, unlike other back ends.
 class FaultyIo final : public ForwardingIo {
  public:
-  /// Throws ConfigurationError for rates that are no probabilities.
+  /// Throws ConfigurationError for invalid probabilities.
   FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
@@ -46,10 +46,10 @@ class FaultyIo final : public ForwardingIo {
 
   FaultConfig config_;
   std::mt19937_64 random_;
-  std::vector<Held> held_sends_;  // let go at the flush after next, or when the caller waits
+  std::vector<Held> held_sends_;  // released at the flush after next, or when the caller waits
   std::uint32_t flushes_held_ = 0;
-  std::vector<Held> held_receives_;  // handed out by the next call
-  std::vector<Held> handed_out_;     // by the last call: the caller may still look at them
+  std::vector<Held> held_receives_;  // returned by the next call
+  std::vector<Held> handed_out_;     // returned by the last call: the caller may still read them
 };
 
 }  // namespace thc::io

@@ -1,4 +1,3 @@
-// What changes some of the packets of another PacketIo hands the rest on.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ T load(std::span<const std::uint8_t> bytes, std::size_t offset) noexcept {
   return value;
 }
 
-/// Sum of big-endian 16-bit words, an odd last byte padded with zero, before folding. Summing the words as they lie in
-/// memory and swapping at the end gives the same (RFC 1071) and vectorizes.
+/// Adds big-endian 16-bit words; zero pads an odd last byte; the caller folds. Adding words in memory order and
+/// swapping at the end has the same result (RFC 1071) and vectorizes.
 std::uint64_t word_sum(std::span<const std::uint8_t> bytes) noexcept {
   std::uint64_t sum = 0;
   std::size_t i = 0;
@@ -53,17 +53,16 @@ std::uint16_t ip_checksum(std::span<const std::uint8_t> header) noexcept {
 constexpr ParsedFrame kMalformedFrame{FrameKind::kMalformed, {}, {}, {}};
 constexpr ParsedFrame kOtherFrame{FrameKind::kOther, {}, {}, {}};
 
-/// `datagram`: the IP payload.
 ParsedFrame parse_udp(std::span<const std::uint8_t> datagram, const Ipv4Header& ip,
                       const FrameFilter& filter) noexcept {
   if (datagram.size() <= sizeof(UdpHeader)) {
     return kMalformedFrame;
   }
   const auto udp = load<UdpHeader>(datagram, 0);
-  if (udp.length_bytes != datagram.size() || udp.source_port == 0) {  // port 0: no answer can be sent
+  if (udp.length_bytes != datagram.size() || udp.source_port == 0) {  // port 0 cannot receive an answer
     return kMalformedFrame;
   }
-  if (udp.destination_port != filter.local.port) {  // who gets it verifies the checksum
+  if (udp.destination_port != filter.local.port) {  // the other thread verifies the checksum
     const int thread = udp.destination_port - filter.first_port;
     return thread >= 0 && thread < filter.threads
                ? ParsedFrame{FrameKind::kSibling, {}, {}, {}, false, static_cast<std::uint16_t>(thread)}
@@ -140,7 +139,7 @@ UdpFrameHeader make_frame_template(const MacAddress& from_mac, Endpoint from, co
   frame.ethernet = {to_mac, from_mac, kEtherTypeIpv4};
   frame.ip.version_and_length = 0x45;
   frame.ip.type_of_service = kEcnCapable;
-  frame.ip.flags_and_fragment = kDontFragment;  // so that identification may stay 0 (RFC 6864)
+  frame.ip.flags_and_fragment = kDontFragment;  // permits identification 0 (RFC 6864)
   frame.ip.time_to_live = 64;
   frame.ip.protocol = kProtocolUdp;
   frame.ip.source = from.ip.ipv4();

@@ -1,4 +1,4 @@
-// Ethernet / IPv4 / UDP frames: layout, building and strict parsing. Knows nothing of DPDK, so any build can test it.
+// Has no DPDK dependency, so any build can test it.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,6 @@ struct UdpHeader {
 };
 static_assert(sizeof(UdpHeader) == 8 && alignof(UdpHeader) == 1);
 
-/// ARP for IPv4 over Ethernet.
 struct ArpPacket {
   be16_t hardware_type;
   be16_t protocol_type;
@@ -59,7 +58,6 @@ struct ArpPacket {
 static_assert(sizeof(ArpPacket) == 28 && alignof(ArpPacket) == 1);
 static_assert(offsetof(ArpPacket, sender_ip) == 14 && offsetof(ArpPacket, target_ip) == 24);
 
-/// Start of the frames we send: no IP options.
 struct UdpFrameHeader {
   EthernetHeader ethernet;
   Ipv4Header ip;
@@ -82,51 +80,49 @@ inline constexpr std::uint16_t kArpReply = 2;
 static_assert(sizeof(Ipv4Header) + sizeof(UdpHeader) == kIpUdpHeaderBytes);
 
 enum class FrameKind : std::uint8_t {
-  kDatagram,   ///< UDP for us
+  kDatagram,   ///< UDP for this thread
   kSibling,    ///< UDP for another thread's port
-  kArp,        ///< ARP, not looked into yet
-  kOther,      ///< sound but not for us, or not UDP
-  kMalformed,  ///< lengths or checksums are wrong, or a fragment
+  kArp,        ///< ARP, not parsed yet
+  kOther,      ///< valid, but not UDP or not for this host
+  kMalformed,  ///< wrong length or checksum, or a fragment
 };
 
-/// What a receiver accepts. Checksums the device has checked need no second look.
 struct FrameFilter {
   MacAddress mac;
   Endpoint local;
   bool check_ip_checksum = true;
   bool check_udp_checksum = true;
-  /// Ports of the threads that share the device: `threads` from `first_port`. 0: there are no others.
+  /// Ports `first_port` and up belong to the `threads` threads of the device. 0: one thread.
   std::uint16_t first_port = 0;
   std::uint16_t threads = 0;
 };
 
-/// `payload`, `from` and `from_mac` are set for kDatagram only; `payload` points into the frame.
+/// `payload`, `from` and `from_mac` are set for kDatagram alone; `payload` points into the frame.
 struct ParsedFrame {
   FrameKind kind;
   std::span<const std::uint8_t> payload;
   Endpoint from;
   MacAddress from_mac;
-  bool congested = false;    ///< marked by a full queue on the way, of kDatagram
-  std::uint16_t thread = 0;  ///< whose frame it is, of kSibling
+  bool congested = false;    ///< kDatagram: a full queue on the path marked it
+  std::uint16_t thread = 0;  ///< kSibling: the owner
 };
 
 ParsedFrame parse_frame(std::span<const std::uint8_t> frame, const FrameFilter& filter) noexcept;
 
-/// The ARP packet of a kArp frame; nothing unless it is complete and about IPv4 over Ethernet.
+/// Parses a kArp frame. Returns nullopt if it is incomplete or not IPv4 over Ethernet.
 std::optional<ArpPacket> parse_arp(std::span<const std::uint8_t> frame) noexcept;
 
-/// Everything of a UDP frame that does not depend on the datagram.
 UdpFrameHeader make_frame_template(const MacAddress& from_mac, Endpoint from, const MacAddress& to_mac,
                                    std::uint32_t to_ip) noexcept;
 
-/// Fills in the port and lengths for `datagram_bytes` of payload, and the IPv4 checksum. UDP checksum is left at 0.
+/// Sets port, lengths and IPv4 checksum for `datagram_bytes` of payload. The UDP checksum stays 0.
 void complete_frame(UdpFrameHeader& frame, std::uint16_t to_port, std::size_t datagram_bytes) noexcept;
 
-/// UDP checksum over pseudo-header, `udp` (checksum field as it is: 0 when computing) and `payload`, ready to store.
-/// 0 for a datagram whose stored checksum is right.
+/// Over pseudo-header and `udp_and_payload`, ready to store. A right checksum in the UDP header gives 0; set the field
+/// to 0 to compute one.
 std::uint16_t udp_checksum(const Ipv4Header& ip, std::span<const std::uint8_t> udp_and_payload) noexcept;
 
-/// Checksum of the pseudo-header alone, not complemented, as devices that complete the checksum want it.
+/// Not complemented, as checksum offload requires.
 std::uint16_t pseudo_header_sum(const Ipv4Header& ip, std::size_t udp_bytes) noexcept;
 
 ArpFrame make_arp(std::uint16_t operation, const MacAddress& from_mac, std::uint32_t from_ip, const MacAddress& to_mac,

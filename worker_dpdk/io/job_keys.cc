@@ -18,18 +18,18 @@
 namespace thc::io {
 namespace {
 
-constexpr std::size_t kMostFileBytes = std::size_t{8} << 20;  // a line for every job
+constexpr std::size_t kMostFileBytes = std::size_t{8} << 20;  // a line per job
 constexpr const char* kHowToMake = "; make one with: (umask 077; thc key > FILE)";
 
 constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
-/// Digits of a name without any other character that are taken for a part of a key.
+/// A name of this many hex digits alone may be part of a key.
 constexpr std::size_t kLeastKeyDigits = 32;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw ConfigurationError("key file " + name + ": " + why);
 }
 
-/// Whether a key was given in the place of its file's name. It must not be repeated then.
+/// A user may have passed the key itself, which messages must not repeat.
 bool contains_key(std::string_view path) {
   if (path.size() >= kLeastKeyDigits && path.find_first_not_of(kHexDigits) == std::string_view::npos) return true;
   std::size_t digits = 0;
@@ -40,7 +40,7 @@ bool contains_key(std::string_view path) {
   return false;
 }
 
-/// A relative name is that of a credential, where systemd has passed one of that name (LoadCredential=).
+/// A relative name may be a credential, which systemd passes in a folder (LoadCredential=).
 std::string locate(const std::string& name) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");  // NOLINT(concurrency-mt-unsafe)
   if (credentials == nullptr || name.empty() || name.front() == '/') return name;
@@ -48,7 +48,7 @@ std::string locate(const std::string& name) {
   return access(path.c_str(), F_OK) == 0 ? path : name;
 }
 
-/// Whether others than the owner and the group may replace files in the folder that the file is in, links followed.
+/// Whether others than owner and group may replace files in the file's folder, after resolving links.
 bool folder_is_open(const std::string& path) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(path, error);
@@ -56,9 +56,8 @@ bool folder_is_open(const std::string& path) {
   return error || stat(file.parent_path().c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
 }
 
-/// Throws unless only people who may know the keys can read or change the file.
 void check_mode(const std::string& path, const struct stat& status) {
-  // Who owns it knows its keys, and may change them at any time.
+  // The owner knows the keys and may change them at any time.
   if (status.st_uid != geteuid() && status.st_uid != 0) {
     refuse(path, "it belongs to user " + std::to_string(status.st_uid) +
                      ", who may know its keys: make new ones in a file of this process's user, or of root");
@@ -67,7 +66,7 @@ void check_mode(const std::string& path, const struct stat& status) {
     refuse(path, "everybody may use it, so its keys may be known: chmod 600, and make new ones");
   }
   if ((status.st_mode & S_IRWXG) == 0) return;
-  // systemd's credentials and Kubernetes' secrets are root's, and readable by the group of whoever needs them.
+  // root owns the files of systemd's credentials and Kubernetes' secrets; the group of the reader may read them.
   if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IXGRP)) != 0 || folder_is_open(path)) {
     refuse(path,
            "its group may use it. That is allowed to read root's file (0440) in a folder that others cannot write: "
@@ -108,7 +107,6 @@ std::optional<JobKey> parse_key(std::string_view digits) {
   return key;
 }
 
-/// Takes the first word off `line`.
 std::string_view take_word(std::string_view& line) {
   constexpr std::string_view kBlanks = " \t\r";
   line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
@@ -144,7 +142,7 @@ JobKeys JobKeys::parse(std::string_view text, const std::string& name) {
   for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    line = line.substr(0, line.find('#'));  // a comment, which a key never contains
+    line = line.substr(0, line.find('#'));  // a comment; keys never contain '#'
     const std::string where = "line " + std::to_string(number) + ": ";
     const std::string_view first = take_word(line);
     if (first.empty()) continue;
@@ -183,7 +181,7 @@ std::optional<MessageKeys> JobKeys::derive(std::uint16_t job, Direction directio
   const auto found = by_job_.find(job);
   const JobKey* key = for_all_ ? &*for_all_ : found != by_job_.end() ? &found->second : nullptr;
   if (key == nullptr) return std::nullopt;
-  // Keyed BLAKE2b over what the key is for: "thc up" or "thc dn" and the job, big-endian.
+  // Keyed BLAKE2b over the purpose: "thc up" or "thc dn" and the job, big-endian.
   std::array<std::uint8_t, 8> purpose{'t', 'h', 'c', ' '};
   purpose[4] = direction == Direction::kUp ? 'u' : 'd';
   purpose[5] = direction == Direction::kUp ? 'p' : 'n';

@@ -26,11 +26,11 @@ constexpr const char* kAnAddress = "give an address such as 10.0.0.1 or [2001:db
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 struct Answer {
-  int error = 0;  ///< of getaddrinfo()
+  int error = 0;  ///< from getaddrinfo()
   std::vector<IpAddress> ips{};
 };
 
-/// Each address once, in the system's order (RFC 6724): those without a route come last.
+/// Returns each address once, in the system's order (RFC 6724): addresses without a route come last.
 Answer ask(const std::string& name, int flags = 0) {
   addrinfo hints{};
   hints.ai_flags = flags;
@@ -45,7 +45,7 @@ Answer ask(const std::string& name, int flags = 0) {
   return answer;
 }
 
-/// getaddrinfo() has no deadline, and nothing ends it: a thread of its own waits for it, for as long as it takes.
+/// getaddrinfo() has no deadline and cannot be cancelled, so a detached thread waits for it.
 Answer ask_within(const std::string& name, milliseconds patience) {
   std::packaged_task<Answer()> asking([name] { return ask(name); });
   std::future<Answer> answer = asking.get_future();
@@ -57,7 +57,7 @@ Answer ask_within(const std::string& name, milliseconds patience) {
   return answer.get();
 }
 
-/// "2001:db8::1", "fe80::1%eth0", or the same in brackets.
+/// Accepts brackets and a zone: "fe80::1%eth0".
 IpAddress parse_ipv6(std::string_view text) {
   std::string host(text);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -73,7 +73,7 @@ IpAddress parse_ipv6(std::string_view text) {
   return answer.ips[0];
 }
 
-/// Not "10.1.2" or "0x7f.1": getaddrinfo() takes them for addresses, in the old way of inet_aton().
+/// Rejects "10.1.2" and "0x7f.1", which getaddrinfo() accepts as addresses (inet_aton()).
 bool is_name(std::string_view host) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
   const std::string_view last = host.substr(host.rfind('.') + 1);
@@ -82,7 +82,7 @@ bool is_name(std::string_view host) {
   return !host.empty() && host.find_first_not_of(kAllowed) == std::string_view::npos && !ends_in_number;
 }
 
-/// At most one of each family: several may be of different hosts.
+/// Returns at most one address per family: several may belong to different hosts.
 std::vector<IpAddress> addresses_of(const std::string& name, const Answer& answer) {
   std::vector<IpAddress> single;
   for (const IpAddress ip : answer.ips) {

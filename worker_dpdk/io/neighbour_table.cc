@@ -23,7 +23,7 @@ Neighbour* NeighbourTable::find_or_add(std::uint32_t ip) noexcept {
   if (known != nullptr || ip == 0) {
     return known;
   }
-  // Free entries were never used.
+  // Free entries have last_used 0.
   Neighbour& oldest = *std::ranges::min_element(
       set_of(ip), {}, [](const Neighbour& entry) { return std::tuple(entry.fixed, entry.last_used); });
   if (oldest.fixed) {

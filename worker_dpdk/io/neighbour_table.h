@@ -1,4 +1,3 @@
-// Who is behind which MAC address and port. Fixed size, no allocation after construction.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +13,21 @@ struct Neighbour {
   std::uint32_t ip = 0;  ///< 0: free entry
   std::uint16_t port_index = 0;
   bool resolved = false;           ///< `frame` is ready to use
-  bool fixed = false;              ///< configured; never changed by what arrives
-  std::uint64_t next_request = 0;  ///< clock ticks before which no further ARP request is sent
-  std::uint64_t last_used = 0;     ///< NeighbourTable's count of look-ups at the last one
-  UdpFrameHeader frame{};          ///< template of frames to it
+  bool fixed = false;              ///< configured; received frames never change it
+  std::uint64_t next_request = 0;  ///< clock ticks; no ARP request before
+  std::uint64_t last_used = 0;     ///< NeighbourTable's count of look-ups at the latest one
+  UdpFrameHeader frame{};          ///< template of frames to this neighbour
 };
 
-/// Anybody on the network can make entries, so a new one takes the place of the one that was not used for longest,
-/// among the few that its address may be in. Who talks to us keeps its entry.
+/// Set-associative, without allocation after construction. Anybody on the network can add entries, so a new entry
+/// replaces the least recently used one in its set.
 class NeighbourTable {
  public:
   NeighbourTable() : entries_(kSets * kWays) {}
 
-  /// The entry of `ip`, or nullptr. Valid until the next find_or_add().
+  /// Valid until the next find_or_add().
   Neighbour* find(std::uint32_t ip) noexcept;
-
-  /// The entry of `ip`, made when it is new; nullptr for 0.0.0.0 and when all entries it could have are fixed.
+  /// Returns nullptr for 0.0.0.0, or if all entries of the set are fixed.
   Neighbour* find_or_add(std::uint32_t ip) noexcept;
 
  private:

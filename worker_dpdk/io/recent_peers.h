@@ -1,4 +1,3 @@
-// Which addresses sent something lately: those are there, and drain what is sent to them.
 #pragma once
 
 #include <array>
@@ -10,7 +9,7 @@
 
 namespace thc::io {
 
-/// A table of fixed size: of two addresses with one place, the later is known.
+/// Addresses that sent something lately, so they drain their datagrams. If two share a place, the later one stays.
 class RecentPeers {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

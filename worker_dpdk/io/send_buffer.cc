@@ -15,16 +15,15 @@
 namespace thc::io {
 namespace {
 
-// As the kernel counts, which charges about 2300 bytes for a frame of 1500: 14 frames and the message that fills it
-// leave room in a queue of 100 kB.
+// The kernel charges about 2300 bytes for a frame of 1500: 14 frames and the next message fit a queue of 100 kB.
 constexpr std::size_t kLeastRoomBytes = 32U << 10;
 constexpr std::size_t kMostRoomBytes = 4U << 20;
 constexpr int kWaitsToShrink = 64;
 
-constexpr std::size_t kDrainedBytes = 16U << 10;  // by so much has a full queue of the interface room again
+constexpr std::size_t kDrainedBytes = 16U << 10;  // room after which a full queue of the interface is usable again
 constexpr std::chrono::microseconds kQueuePoll{250};
 constexpr int kFruitlessQueuePolls = 1000;
-constexpr int kOthersQueuePolls = 4;  // when the queue is full of what others send
+constexpr int kOthersQueuePolls = 4;  // if other senders fill the queue
 
 }  // namespace
 
@@ -37,9 +36,9 @@ SendBuffer::SendBuffer(int socket, std::size_t most_bytes) noexcept
 }
 
 void SendBuffer::apply() const noexcept {
-  // POLLOUT comes when half is free: twice what is stuck leaves it to the rest.
+  // POLLOUT needs half of the buffer free; twice the stuck bytes leave room_bytes_ to the rest.
   const std::size_t bytes = std::min(room_bytes_ + 2 * stuck_bytes_, most_bytes_);
-  resize_send_buffer(socket_, bytes / 2);  // which the kernel doubles
+  resize_send_buffer(socket_, bytes / 2);  // the kernel doubles it
 }
 
 std::size_t SendBuffer::unsent_bytes() const noexcept {
@@ -66,7 +65,7 @@ void SendBuffer::begin_batch() noexcept {
   }
 }
 
-/// On a way that holds up, no message is a large part of the buffer, which would empty before the next one fits.
+/// On a slow path, a large message would let the buffer drain before the next one fits.
 void SendBuffer::limit_messages() noexcept {
   waited_ = true;
   message_bytes_ = std::min(room_bytes_ / 2, kMaxUdpPayloadBytes);
@@ -97,8 +96,7 @@ bool SendBuffer::wait_for_room(Patience patience, bool grow) noexcept {
   return false;
 }
 
-/// Who finds the buffer empty came too late to keep the interface busy, and needs more; who finds a quarter of it each
-/// time does with half.
+/// An empty buffer came too late to keep the interface busy; a buffer that keeps a quarter each time is too large.
 void SendBuffer::note_wait(std::size_t left_bytes) noexcept {
   left_bytes -= std::min(left_bytes, stuck_bytes_);
   least_left_bytes_ = std::min(least_left_bytes_, left_bytes);

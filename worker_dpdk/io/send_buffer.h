@@ -1,4 +1,3 @@
-// What the kernel holds of one UDP socket's datagrams: as much as keeps the interface busy, and no more.
 #pragma once
 
 #include <cstddef>
@@ -6,37 +5,30 @@
 
 namespace thc::io {
 
-/// Sizes a socket's send buffer, and waits for room in it. A buffer of megabytes would go to the queue of the interface
-/// at once, which drops what it does not hold, in silence. On loopback and other ways where the receiver takes over
-/// what is sent at once, the buffer never fills and nothing here costs anything.
+/// Keeps a socket's send buffer just large enough for the interface, whose queue drops the excess silently. On loopback
+/// the receiver takes datagrams at once: the buffer never fills, and this costs nothing.
 class SendBuffer {
  public:
-  /// How long to wait for room, in milliseconds: while nothing leaves, and altogether.
+  /// Without progress, and altogether.
   struct Patience {
     int fruitless_ms;
     int longest_ms;
   };
-
-  /// `socket` stays the caller's. `most_bytes`: what the buffer may grow to.
+  /// The caller owns `socket`.
   SendBuffer(int socket, std::size_t most_bytes) noexcept;
-
-  /// Whether half of it is free, for what the kernel calls writable.
+  /// Whether half of the buffer is free: the kernel's condition for writable.
   bool has_room() const noexcept;
-
-  /// Waits for that, as long as the buffer drains. What has not moved for the whole time waits for a neighbour's MAC
-  /// address, not for the interface. `grow`: the buffer then becomes so much larger, if it may.
+  /// Waits while the buffer drains. Bytes that never move lack a neighbour's MAC address; the interface is not at
+  /// fault. `grow`: enlarge the buffer by these bytes, up to most_bytes.
   bool wait_for_room(Patience patience, bool grow) noexcept;
 
-  /// After ENOBUFS: the interface's queue is full. Waits until some of it has left; false when nothing does.
+  /// After ENOBUFS, waits until the interface's queue drains; returns false if nothing leaves.
   bool wait_for_queue() noexcept;
 
-  /// Call before a batch.
   void begin_batch() noexcept;
-
-  /// Most bytes of datagrams to merge into one message: it enters and leaves the buffer as a whole.
+  /// A message enters and leaves the buffer as a whole.
   std::size_t message_bytes() const noexcept { return message_bytes_; }
-
-  /// Bytes in the kernel, as it counts them: with its own bookkeeping.
+  /// In the kernel's units, with its bookkeeping.
   std::size_t unsent_bytes() const noexcept;
 
  private:
@@ -46,11 +38,11 @@ class SendBuffer {
 
   const int socket_;
   const std::size_t most_bytes_;
-  std::size_t room_bytes_;       // for what the interface drains
-  std::size_t stuck_bytes_ = 0;  // what it does not
+  std::size_t room_bytes_;       // for the bytes that the interface drains
+  std::size_t stuck_bytes_ = 0;  // bytes that it does not drain
   std::size_t message_bytes_;
   bool waited_ = false;  // in this batch
-  // Of the last waits: how many, and the least that was left at the end of one.
+  // Number of the last waits, and the fewest bytes left after one.
   int waits_ = 0;
   std::size_t least_left_bytes_ = SIZE_MAX;
 };

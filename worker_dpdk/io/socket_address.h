@@ -1,4 +1,3 @@
-// Endpoints as the kernel's calls have them.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,7 +11,7 @@
 
 namespace thc::io {
 
-inline constexpr std::uint64_t kScope = 0xffff'ffff;  ///< of IpAddress::high: the interface of a link-local address
+inline constexpr std::uint64_t kScope = 0xffff'ffff;  ///< in IpAddress::high: the interface of a link-local address
 
 struct In6Halves {
   be64_t high;
@@ -30,11 +29,10 @@ inline IpAddress to_ip(const in6_addr& address, std::uint32_t scope) noexcept {
   return ip;
 }
 
-/// A sockaddr_in or sockaddr_in6.
 class SocketAddress {
  public:
   SocketAddress() noexcept = default;
-  /// For a socket of `family`. One of AF_INET refuses what is IPv6.
+  /// A socket of AF_INET refuses IPv6.
   SocketAddress(Endpoint endpoint, int family) noexcept {
     if (family == AF_INET && endpoint.ip.is_ipv4()) {
       sockaddr_in ipv4{};
@@ -49,7 +47,6 @@ class SocketAddress {
       if (endpoint.ip.is_link_local()) address_.sin6_scope_id = static_cast<std::uint32_t>(endpoint.ip.high);
     }
   }
-  /// A copy of one of the kernel or the resolver.
   explicit SocketAddress(const sockaddr* address) noexcept {
     std::memcpy(&address_, address, address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof address_);
   }

@@ -22,7 +22,7 @@ namespace {
 constexpr int kFreePortAttempts = 64;
 
 void enable_gro(int socket) noexcept {
-  const int on = 1;  // where a kernel lacks it, datagrams come one by one
+  const int on = 1;  // without GRO, datagrams arrive one by one
   setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on);
 }
 
@@ -39,7 +39,7 @@ std::vector<std::unique_ptr<PacketIo>> bind_in_a_row(UdpConfig config, std::uint
   for (std::uint16_t i = 0; i < count; ++i) {
     ios.push_back(make_udp_io(config));
     const std::uint16_t port = ios.back()->local().port;
-    if (i == 0 && port + count - 1 > kLastPort) {  // only when the kernel picked it
+    if (i == 0 && port + count - 1 > kLastPort) {  // only if the kernel picked it
       throw TransportError("UDP port " + std::to_string(port) + " has too few ports after it");
     }
     config.local.port = static_cast<std::uint16_t>(port + 1);
@@ -96,7 +96,7 @@ void UdpIo::wait(std::chrono::microseconds timeout) noexcept {
 void UdpIo::wake() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n =
-      write(wake_event_.get(), &one, sizeof one);  // fails only when already woken 2^64 times
+      write(wake_event_.get(), &one, sizeof one);  // fails after 2^64 wakes without a wait()
 }
 
 std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(route_probe_, to); }
@@ -127,7 +127,7 @@ std::vector<std::unique_ptr<PacketIo>> make_udp_ios(const UdpConfig& config, std
     try {
       return bind_in_a_row(config, count);
     } catch (const TransportError&) {
-      // The kernel picked the first port; somebody may have one of those that follow.
+      // Another process may have one of the ports after the one that the kernel picked.
       if (config.local.port != 0 || count == 1 || attempt == kFreePortAttempts) throw;
     }
   }

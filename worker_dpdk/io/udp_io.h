@@ -1,4 +1,3 @@
-// Kernel UDP back end.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +13,19 @@
 namespace thc::io {
 
 struct UdpConfig {
-  Endpoint local;  ///< to bind; ip ::, all addresses, 0.0.0.0: of IPv4, port 0: any free port
-  std::size_t receive_buffer_bytes = 64U << 20;  ///< asked for; receive_buffer_bytes() tells what the kernel granted
-  std::size_t send_buffer_bytes = 16U << 20;     ///< what it may grow to; it is as small as the interface allows
-  bool gso = true;  ///< send bursts as UDP_SEGMENT super-datagrams where the kernel has them
-  bool gro = true;  ///< take bursts as UDP_GRO super-datagrams where the kernel has them
-  /// A server's: receive() tells at which own address a peer asks, so that answers leave from it. A worker answers
-  /// nobody: it sends to servers from the address that the kernel chooses.
+  Endpoint local;  ///< to bind; ip ::, all addresses, 0.0.0.0: all of IPv4, port 0: any free port
+  std::size_t receive_buffer_bytes = 64U << 20;  ///< requested; receive_buffer_bytes() returns the granted size
+  std::size_t send_buffer_bytes = 16U << 20;     ///< upper limit; the buffer is as small as the interface allows
+  bool gso = true;                               ///< send bursts as UDP_SEGMENT super-datagrams if the kernel has them
+  bool gro = true;                               ///< receive bursts as UDP_GRO super-datagrams if the kernel has them
+  /// For servers: receive() sets RxPacket::from.own_ip, so that answers leave from the address that the peer uses.
   bool answers = false;
 };
 
-/// One UDP socket with its batches. All buffers are allocated here, none later.
+/// All buffers are allocated here, none later.
 class UdpIo final : public PacketIo {
  public:
-  /// Takes a bound socket. Prefer make_udp_io().
+  /// Prefer make_udp_io().
   UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
@@ -44,8 +42,6 @@ class UdpIo final : public PacketIo {
   Endpoint simplify(Endpoint peer) const noexcept override;
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const IoCounters& counters() const noexcept override { return counters_; }
-
-  /// False when GSO was not wanted or the kernel refused it.
   bool gso_active() const noexcept { return sender_.gso_active(); }
 
  private:
@@ -60,12 +56,11 @@ class UdpIo final : public PacketIo {
   UdpSender sender_;
 };
 
-/// A UdpIo on its own port. Throws TransportError: port in use, no such address, no socket.
+/// Throws TransportError: port in use, no such address, no socket.
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config);
 
-/// `count` of them for as many threads, on ports that follow each other: element i has local port + i. Port 0: any with
-/// so many free ports in a row. Throws TransportError as make_udp_io() does, ConfigurationError for none and for ports
-/// above 65535.
+/// Element i has local port + i. Port 0: any free range. Throws as make_udp_io(), and ConfigurationError for count 0
+/// and for ports above 65535.
 std::vector<std::unique_ptr<PacketIo>> make_udp_ios(const UdpConfig& config, std::uint16_t count);
 
 }  // namespace thc::io

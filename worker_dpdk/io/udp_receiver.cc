@@ -11,7 +11,7 @@
 namespace thc::io {
 namespace {
 
-constexpr int kAttempts = 8;  // ICMP errors may come faster than they are taken
+constexpr int kAttempts = 8;  // ICMP errors may arrive faster than this call reads them
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::size_t UdpReceiver::receive(std::span<RxPacket> packets) noexcept {
   if (packets.empty() || (!has_leftover() && !fill())) {
     return 0;
   }
-  // Only what one recvmmsg brought: another would overwrite datagrams that this call already hands out.
+  // A second recvmmsg would overwrite datagrams that this call already returns.
   const std::size_t count = split(packets);
   counters_.rx_packets += count;
   return count;
@@ -51,7 +51,7 @@ bool UdpReceiver::fill() noexcept {
       break;
     }
     if (received < 0) {
-      take_icmp_errors(socket_);  // about datagrams sent earlier: they say nothing about those that are waiting
+      take_icmp_errors(socket_);  // about datagrams sent earlier, not about waiting ones
     }
   }
   filled_ = received > 0 ? static_cast<std::size_t>(received) : 0;
@@ -76,10 +76,10 @@ void UdpReceiver::open_message() noexcept {
     return;
   }
   if (end_ == 0) {
-    ++counters_.rx_malformed;  // an empty datagram carries no header; nobody above wants it
+    ++counters_.rx_malformed;  // an empty datagram carries no header
   }
   if (sender().port == 0) {
-    ++counters_.rx_malformed;  // port 0 means that no answer can be sent
+    ++counters_.rx_malformed;  // port 0 cannot receive an answer
     end_ = 0;
     return;
   }
@@ -92,9 +92,9 @@ void UdpReceiver::open_message() noexcept {
     } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
       in_pktinfo info{};
       std::memcpy(&info, CMSG_DATA(c), sizeof info);
-      own_ip_ = ntohl(info.ipi_spec_dst.s_addr);  // an own address also where it came to a broadcast one
+      own_ip_ = ntohl(info.ipi_spec_dst.s_addr);  // local even if the datagram was broadcast
     } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO && own_ip_ == IpAddress()) {
-      in6_pktinfo info{};  // of IPv4, too, whose own message says more
+      in6_pktinfo info{};  // IPv4 datagrams have it, too, but IP_PKTINFO says more
       std::memcpy(&info, CMSG_DATA(c), sizeof info);
       own_ip_ = to_ip(info.ipi6_addr, info.ipi6_ifindex);
     } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {

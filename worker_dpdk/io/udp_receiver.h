@@ -1,4 +1,4 @@
-// Batches of received datagrams: recvmmsg, with UDP_GRO super-datagrams split again.
+// Receives batches with recvmmsg and splits UDP_GRO super-datagrams.
 #pragma once
 
 #include <netinet/in.h>
@@ -18,20 +18,17 @@ namespace thc::io {
 
 class UdpReceiver {
  public:
-  /// `socket` stays the caller's. Notes in `peers` who sent something.
+  /// The caller owns `socket`.
   UdpReceiver(int socket, RecentPeers& peers, IoCounters& counters);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept;
-
-  /// Datagrams taken from the kernel that receive() has not handed out yet.
   bool has_leftover() const noexcept { return message_ < filled_; }
 
  private:
   static constexpr std::size_t kMessages = 32;
   static constexpr std::size_t kMessageBytes = 65536;  // a super-datagram is at most one IP packet
 
-  // Room for the control messages UDP_GRO, IP_PKTINFO, IPV6_PKTINFO, and IP_TOS or IPV6_TCLASS, aligned as the kernel
-  // writes them.
+  // UDP_GRO, IP_PKTINFO, IPV6_PKTINFO, and IP_TOS or IPV6_TCLASS, with the kernel's alignment.
   struct alignas(cmsghdr) Control {
     std::array<std::uint8_t,
                2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(sizeof(in6_pktinfo))>
@@ -58,8 +55,8 @@ class UdpReceiver {
   std::size_t offset_ = 0;
   std::size_t end_ = 0;
   std::size_t segment_bytes_ = 0;
-  IpAddress own_ip_{};      // that it came to
-  bool congested_ = false;  // all segments of a message have one ECN field
+  IpAddress own_ip_{};      // destination of the message
+  bool congested_ = false;  // all segments of a message share one ECN field
 };
 
 }  // namespace thc::io

@@ -12,18 +12,17 @@
 namespace thc::io {
 namespace {
 
-// Of one wait for room in the send buffer. A link of 2 Mb/s takes a quarter of a second for the largest message.
+// Limits of one wait for room in the send buffer. A link of 2 Mb/s needs 250 ms for the largest message.
 constexpr SendBuffer::Patience kMembers{.fruitless_ms = 250, .longest_ms = 500};
 constexpr SendBuffer::Patience kStrangers{.fruitless_ms = 2, .longest_ms = 8};
-constexpr std::size_t kStrangersAtOnce = 8;  // so that they leave the half of the buffer to others
-constexpr int kRefusals = 8;                 // ICMP errors come instead of sending the next message
-// For one datagram: each a millisecond, or 16 KiB that have left. Merged ones are sent one by one after a few.
+constexpr std::size_t kStrangersAtOnce = 8;  // leaves half of the buffer to members
+constexpr int kRefusals = 8;                 // ICMP errors make the next send fail
+// Retries per datagram: each takes a millisecond, or until 16 KiB leave. A merged message soon falls back to datagrams.
 constexpr int kFullQueues = 256;
 constexpr int kFullQueuesMerged = 4;
 // A worker that lacks a result asks again every 200 ms at least.
 constexpr std::chrono::seconds kRecent{2};
 
-/// Appends a control message; the header's has the room.
 template <typename Value>
 void add_control(msghdr& header, int level, int type, const Value& value) noexcept {
   auto* control = reinterpret_cast<cmsghdr*>(static_cast<std::uint8_t*>(header.msg_control) + header.msg_controllen);
@@ -37,8 +36,8 @@ void add_control(msghdr& header, int level, int type, const Value& value) noexce
 bool is_queue_full(int error) noexcept { return error == ENOBUFS || error == ENOMEM; }
 bool is_buffer_full(int error) noexcept { return error == EAGAIN || is_queue_full(error); }
 
-/// What the kernel says when it, or the device, cannot cut a merged message, or not with datagrams of that size.
-/// Anything else is the fault of one message: its destination (port 0), a firewall, a route.
+/// Errors of a kernel or device that cannot split a merged message. Others concern one message: its destination (port
+/// 0), a firewall, a route.
 bool cannot_merge(int error) noexcept {
   return error == EINVAL || error == EIO || error == EOPNOTSUPP || error == EMSGSIZE || error == ENOPROTOOPT;
 }
@@ -77,7 +76,7 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::spa
 std::uint16_t& UdpSender::open_entry(Endpoint to) noexcept { return open_[hash_of(to) % kOpenMessages]; }
 
 UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::size_t size_bytes) noexcept {
-  if (!gso_ || index >= used_) {  // entries of an earlier batch are left in the table; the checks below sort them out
+  if (!gso_ || index >= used_) {  // the table keeps entries of earlier batches; the checks below reject them
     return nullptr;
   }
   Message& message = messages_[index];
@@ -143,8 +142,8 @@ void UdpSender::flush() noexcept {
   used_ = 0;
 }
 
-/// Only while half of the buffer is free. What has no neighbour stays in it for seconds. Once waiting was in vain it is
-/// not tried again until there is room: many flushes would each wait for the same few destinations.
+/// Sends while half of the buffer is free: datagrams without a neighbour stay in it for seconds. After a fruitless wait
+/// it retries only if room is free: many flushes would each wait for the same few destinations.
 std::size_t UdpSender::send_to_strangers(std::size_t first, std::size_t end) noexcept {
   strangers_stalled_ = !buffer_.has_room() && (strangers_stalled_ || !buffer_.wait_for_room(kStrangers, false));
   if (!strangers_stalled_) {
@@ -156,9 +155,8 @@ std::size_t UdpSender::send_to_strangers(std::size_t first, std::size_t end) noe
   return end;
 }
 
-/// Whether a message may use the half of the buffer that is kept for those who do drain: what workers send to their
-/// servers, results for members of a job that were heard of, and PROBE, which goes to members, five a second at most:
-/// one that is lost counts against a live process. All else anybody can ask for, in the name of anybody.
+/// Half of the buffer is for peers that drain: for messages to servers, results for recently heard members, and PROBE,
+/// at most five a second, because a lost PROBE counts against a live process. Anybody can request other messages.
 bool UdpSender::deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept {
   switch (static_cast<wire::MessageType>(message.headers[0][offsetof(wire::Header, message_type)])) {
     case wire::MessageType::kNorm:
@@ -190,7 +188,7 @@ void UdpSender::fill_header(Message& message, msghdr& header) const noexcept {
   }
 }
 
-/// As source address alone: the route to the destination tells the interface, as for any other datagram.
+/// The route chooses the interface.
 void UdpSender::add_own_address(Message& message, msghdr& header) noexcept {
   const IpAddress own = message.to.own_ip;
   if (own == IpAddress()) {
@@ -207,7 +205,7 @@ void UdpSender::add_own_address(Message& message, msghdr& header) noexcept {
   }
 }
 
-/// Sends messages [first, end) until one is refused; returns the first that is not dealt with yet.
+/// Sends messages [first, end) until one is refused; returns the first unfinished one.
 std::size_t UdpSender::send_from(std::size_t first, std::size_t end) noexcept {
   const bool may_wait = waits_[first];
   Failures failures{.most_full_queues = messages_[first].segments > 1 ? kFullQueuesMerged : kFullQueues};
@@ -226,7 +224,6 @@ std::size_t UdpSender::send_from(std::size_t first, std::size_t end) noexcept {
   }
 }
 
-/// Whether to try again what the kernel has just refused, once it has waited where it may.
 bool UdpSender::may_retry(int error, bool may_wait, Failures& failures) noexcept {
   if (error == EINTR) {
     return true;
@@ -239,13 +236,13 @@ bool UdpSender::may_retry(int error, bool may_wait, Failures& failures) noexcept
       if (++failures.full_queues < failures.most_full_queues && buffer_.wait_for_queue()) {
         return true;
       }
-      stalled_ = failures.most_full_queues == kFullQueues;  // datagrams of a merged message are tried
+      stalled_ = failures.most_full_queues == kFullQueues;  // a merged message falls back to datagrams
       return false;
     }
     stalled_ = !buffer_.wait_for_room(kMembers, true);
     return !stalled_;
   }
-  // Perhaps an ICMP error about an earlier datagram; what is wrong with this one is said again.
+  // Perhaps an ICMP error about an earlier datagram. A real refusal repeats.
   const bool pending = take_icmp_errors(socket_);
   return ++failures.refused < (pending ? kRefusals : 2);
 }
@@ -263,12 +260,11 @@ void UdpSender::refused(Message& message, int error, bool may_wait) noexcept {
   } else if (message.segments == 1 || !cannot_merge(error)) {
     counters_.tx_errors += message.segments;
   } else if (send_segments(message, may_wait)) {
-    // The datagrams themselves tell whose fault it is: of a bad destination they are refused, too.
+    // GSO is not at fault if the single datagrams fail, too.
     gso_ = false;
   }
 }
 
-/// Whether any of them was sent.
 bool UdpSender::send_segments(Message& message, bool may_wait) noexcept {
   const std::uint64_t sent_before = counters_.tx_packets;
   std::size_t vector = 0;

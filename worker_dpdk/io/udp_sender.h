@@ -1,4 +1,4 @@
-// Batches of datagrams to send: sendmmsg, with datagrams of one size and destination merged by UDP_SEGMENT.
+// Sends batches with sendmmsg, and merges datagrams of one size and destination by UDP_SEGMENT.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,43 +20,39 @@ namespace thc::io {
 
 class UdpSender {
  public:
-  /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses merged datagrams
-  /// that it sends one by one. `buffer_bytes`: what the send buffer may grow to.
+  /// The caller owns `socket`. `gso`: merge by UDP_SEGMENT, until the kernel refuses merged datagrams but sends them
+  /// singly.
   UdpSender(int socket, bool gso, std::size_t buffer_bytes, const RecentPeers& peers, IoCounters& counters);
 
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept;
 
-  /// A full buffer, or a full queue of the interface, is no loss: what goes to members waits as long as it drains.
-  /// Answers to strangers, and what goes to addresses that have been silent, wait some milliseconds at most. What has
-  /// no room then is dropped and counted (tx_no_buffer).
-  ///
-  /// Nothing is received meanwhile. Few milliseconds pass until some room is free, and what arrives in them is no more
-  /// than workers may have in flight: the receive buffer has the room for that (window_bytes of WELCOME). A server
-  /// that read on would only have more to send.
+  /// Waits while a full buffer or interface queue drains, for messages to members. Answers to strangers and to silent
+  /// addresses wait a few milliseconds, and are then dropped and counted (tx_no_buffer). Receives nothing meanwhile,
+  /// which is safe: window_bytes of WELCOME keeps the workers' bytes in flight below the receive buffer.
   void flush() noexcept;
 
   bool gso_active() const noexcept { return gso_; }
 
  private:
   static constexpr std::size_t kMessages = 64;
-  static constexpr std::size_t kSegments = 64;       // the kernel's UDP_MAX_SEGMENTS, before 6.9
+  static constexpr std::size_t kSegments = 64;       // the kernel's UDP_MAX_SEGMENTS before 6.9
   static constexpr std::size_t kOpenMessages = 256;  // hash table, a power of two
   static constexpr std::uint16_t kNoMessage = 0xffff;
 
-  // Room for the control messages IP_PKTINFO or IPV6_PKTINFO, and UDP_SEGMENT, in this order.
+  // IP_PKTINFO or IPV6_PKTINFO, and UDP_SEGMENT, in this order.
   struct alignas(cmsghdr) Control {
     std::array<std::uint8_t, CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(std::uint16_t))> bytes;
   };
 
-  // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination.
+  // One datagram, or several of `segment_bytes` (the last may be shorter) to one destination.
   struct Message {
     Endpoint to;
     std::uint32_t segment_bytes;
     std::uint32_t total_bytes;
     std::uint16_t segments;
     std::uint16_t vectors;
-    bool closed;  // nothing may be added
+    bool closed;  // accepts no more datagrams
     SocketAddress address;
     Control control;
     std::array<iovec, 3 * kSegments> vector;
@@ -69,7 +65,7 @@ class UdpSender {
   Message* start_message(Endpoint to, std::size_t size_bytes) noexcept;
   static void append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept;
-  // How often sending one message was tried in vain, by the reason.
+  // Failed attempts to send one message.
   struct Failures {
     int refused = 0;
     int full_queues = 0;
@@ -90,16 +86,16 @@ class UdpSender {
   int family_;
   bool gso_;
   SendBuffer buffer_;
-  // The buffer is full, and waiting brought nothing: for anybody, and for strangers.
+  // The buffer is full and did not drain: for all messages, and for strangers' messages.
   bool stalled_ = false;
   bool strangers_stalled_ = false;
   const RecentPeers& peers_;
   IoCounters& counters_;
   std::vector<Message> messages_;
   std::size_t used_ = 0;
-  std::bitset<kMessages> waits_;  // which messages wait for room
+  std::bitset<kMessages> waits_;  // messages that wait for room
   std::array<mmsghdr, kMessages> headers_{};
-  std::array<std::uint16_t, kOpenMessages> open_;  // the message of each destination that takes more
+  std::array<std::uint16_t, kOpenMessages> open_;  // per destination: its message with room
 };
 
 }  // namespace thc::io

@@ -21,11 +21,11 @@
 namespace thc::io {
 namespace {
 
-constexpr int kMostErrors = 1024;  // at once: more may come meanwhile
+constexpr int kMostErrors = 1024;  // per call: more may arrive meanwhile
 
 [[noreturn]] void throw_errno(const std::string& what) { throw TransportError(what + ": " + std::strerror(errno)); }
 
-/// Sets an option of IPv4, and its like of IPv6 where the socket is of AF_INET6. Whether the kernel has them.
+/// Sets the IPv4 option, and its IPv6 counterpart on AF_INET6. Returns false if the kernel lacks one.
 bool set_option(int socket, int ipv4_option, int ipv6_option, int value) noexcept {
   return setsockopt(socket, IPPROTO_IP, ipv4_option, &value, sizeof value) == 0 &&
          (family_of(socket) == AF_INET || setsockopt(socket, IPPROTO_IPV6, ipv6_option, &value, sizeof value) == 0);
@@ -43,7 +43,6 @@ std::size_t datagram_bytes_of(std::size_t mtu_bytes, Endpoint to) noexcept {
   return std::min(std::max(mtu_bytes, header_bytes + 1) - header_bytes, kMaxUdpPayloadBytes);
 }
 
-/// Calls ask(socket) with the probe connected to `to`; not at all when there is no route.
 template <typename Ask>
 void ask_route(const FileDescriptor& probe, Endpoint to, Ask ask) noexcept {
   const SocketAddress address(to, family_of(probe.get()));
@@ -51,8 +50,8 @@ void ask_route(const FileDescriptor& probe, Endpoint to, Ask ask) noexcept {
     return;
   }
   ask(probe.get());
-  const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // forgets the own address and port as well
-  // If it fails the old peer stays, which the next connect replaces. NOLINTNEXTLINE(bugprone-unused-return-value)
+  const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // also clears the local address and port
+  // If it fails, the next connect replaces the old peer. NOLINTNEXTLINE(bugprone-unused-return-value)
   connect(probe.get(), &disconnect, sizeof disconnect);
 }
 
@@ -78,7 +77,7 @@ Endpoint usable_local(Endpoint local) noexcept {
 FileDescriptor open_udp_socket(IpAddress local) {
   const int family = local.is_ipv4() ? AF_INET : AF_INET6;
   FileDescriptor socket_fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int off = 0;  // IPv4 as well, whatever net.ipv6.bindv6only says
+  const int off = 0;  // accept IPv4 despite net.ipv6.bindv6only
   if (socket_fd.get() < 0 ||
       (family == AF_INET6 && setsockopt(socket_fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)) {
     throw_errno("cannot open a UDP socket");
@@ -123,7 +122,7 @@ std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes)
   int granted = 0;
   socklen_t length = sizeof granted;
   getsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length);
-  return static_cast<std::size_t>(granted) / 2;  // the kernel doubles what was asked for, for its own bookkeeping
+  return static_cast<std::size_t>(granted) / 2;  // the kernel doubles the request for its bookkeeping
 }
 
 void resize_send_buffer(int socket, std::size_t bytes) noexcept {
@@ -131,18 +130,18 @@ void resize_send_buffer(int socket, std::size_t bytes) noexcept {
 }
 
 void ask_for_errors(const FileDescriptor& socket) noexcept {
-  set_option(socket.get(), IP_RECVERR, IPV6_RECVERR, 1);  // where a kernel lacks it, drops stay silent
+  set_option(socket.get(), IP_RECVERR, IPV6_RECVERR, 1);  // without it, drops stay silent
 }
 
 void use_ecn(const FileDescriptor& socket) noexcept {
-  set_option(socket.get(), IP_TOS, IPV6_TCLASS, kEcnCapable);  // where a kernel lacks either, there are no marks
+  set_option(socket.get(), IP_TOS, IPV6_TCLASS, kEcnCapable);  // without it, packets get no marks
   set_option(socket.get(), IP_RECVTOS, IPV6_RECVTCLASS, 1);
 }
 
 bool take_icmp_errors(int socket) noexcept {
   bool any = false;
   struct alignas(cmsghdr) {
-    std::array<std::uint8_t, 256> bytes;  // of the error and of what the socket asks for with each datagram
+    std::array<std::uint8_t, 256> bytes;  // for the error and the control messages of each datagram
   } control;
   for (int taken = 0; taken < kMostErrors; ++taken) {
     msghdr message{};
