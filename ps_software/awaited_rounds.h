@@ -1,4 +1,3 @@
-// Which rounds of a leaf's job wait for the root, and who of its workers for what.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +14,14 @@ class AwaitedRounds {
 
   static std::size_t memory_bytes(std::uint32_t slots) noexcept { return 2 * sizeof(Round) * slots; }
 
-  /// The rack's part of this round goes up: results of it are awaited from now on, and of the one before last no more.
+  /// Call when the rack's part of the round goes to the root. The round awaits results; the one before last ends.
   void sent(std::uint32_t slot, std::uint32_t round) noexcept { at(slot, round) = {.round = round, .sent = true}; }
-  /// The worker has sent again: it waits for an answer.
+  /// The worker repeated its packet, so it waits for an answer.
   void asked(std::uint32_t slot, std::uint32_t round, std::uint8_t worker) noexcept {
     at(slot, round).asked |= std::uint64_t{1} << worker;
   }
-  /// Workers (a bitmap) that wait for what the root says about that round; none of them afterwards. A result or its
-  /// like (`final`) is for all at first.
+  /// Returns and clears the workers (a bitmap) that wait for the root's answer. `final`: a result or its like, which
+  /// all workers get at first.
   std::uint64_t take_waiting(std::uint32_t slot, std::uint32_t round, bool final) noexcept {
     Round& state = at(slot, round);
     if (!state.sent || state.round != round) return 0;
@@ -33,14 +32,14 @@ class AwaitedRounds {
 
  private:
   struct Round {
-    std::uint64_t asked = 0;  ///< workers that sent again since the root last answered
+    std::uint64_t asked = 0;  ///< workers that repeated since the root last answered
     std::uint32_t round = 0;
     bool sent = false;    ///< the rack's part of this round
-    bool passed = false;  ///< the result went to all
+    bool passed = false;  ///< all workers got the result
   };
   Round& at(std::uint32_t slot, std::uint32_t round) noexcept { return rounds_[2 * std::size_t{slot} + (round & 1)]; }
 
-  std::vector<Round> rounds_;  ///< two for each slot, of which the round's lowest bit picks one
+  std::vector<Round> rounds_;  ///< two per slot, indexed by the round's lowest bit
 };
 
 }  // namespace thc::ps

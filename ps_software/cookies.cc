@@ -9,7 +9,7 @@
 namespace thc::ps {
 namespace {
 
-/// What a cookie is for. No padding: all bytes are hashed.
+/// The hashed bytes: no padding.
 struct Claim {
   be64_t ip_high;
   be64_t ip_low;

@@ -1,4 +1,4 @@
-// Cookies of CHALLENGE: who sends one back receives what is sent to its address. Nothing is remembered about it.
+// Cookies of CHALLENGE: a client that returns one owns its address. The server stores none.
 #pragma once
 
 #include <array>
@@ -13,15 +13,13 @@ namespace thc::ps {
 
 class Cookies {
  public:
-  /// A cookie is good for one to two of these.
+  /// A cookie is valid for one to two periods.
   static constexpr std::chrono::seconds kPeriod{10};
-
-  /// With a secret of its own.
+  /// Draws a secret.
   Cookies() noexcept;
 
-  /// For a HELLO with this header and nonce, which came `from` there at this time.
   std::uint64_t make(const wire::Header& hello, std::uint64_t nonce, io::Endpoint from, TimePoint now) const noexcept;
-  /// Whether `cookie` was made for it in this period or the one before.
+  /// Accepts cookies of this period and the one before.
   bool accepts(std::uint64_t cookie, const wire::Header& hello, std::uint64_t nonce, io::Endpoint from,
                TimePoint now) const noexcept;
 

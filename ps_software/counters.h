@@ -1,4 +1,4 @@
-// Counters that one packet thread writes and the metrics thread reads, without locks.
+// Counters with one writer, the packet thread, and lock-free readers such as the metrics thread.
 #pragma once
 
 #include <array>
@@ -10,10 +10,9 @@
 
 namespace thc::ps {
 
-/// A number with one writer and any reader.
 class Counter {
  public:
-  void add(std::uint64_t amount = 1) noexcept { set(get() + amount); }  // one writer: no locked instruction needed
+  void add(std::uint64_t amount = 1) noexcept { set(get() + amount); }  // one writer, so no locked instruction
   void set(std::uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
   Counter& operator=(const Counter& other) noexcept {
     set(other.get());
@@ -25,43 +24,43 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// Why a packet was dropped without an effect on any slot.
+/// Reasons for dropping a packet without an effect on any slot.
 enum class Drop : std::uint8_t {
   kVersion,      ///< shorter than a header, or another protocol version
-  kType,         ///< no message that workers send
-  kLength,       ///< length does not match the payload the header announces
-  kHeader,       ///< a header field contradicts the job or must be zero
-  kSlot,         ///< slot out of range, of the other stage or of another shard; round 0
-  kSender,       ///< not from the address that said HELLO as this worker, or a HELLO of a process that is gone
-  kRateLimited,  ///< too many HELLOs, or an ERROR was due but too many were sent to strangers
+  kType,         ///< not a message of workers
+  kLength,       ///< the length does not match the payload that the header announces
+  kHeader,       ///< a header field contradicts the job, or must be zero
+  kSlot,         ///< out of range, of the other stage or of another shard; round 0
+  kSender,       ///< not the address that said HELLO as this worker, or a HELLO of a dead process
+  kRateLimited,  ///< too many HELLOs, or too many ERRORs to strangers
   kSign,         ///< a norm with the sign bit set
-  kLater,        ///< a HELLO that will be taken when it is repeated: others still ask for results, or many jobs start
+  kLater,        ///< a repeated HELLO will be taken: other workers still ask for results, or many jobs start
 };
 inline constexpr std::size_t kDrops = 9;
 inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length", "header", "slot",
                                                             "sender",  "rate_limited", "sign",   "later"};
 
-/// What happened to the packets of one job, or to those of no job, on one shard.
+/// Packets of one job, or without a job, on one shard.
 struct PacketCounters {
   Counter packets;
   Counter bytes;
   Counter completed;   ///< slots that reached the quorum
-  Counter partial;     ///< of these, without all workers
-  Counter duplicates;  ///< copies of a contribution to a slot that waits for others
-  Counter replays;     ///< results sent again to one worker
+  Counter partial;     ///< completed slots without all workers
+  Counter duplicates;  ///< copies of a contribution to an incomplete slot
+  Counter replays;     ///< repeated results to one worker
   Counter stale;       ///< STRAGGLER notices
   Counter abstained;   ///< CODES of workers that lack a maximum norm: answered, not added
-  Counter withheld;    ///< results that workers of a quorum were not sent because they had been silent
-  Counter sent_up;     ///< partial sums and maxima of a leaf's rack to the root, repeated ones as well
-  Counter passed_on;   ///< results of the root that went to workers of the rack
+  Counter withheld;    ///< results not sent to silent workers of a quorum
+  Counter sent_up;     ///< partial sums and maxima from a leaf to the root, with repeats
+  Counter passed_on;   ///< results of the root, passed to workers of the rack
   std::array<Counter, kDrops> drops;
-  std::array<Counter, wire::kErrorReasonNames.size()> errors;  ///< ERROR messages sent, by wire::ErrorReason
+  std::array<Counter, wire::kErrorReasonNames.size()> errors;  ///< sent, by wire::ErrorReason
 
   void count(Drop reason) noexcept { drops[static_cast<std::size_t>(reason)].add(); }
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }
 };
 
-/// A place in the job table as the metrics thread sees it.
+/// The metrics thread's view of a place in the job table.
 struct JobCounters {
   Counter job_plus_one;  ///< 0: free
   Counter workers;       ///< joined

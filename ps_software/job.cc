@@ -7,7 +7,7 @@
 namespace thc::ps {
 namespace {
 
-/// Not 0, which in packets means none.
+/// 0 means none in packets.
 std::uint32_t random_epoch() noexcept { return 1 + randombytes_uniform(UINT32_MAX); }
 
 SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardShare share,
@@ -26,7 +26,7 @@ SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardSh
   return pool;
 }
 
-/// Of what a job has for each slot beside the pool.
+/// Memory per slot outside the pool.
 std::size_t tables_bytes(std::uint32_t local_slots, const LeafConfig* leaf) noexcept {
   return 2 * sizeof(std::uint64_t) * local_slots + (leaf != nullptr ? AwaitedRounds::memory_bytes(local_slots) : 0);
 }
@@ -62,7 +62,7 @@ std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, Shar
 }
 
 std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept {
-  // Results are not touched before they are used; the rest is.
+  // Starting a job touches everything but results.
   return sizeof(Job) + SlotPool::kSlotBytes * share.count(slots) + tables_bytes(share.count(slots), leaf);
 }
 
@@ -85,7 +85,7 @@ void Job::start_over() noexcept {
   roster_.start_over(epochs);
   outsider_.reset();
   renew_epoch();
-  renewed_.fill(0);  // those workers are gone, or must begin anew
+  renewed_.fill(0);  // their workers are gone, or must start over
   counters_.workers.set(0);
   pool_.reset();
   awaited_.reset();

@@ -1,4 +1,4 @@
-// One training job on one shard: who joined, and the slots of this shard.
+// One training job on one shard: its workers, and this shard's slots.
 #pragma once
 
 #include <array>
@@ -19,28 +19,28 @@
 
 namespace thc::ps {
 
-/// How slots are dealt to shards: slot s belongs to shard s mod shards and is number s div shards there.
+/// Slot s belongs to shard s mod shards, as number s div shards.
 struct ShardShare {
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
 
   bool owns(std::uint32_t slot) const noexcept { return slot % shards == shard; }
   std::uint32_t local(std::uint32_t slot) const noexcept { return slot / shards; }
-  /// Of slots 0 .. slots - 1, how many are here.
+  /// Number of slots below `slots` on this shard.
   std::uint32_t count(std::uint32_t slots) const noexcept { return (slots + shards - 1 - shard) / shards; }
 };
 
-/// Slots of a job that are given to norms: they are few, one for each rotation block of thousands of coordinates.
+/// Norms need few slots: one packet per rotation block of thousands of coordinates.
 constexpr std::uint32_t norm_slots_of(std::uint32_t slots) noexcept { return slots < 16 ? 1 : slots / 8; }
 
-/// Which rounds the slots of a stage may have in one epoch: so few that none comes twice.
+/// Bounds the rounds of a stage in one epoch, so that none occurs twice.
 class RoundRange {
  public:
-  /// Slots of a stage are a lap or two apart; a worker that comes back may ask for rounds that are further behind.
+  /// Slots of a stage are a lap or two apart, but a returning worker may ask for older rounds.
   static constexpr std::uint32_t kBehind = 1U << 20;
 
-  /// Whether `round`, which a slot begins, is in the range. The first one since forget() makes it: `size` rounds from
-  /// there on, and kBehind before. Slots only go on to later rounds, so within the range none has one twice.
+  /// Whether a slot may begin `round`. The first round since forget() fixes the range: `size` rounds from it, and
+  /// kBehind before. A slot's rounds only grow, so no round repeats within the range.
   bool takes(std::uint32_t round, std::uint32_t size) noexcept {
     if (!first_) first_ = round;
     return round - *first_ + kBehind < size + kBehind;
@@ -53,65 +53,58 @@ class RoundRange {
 
 class Job {
  public:
-  /// Throws std::bad_alloc. `slots`: of the job on the whole server. `leaf`: null, or whose workers alone are summed
-  /// here. `holder_ip`: who asked for it.
+  /// Throws std::bad_alloc. `slots`: on the whole server. `leaf`: null, or the rack to sum. `holder_ip`: the client's.
   Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
       io::IpAddress holder_ip, JobCounters& counters, TimePoint now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job() { counters_.job_plus_one.set(0); }
-
-  /// Bytes of the slots of such a job on this shard.
   static std::size_t memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share,
                                   const LeafConfig* leaf) noexcept;
-
-  /// Bytes that starting such a job writes.
   static std::size_t bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept;
 
   const Roster& roster() const noexcept { return roster_; }
   Roster& roster() noexcept { return roster_; }
-  /// The worker takes its place.
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
-  /// A worker said GOODBYE. Returns whether it was the last one.
+  /// Returns whether the last worker has left.
   bool leave(std::uint8_t worker) noexcept;
-  /// All places are free and all slots empty, with another epoch.
+  /// Frees all places and slots, and begins an epoch.
   void start_over() noexcept;
-
-  /// Whether the epoch must end before this contribution begins a round: with a round of every slot in it, one could
-  /// come twice within the epoch, and with it what was recorded then. `rounds_per_epoch`: 0: never.
+  /// Whether this contribution must begin a new epoch first: one slot would use a round twice in this one, so recorded
+  /// packets could be replayed. `rounds_per_epoch` 0: never.
   bool ends_epoch(std::uint32_t local_slot, std::uint32_t round, std::uint32_t rounds_per_epoch) noexcept;
-  /// Another epoch for the same workers; the slots stay as they are.
+  /// Keeps workers and slots.
   void renew_epoch() noexcept;
-  /// Whether `epoch` is one of the last that renew_epoch() has ended, for these workers.
+  /// Whether renew_epoch() ended `epoch` lately, for these workers.
   bool has_renewed(std::uint32_t epoch) const noexcept;
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept {
     roster_.heard_of(worker, now);
     last_heard_ = now;
   }
-  /// Flags of the next result to a worker: whether queues are full on its way here.
+  /// Flag of the next result to a worker: full queues on its path to this server.
   std::uint8_t take_congestion_flag(std::uint8_t worker) noexcept {
     return roster_.take_congestion(worker) ? wire::kFlagCongested : std::uint8_t{0};
   }
-  /// Result buffers handed to PacketIo::send() must not change before the flush. `flush_number` counts flushes.
+  /// Result buffers in PacketIo::send() must not change before the flush. `flush_number` counts flushes.
   void mark_queued(std::uint32_t local_slot, std::uint32_t round, std::uint64_t flush_number) noexcept {
     queued_at_[2 * std::size_t{local_slot} + (round & 1)] = flush_number;
   }
-  /// Whether a packet for this slot and round would overwrite a result that is queued since the last flush.
+  /// Whether a packet for this slot and round would overwrite a queued result.
   bool would_overwrite_queued(std::uint32_t local_slot, std::uint32_t round,
                               std::uint64_t flush_number) const noexcept {
     return queued_at_[2 * std::size_t{local_slot} + (round & 1)] == flush_number &&
            pool_.starts_over(local_slot, round);
   }
 
-  /// A worker that was not let in: `field` of its settings differs, and has `value` there (0: no number).
+  /// A rejected worker: `field` of its settings differs, with `value` there (0: no number).
   struct Outsider {
     std::uint8_t worker;
     wire::ConfigField field;
     std::uint32_t value;
   };
   void refused(const Outsider& outsider) noexcept { outsider_ = outsider; }
-  /// The last one that has not come back since; those who wait for it are told.
+  /// The last one that has not joined since; waiting workers hear of it.
   const std::optional<Outsider>& outsider() const noexcept { return outsider_; }
 
   std::uint16_t id() const noexcept { return id_; }
@@ -120,9 +113,8 @@ class Job {
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
   const JobConfig& config() const noexcept { return config_; }
-  /// Whether workers can be left behind.
   bool has_quorum() const noexcept { return config_.quorum < config_.num_workers; }
-  /// The worker that is the pool's first, and (a bitmap) those that another server sums.
+  /// The pool's first worker, and a bitmap of workers on other servers.
   std::uint8_t first_worker() const noexcept { return first_worker_; }
   std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
   SlotPool& pool() noexcept { return pool_; }
@@ -149,7 +141,7 @@ class Job {
   TimePoint last_heard_;
   SlotPool pool_;
   std::vector<std::uint64_t> queued_at_;
-  AwaitedRounds awaited_;  // of no slots where there is no root
+  AwaitedRounds awaited_;  // without slots if there is no root
   JobCounters& counters_;
 };
 

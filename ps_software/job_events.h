@@ -1,4 +1,3 @@
-// What became of jobs, from the packet thread that saw it to the thread that logs it.
 #pragma once
 
 #include <array>
@@ -13,13 +12,13 @@ namespace thc::ps {
 enum class JobChange : std::uint8_t {
   kStarted,  ///< its first worker joined
   kLeft,     ///< it ended: all workers said GOODBYE
-  kIdle,     ///< it ended: nobody was heard of for the idle timeout
-  // It was not let in:
-  kNoPlace,   ///< there are as many jobs as may be, or as many from that address
-  kNoMemory,  ///< its slots take more than there is
+  kIdle,     ///< it ended: no worker was heard of for the idle timeout
+  // The job was rejected:
+  kNoPlace,   ///< too many jobs, on the server or from its address
+  kNoMemory,  ///< too little memory for its slots
   // Of a leaf:
-  kRootLost,     ///< it ended: the root does not know it any more
-  kRefused,      ///< the root does not let it in (yet)
+  kRootLost,     ///< it ended: the root does not know it
+  kRefused,      ///< the root rejects it, perhaps for now
   kRootSilent,   ///< the root does not answer
   kOtherShards,  ///< the root has another number of packet threads
 };
@@ -29,27 +28,25 @@ struct JobEvent {
   JobChange change{};
   std::uint8_t workers = 0;                                   ///< num_workers of the job
   bool without_run = false;                                   ///< kStarted: its workers name no run
-  wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: what the root said
+  wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: the root's reason
   wire::ConfigField field{};
   std::uint16_t shards = 0;      ///< kOtherShards: the root's
   std::uint32_t slots = 0;       ///< kStarted, kNoMemory: of the job, on the whole server
-  std::size_t needed_bytes = 0;  ///< kNoMemory: for them, on the whole server
-  std::size_t free_bytes = 0;    ///< kNoMemory: what there is
+  std::size_t needed_bytes = 0;  ///< kNoMemory: for the slots, on the whole server
+  std::size_t free_bytes = 0;    ///< kNoMemory: available
 
   bool started() const noexcept { return change == JobChange::kStarted; }
-  /// A second training with this job number could pair with its workers.
+  /// Workers of another training with this job number could join it.
   bool may_pair() const noexcept { return started() && without_run && workers > 1; }
   bool ended() const noexcept {
     return change == JobChange::kLeft || change == JobChange::kIdle || change == JobChange::kRootLost;
   }
 };
 
-/// A queue of fixed size with one writer and one reader. Starts and ends that find it full are only counted.
+/// From one packet thread to the logging thread, with a fixed size. Counts starts and ends that find it full.
 class JobEvents {
  public:
   static constexpr std::size_t kCapacity = 256;
-
-  /// The packet thread.
   void push(const JobEvent& event) noexcept {
     const std::size_t written = written_.load(std::memory_order_relaxed);
     if (written - read_.load(std::memory_order_acquire) == kCapacity) {
@@ -60,8 +57,7 @@ class JobEvents {
     events_[written % kCapacity] = event;
     written_.store(written + 1, std::memory_order_release);
   }
-
-  /// The logging thread. False when there is none.
+  /// Returns false if empty.
   bool pop(JobEvent& event) noexcept {
     const std::size_t read = read_.load(std::memory_order_relaxed);
     if (read == written_.load(std::memory_order_acquire)) return false;
@@ -69,8 +65,7 @@ class JobEvents {
     read_.store(read + 1, std::memory_order_release);
     return true;
   }
-
-  /// Starts and ends so far that found the queue full. Any thread.
+  /// From any thread.
   std::uint64_t lost_starts() const noexcept { return lost_starts_.get(); }
   std::uint64_t lost_ends() const noexcept { return lost_ends_.get(); }
 

@@ -1,5 +1,5 @@
-// The log of jobs. Anybody who reaches the server can start jobs, so the log is limited: some lines at once, then one
-// every few seconds; the rest is a number.
+// Anybody who reaches the server can start jobs, so the log has limits: kBurst lines at once, then one per kRefill.
+// Summaries count the other events.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace thc::ps {
 
-/// "34 KiB": rounded up, so that --max-memory may be as much.
+/// "34 KiB", rounded up, for use as --max-memory.
 std::string size_text(std::size_t bytes);
 
 class JobLog {
@@ -21,18 +21,15 @@ class JobLog {
   enum class Level : std::uint8_t { kInfo, kWarning };
   using Write = std::function<void(Level, const std::string&)>;
 
-  /// Lines at once, and how long it takes until there may be one more.
   static constexpr std::uint32_t kBurst = 100;
   static constexpr std::chrono::seconds kRefill{10};
-  /// Between two lines about what was left out.
+  /// Between two summaries.
   static constexpr std::chrono::seconds kSummaryInterval{60};
 
-  /// `write` gets every line; `events` outlives this. `place`: of a leaf, "rack 0 of 2, root IP:PORT".
+  /// `events` outlives this. `place`: of a leaf, "rack 0 of 2, root IP:PORT".
   JobLog(JobEvents& events, Write write, Clock::time_point now, std::string place = {});
-
-  /// Writes what has happened since the last call.
   void update(Clock::time_point now);
-  /// As update(), and says at once what was left out.
+  /// As update(), and writes the summary at once.
   void finish(Clock::time_point now);
 
  private:
@@ -46,8 +43,7 @@ class JobLog {
   std::uint32_t budget_ = kBurst;
   Clock::time_point last_refill_;
   Clock::time_point last_summary_;
-  // Starts and ends without a line of their own: those left out here, and those of them and of the lost ones that a
-  // summary has told of.
+  // Starts and ends without a line: dropped by the limit, and reported by summaries (with events lost by the queue).
   struct Numbers {
     std::uint64_t started = 0, ended = 0;
   };

@@ -6,16 +6,16 @@
 namespace thc::ps {
 namespace {
 
-// Starting jobs costs time that the packets of others wait for, and anybody can ask for it: so much is written at once,
-// and each second. A job with 4096 slots counts for 0.6 MB, so that some fifty start at once.
+// Anybody can start jobs, and other jobs' packets wait meanwhile. The budget bounds the bytes written at once, and per
+// second. A job with 4096 slots costs 0.6 MB, so about fifty start at once.
 constexpr double kCreationBudgetBytes = 32e6;
-constexpr std::size_t kFixedCostBytes = 256 * 1024;  // the allocator's, the log's and the rest
+constexpr std::size_t kFixedCostBytes = 256 * 1024;  // for the allocator, the log and the rest
 
 }  // namespace
 
 std::uint32_t JobLimits::most_slots(const JobConfig& config) const noexcept {
   if (slots != 0) return slots;
-  // Shards know nothing of each other and must come to the same number: all ask what the first one needs, the most.
+  // Shards share no state but need the same number, so each computes the first shard's, which needs the most memory.
   const ShardShare first{.shard = 0, .shards = share.shards};
   const LeafConfig* rack = leaf ? &*leaf : nullptr;
   const auto is_possible = [&](std::uint32_t few) {
@@ -37,7 +37,7 @@ bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
   last_refill_ = now;
   creation_budget_bytes_ =
       std::min(kCreationBudgetBytes, creation_budget_bytes_ + kCreationBudgetBytes * elapsed.count());
-  // Who has started the last job leaves half to others.
+  // The creator of the last job leaves half of the budget to others.
   return creation_budget_bytes_ > (from.ip.source() == last_creator_ip_ ? kCreationBudgetBytes / 2 : 0);
 }
 

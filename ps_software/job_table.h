@@ -1,4 +1,3 @@
-// The jobs of one shard, in a table of fixed size, with admission limits.
 #pragma once
 
 #include <array>
@@ -18,48 +17,43 @@
 namespace thc::ps {
 
 struct JobLimits {
-  static constexpr std::uint32_t kFewestAutoSlots = 16;  ///< and so many that each shard has one for norms
+  static constexpr std::uint32_t kFewestAutoSlots = 16;  ///< or more, so that each shard has one for norms
   static constexpr std::uint32_t kMostAutoSlots = 4096;
 
   ShardShare share;
   std::uint32_t max_jobs = 16;
-  std::uint32_t max_jobs_per_address = UINT32_MAX;  ///< that were started from one IP address
-  /// Most slots of a job on the whole server. 0: a power of two up to kMostAutoSlots, of which a job's share of the
-  /// memory, that of max_jobs equal ones, holds the results.
+  std::uint32_t max_jobs_per_address = UINT32_MAX;  ///< started from one IP address
+  /// On the whole server. 0: the largest power of two up to kMostAutoSlots whose results fit a job's share of the
+  /// memory, 1 / max_jobs.
   std::uint32_t slots = 0;
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
   std::uint16_t codes_multiple = 1;  ///< payload_count of CODES must be a multiple of this power of two
-  std::optional<LeafConfig> leaf{};  ///< of the server of a rack
+  std::optional<LeafConfig> leaf{};  ///< if this is a rack's server
   std::uint32_t rounds_per_epoch =
-      0;  ///< of a slot, 1 .. 2^30; 0: without end, as nobody can replay a job without a key
-
-  /// Most slots of such a job, on the whole server.
+      0;  ///< per slot, 1 .. 2^30; 0: unlimited, as jobs without keys have no replay protection
+  /// For one job, on the whole server.
   std::uint32_t most_slots(const JobConfig& config) const noexcept;
 };
 
 class JobTable {
  public:
   explicit JobTable(const JobLimits& limits);
-
-  /// nullptr when there is none.
   Job* find(std::uint16_t job_id) const noexcept {
     const std::uint16_t place = place_plus_one_[job_id];
     return place == 0 ? nullptr : jobs_[place - 1].get();
   }
 
-  /// Whether jobs may be started now; otherwise in some milliseconds again.
+  /// Limits the rate of new jobs; clients retry after some milliseconds.
   bool may_create(io::Endpoint from, TimePoint now) noexcept;
-  /// Slots of a job that this server has the say about.
+  /// For jobs whose slots this server chooses.
   std::uint32_t slots_for(const Hello& hello) const noexcept;
-  /// Starts a job without workers. nullptr when there is no room for it, or not for one more from this address.
+  /// Starts a job without workers. Returns nullptr without room, or if this address has too many jobs.
   Job* create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept;
-  /// Logs that a job is not let in, if it is time to.
+  /// Logs a rejection, at most one per kRefusalInterval.
   void tell_refusal(const JobEvent& event, TimePoint now) noexcept;
-  /// Ends a job; `why` is not kStarted.
+  /// `why` must not be kStarted.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
-
-  /// Ends jobs that were silent for the idle timeout; calls on_end(job_id) for each.
   template <typename OnEnd>
   void remove_idle(TimePoint now, OnEnd&& on_end) noexcept {
     for (const auto& job : jobs_) {
@@ -70,13 +64,11 @@ class JobTable {
     }
   }
 
-  /// Rounds that began and are not complete, of all jobs.
+  /// Number of incomplete rounds of all jobs.
   std::uint64_t slots_in_use() const noexcept;
 
-  /// Copies gauges to the counters.
   void publish() noexcept;
 
-  /// Calls visit(Job&).
   template <typename Visit>
   void for_each(Visit&& visit) noexcept {
     for (const auto& job : jobs_) {
@@ -86,19 +78,19 @@ class JobTable {
 
   std::uint32_t size() const noexcept { return size_; }
   const JobLimits& limits() const noexcept { return limits_; }
-  /// One for each place in the table. Any thread.
+  /// One per place in the table. Any thread.
   std::span<const JobCounters> counters() const noexcept { return {counters_.get(), limits_.max_jobs}; }
-  /// To be read by one thread, whichever.
+  /// For one reader, on any thread.
   JobEvents& events() noexcept { return events_; }
 
  private:
-  /// Whoever is refused asks again, and anybody can: the log has one in so much time.
+  /// Rejected clients retry, and anybody can be one: limits the log.
   static constexpr std::chrono::seconds kRefusalInterval{10};
 
   const LeafConfig* leaf() const noexcept { return limits_.leaf ? &*limits_.leaf : nullptr; }
 
   const JobLimits limits_;
-  std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it to the end
+  std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it until destroyed
   std::vector<std::unique_ptr<Job>> jobs_;
   std::array<std::uint16_t, 65536> place_plus_one_{};  // by job id
   std::size_t memory_bytes_ = 0;
@@ -106,7 +98,7 @@ class JobTable {
   double creation_budget_bytes_;
   io::IpAddress last_creator_ip_{};
   TimePoint last_refill_{};
-  std::optional<TimePoint> last_refusal_;  ///< that was logged
+  std::optional<TimePoint> last_refusal_;  ///< the last logged one
   JobEvents events_;
 };
 

@@ -17,7 +17,7 @@ std::optional<Payload> payload_of(std::span<const std::uint8_t> datagram) noexce
   return payload;
 }
 
-/// The header of what the root said, as the workers of `job` know it.
+/// Translates a header of the root for the workers of `job`.
 wire::Header header_below(const wire::Header& from_root, const Job& job) noexcept {
   wire::Header header = reply_header(from_root, static_cast<MessageType>(std::uint8_t{from_root.message_type}));
   header.code_bits = static_cast<std::uint8_t>(job.config().table.bits());
@@ -26,7 +26,7 @@ wire::Header header_below(const wire::Header& from_root, const Job& job) noexcep
   return header;
 }
 
-/// A result's: whether it is what such a slot has, and as long as it says.
+/// Checks type, stage and length of a result.
 bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool takes_norms,
                      const LeafConfig& leaf) noexcept {
   const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
@@ -36,8 +36,8 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
          (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast | wire::kFlagChecksum}) == 0;
 }
 
-/// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker
-/// whose packets the root has refused comes back so, and the others of its rack hear of that size when they ask again.
+/// Whether `hello` differs from the link that the root has not let in by smaller packets alone. A worker whose packets
+/// the root refused retries with smaller ones, and the others of its rack learn the size from their next HELLO.
 bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexcept {
   JobConfig config = hello.config;
   config.codes_per_packet = link.config().codes_per_packet;
@@ -87,9 +87,9 @@ std::optional<std::uint32_t> Leaf::admit(const Packet& packet, const Hello& hell
 }
 
 void Leaf::limit(Message<wire::WelcomePayload>& welcome, const Job& job, io::Endpoint to) const noexcept {
-  // A leaf does not hear whose packet was the last of all racks.
+  // A leaf does not know which of all racks' packets came last.
   welcome.header.flags = static_cast<std::uint8_t>(welcome.header.flags & ~unsigned{wire::kFlagLast});
-  // A packet of codes is as many sums in front of the root.
+  // A packet of codes becomes a packet of wider sums on the way to the root.
   const std::size_t above = find(job.id())->window_bytes();
   const std::size_t share =
       std::max(above * job.config().table.bits() / LeafConfig::kSumBits, outbox_.io.max_datagram_bytes(to));
@@ -102,7 +102,7 @@ bool Leaf::takes(const Packet& packet) const noexcept {
     case MessageType::kNorm:
     case MessageType::kGoodbye:
     case MessageType::kAlive:
-      return false;  // the root is no worker, as those find
+      return false;  // the root is no worker, so the shard rejects these
     case MessageType::kHello:
       return packet.from == root_;
     default:
@@ -127,7 +127,7 @@ void Leaf::handle(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kError:
       return take_error(packet, *link, now);
     case MessageType::kProbe:
-      if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in whatever epoch, as workers do
+      if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in any epoch, as workers do
       return send(link->notice_header(MessageType::kAlive));
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
@@ -153,7 +153,7 @@ void Leaf::take_welcome(const Packet& packet, RootLink& link, TimePoint now) noe
     return;
   }
   if (!link.take_welcome(packet.header, *payload, now)) return packet.counters.count(Drop::kHeader);
-  // The root may have come back with other slots; workers that say HELLO then start the job.
+  // The root may return with other slots; the next HELLO of workers restarts the job.
   if (packet.job != nullptr && packet.job->slots() != link.slots()) {
     outbox_.flush();
     jobs_.remove(link.job_id(), JobChange::kRootLost);
@@ -175,7 +175,7 @@ void Leaf::take_error(const Packet& packet, RootLink& link, TimePoint now) noexc
     case ErrorReason::kUnknownJob:
     case ErrorReason::kStaleEpoch:
       return leave_root_job(link, reason);
-    case ErrorReason::kNewEpoch:  // workers repeat what was refused, and it goes up again
+    case ErrorReason::kNewEpoch:  // workers repeat the refused packet, and it goes up again
       if (!link.take_new_epoch(error->job_value)) packet.counters.count(Drop::kHeader);
       return;
     case ErrorReason::kIncomplete:
@@ -198,9 +198,9 @@ void Leaf::take_refusal(const Refusal& refusal, RootLink& link, TimePoint now) n
 
 void Leaf::leave_root_job(RootLink& link, ErrorReason why) noexcept {
   Job* job = jobs_.find(link.job_id());
-  outbox_.flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results point into the job's memory
   if (why == ErrorReason::kStaleEpoch && job != nullptr) {
-    // Another rack has other processes now, with which these workers have no rounds in common.
+    // Another rack has new processes, which share no rounds with these workers.
     job->start_over();
     return link.start_over(link.run());
   }
@@ -225,7 +225,7 @@ void Leaf::take_answer(const Packet& packet, RootLink& link) noexcept {
     return packet.counters.count(Drop::kLength);
   }
   link.heard_of();
-  // Nothing is final about a round that waits for other racks.
+  // A round that waits for other racks is not final.
   const bool waits = type == MessageType::kError && payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
                                                         static_cast<std::uint16_t>(ErrorReason::kIncomplete);
   pass_on(packet, *packet.job, packet.job->awaited().take_waiting(share.local(slot), header.round, !waits));
@@ -261,7 +261,7 @@ void Leaf::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexce
   wire::Header header = header_below(packet.header, job);
   const bool is_result = header.message_type != static_cast<std::uint8_t>(MessageType::kStraggler);
   header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
-  // A full queue between the leaf and the root is on the way of all its workers.
+  // A full queue between leaf and root concerns all its workers.
   const bool congested_above = packet.congested || (packet.header.flags & wire::kFlagCongested) != 0;
   const unsigned flags = header.flags | (is_result && congested_above ? wire::kFlagCongested : 0U);
   (is_result ? packet.counters.passed_on : packet.counters.stale).add();

@@ -39,8 +39,8 @@ std::uint64_t mask_of(unsigned first, unsigned count) noexcept {
   return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
 }
 
-/// FNV-1a 64 of (settings_hash u32 be, table_hash u64 be, num_workers u8, first workers of the racks u64 be), of which
-/// the low 32 bits.
+/// Low 32 bits of FNV-1a 64 over (settings_hash u32 be, table_hash u64 be, num_workers u8, first workers of the racks
+/// u64 be).
 std::uint32_t settings_of_rack(const JobConfig& config, std::uint64_t first_workers) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
   const auto add = [&hash](std::uint64_t value, unsigned bits) {
@@ -56,7 +56,7 @@ std::uint32_t settings_of_rack(const JobConfig& config, std::uint64_t first_work
   return static_cast<std::uint32_t>(hash);
 }
 
-/// T[z] = min(z, granularity): the root adds what racks have added.
+/// T[z] = min(z, granularity): the root adds sums.
 LookupTable identity(unsigned granularity) {
   std::vector<std::uint16_t> values(std::size_t{1} << LeafConfig::kSumBits);
   for (std::size_t z = 0; z < values.size(); ++z) {
@@ -75,7 +75,7 @@ std::optional<Refusal> LeafConfig::refuse(const Hello& hello) const noexcept {
     return bad(ConfigField::kWorkerId);
   }
   if (config.quorum != num_workers) return bad(ConfigField::kQuorum);
-  // A rack's sum, and what the root takes for the largest possible sum of all.
+  // Bounds a rack's sum, and the largest total from the root's view.
   const unsigned largest_total = (1U << config.value_bits) - 1;
   const unsigned granularity = std::min(kLargestSum / largest_rack, largest_total / (largest_rack * racks));
   if (config.table.granularity() > granularity) {
@@ -101,7 +101,7 @@ Refusal LeafConfig::towards_workers(const Refusal& refusal) const noexcept {
     case ConfigField::kGranularity:
       translated.job_value = refusal.job_value / largest_rack;
       break;
-    case ConfigField::kNumWorkers:  // towards the root: how many racks, which workers do not know
+    case ConfigField::kNumWorkers:  // the root's view: racks, which workers do not know
     case ConfigField::kQuorum:
     case ConfigField::kWorkerId:
     case ConfigField::kCodeBits:

@@ -1,4 +1,4 @@
-// The part of Leaf that keeps a link to the root for each job: places, and what is sent there.
+// Leaf's links to the root, one per job.
 #include <algorithm>
 #include <new>
 
@@ -17,7 +17,7 @@ Leaf::Leaf(const JobLimits& limits, JobTable& jobs, Outbox& outbox)
 
 std::optional<Refusal> Leaf::refuse(const Hello& hello) const noexcept {
   if (const auto refusal = config_.refuse(hello)) return refusal;
-  // Of sums and of norms, of which a packet has as many bytes as of results.
+  // A packet of sums, or of norms, which has as many bytes as one of results.
   const unsigned wider_bits = std::max(LeafConfig::kSumBits, unsigned{hello.config.value_bits});
   const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{hello.config.codes_per_packet} * wider_bits / 8;
   if (largest_bytes > outbox_.io.max_datagram_bytes(root_)) {
@@ -47,7 +47,7 @@ void Leaf::send(const wire::Header& header, std::span<const std::uint8_t> payloa
 
 void Leaf::ask(RootLink& link, TimePoint now) noexcept {
   if (!link.is_hello_due(now)) return;
-  outbox_.io.flush();  // the payload of the HELLO before may be queued
+  outbox_.io.flush();  // the previous HELLO's payload may be queued
   const Join::Message hello = link.say_hello(now);
   send(hello.header, hello.payload);
 }
@@ -59,7 +59,7 @@ void Leaf::answer_challenge(RootLink& link, const wire::Header& header,
 }
 
 void Leaf::renew(RootLink& link, std::uint64_t run) noexcept {
-  // Without GOODBYE: a place that is free is held for racks that ask for what will never be, and a contest is shorter.
+  // Skips GOODBYE: a free place is held while racks ask for impossible results, so a contest is faster.
   outbox_.io.flush();  // as above
   link.start_over(run);
 }

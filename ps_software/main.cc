@@ -1,4 +1,3 @@
-// thc-ps, the software parameter server.
 #include <fmt/core.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -22,7 +21,7 @@
 
 namespace {
 
-/// SIGTERM and SIGINT are waited for below; blocked before any thread starts, so that none is interrupted.
+/// Blocks them before threads start, so that main() alone waits for them.
 sigset_t block_stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -32,7 +31,7 @@ sigset_t block_stop_signals() {
   return signals;
 }
 
-/// A log whose reader is gone, or that may not grow, ends no training: the line is lost.
+/// A broken or full log must not end training: the line is lost.
 void outlive_the_log() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -49,8 +48,8 @@ void announce(const std::string& address, const std::string& ready_file) {
   std::fflush(stdout);
 }
 
-/// Tells systemd (Type=notify; sd_notify(3)) "READY=1", "STOPPING=1", "WATCHDOG=1". Nobody listens unless NOTIFY_SOCKET
-/// names a socket. What cannot be sent is lost.
+/// systemd's protocol (Type=notify; sd_notify(3)): "READY=1", "STOPPING=1", "WATCHDOG=1". Without NOTIFY_SOCKET, or if
+/// sending fails, the message is lost.
 void notify(std::string_view state) {
   const char* path = std::getenv("NOTIFY_SOCKET");  // NOLINT(concurrency-mt-unsafe)
   const std::string_view name = path == nullptr ? "" : path;
@@ -58,7 +57,7 @@ void notify(std::string_view state) {
   if (name.size() < 2 || name.size() >= sizeof(address.sun_path) || (name[0] != '/' && name[0] != '@')) return;
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path, name.size());
-  if (name[0] == '@') address.sun_path[0] = '\0';  // a name that is in no file system
+  if (name[0] == '@') address.sun_path[0] = '\0';  // abstract socket names begin with 0
   const thc::io::FileDescriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   static_cast<void>(sendto(fd.get(), state.data(), state.size(), MSG_DONTWAIT | MSG_NOSIGNAL,

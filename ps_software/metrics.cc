@@ -20,7 +20,7 @@ class Family {
   Family(std::string name, std::string help, MetricType type)
       : family_{.name = std::move(name), .help = std::move(help), .type = type, .metric = {}} {}
 
-  /// Labels that the family does not have yet.
+  /// `labels` must be new to the family.
   void add(Labels labels, double value) {
     ClientMetric& metric = family_.metric.emplace_back();
     metric.label = std::move(labels);
@@ -33,7 +33,6 @@ class Family {
   MetricFamily family_;
 };
 
-/// The shards' counters of each job, and those of packets of no job.
 struct Jobs {
   explicit Jobs(const std::vector<const Shard*>& shards) {
     for (const Shard* shard : shards) {
@@ -78,7 +77,7 @@ constexpr Metric<PacketCounters, Counter> kPacketMetrics[] = {
     {"thc_ps_root_results_total", "Results of the root passed on to this rack's workers.", &PacketCounters::passed_on},
 };
 
-// Workers are not here: they join every shard.
+// Workers need a maximum instead: each joins every shard.
 constexpr Metric<JobCounters, Counter> kJobMetrics[] = {
     {"thc_ps_slots", "Slots of the job.", &JobCounters::slots},
     {"thc_ps_slots_in_use", "Slots with a round that began and is not complete.", &JobCounters::slots_in_use},
@@ -105,7 +104,7 @@ constexpr Metric<io::IoCounters, std::uint64_t> kIoMetrics[] = {
      &io::IoCounters::tx_no_neighbour},
 };
 
-/// Calls visit(job label, counters on the shards) for the packets of each job and, as "none", of no job.
+/// Calls visit(job label, counters on the shards) per job, and with "none" for packets without a job.
 template <typename Visit>
 void for_each_packet_counters(const Jobs& jobs, Visit&& visit) {
   visit("none", jobs.strays);

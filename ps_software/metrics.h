@@ -1,4 +1,4 @@
-// What the Prometheus endpoint shows. Reads the shards' counters without stopping them.
+// The metrics of the Prometheus endpoint, read from running shards.
 #pragma once
 
 #include <prometheus/collectable.h>

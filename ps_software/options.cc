@@ -37,7 +37,7 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
-/// ", did you mean --port?" for --prot. Empty if no option that --help shows is similar.
+/// Returns ", did you mean --port?" for --prot; empty if no option in --help is similar.
 std::string suggest(const CLI::App& app, const std::string& name) {
   std::string best;
   for (const CLI::Option* option : app.get_options()) {
@@ -48,19 +48,19 @@ std::string suggest(const CLI::App& app, const std::string& name) {
   return best.empty() ? "" : ", did you mean " + best + "?";
 }
 
-/// Lets CLI11 read its configuration file with toml++. Keys are the long names of options without the dashes in front.
+/// Reads the configuration file with toml++. Keys are the long names of options without dashes.
 class TomlConfig final : public CLI::ConfigTOML {
  public:
-  /// app: whose options the keys must be; it outlives this.
+  /// The keys must be options of `app`, which outlives this.
   explicit TomlConfig(const CLI::App& app) : app_(app) {}
 
-  /// "FILE, line 3: " for an error that begins with the name of an option with a value of the file.
+  /// Returns "FILE, line 3: " if the error names an option that the file sets.
   std::string place_of(const std::string& error) const {
     const auto line = lines_.find(error.substr(0, error.find(':')));
     return line == lines_.end() ? "" : place(line->second);
   }
 
-  /// Throws CLI::FileError, with the line, when the file is no TOML, has tables or unknown keys.
+  /// Throws CLI::FileError with the line: no TOML, a table, or an unknown key.
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> entries;
     try {
@@ -104,10 +104,10 @@ class TomlConfig final : public CLI::ConfigTOML {
   }
 
   const CLI::App& app_;
-  mutable std::map<std::string, std::size_t> lines_;  ///< of values that no flag overrides, by option
+  mutable std::map<std::string, std::size_t> lines_;  ///< line by option, for values that no flag overrides
 };
 
-/// What is wrong, in one line: unknown options first, values of the configuration file with their place.
+/// One line: unknown options first, and the place of a value in the configuration file.
 std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Error& error) {
   std::string text = config.place_of(error.what()) + error.what();
   if (const auto extras = app.remaining(); !extras.empty()) {
@@ -118,7 +118,7 @@ std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Er
   return "thc-ps: " + text + "\nRun thc-ps --help for the options.\n";
 }
 
-/// As CLI::Range, which lets NaN through: it is neither less nor more than anything.
+/// CLI::Range accepts NaN.
 template <typename Number>
 CLI::Validator number_between(Number least, Number most) {
   const std::string kind = std::is_integral_v<Number> ? "whole number" : "number";
@@ -140,7 +140,7 @@ const CLI::Validator kSeconds = number_between(0.001, 1e6);
 
 constexpr const char* kAuto = "auto";
 
-/// A number of slots, or kAuto, which is 0 from here on.
+/// kAuto becomes 0.
 CLI::Validator slots_or_auto() {
   const CLI::Validator range = number_between(2U, wire::kMaxSlots);
   return CLI::Validator(
@@ -155,7 +155,7 @@ CLI::Validator slots_or_auto() {
       "auto or " + range.get_description());
 }
 
-/// CLI::AsSizeValue takes -1 for the largest size there is.
+/// CLI::AsSizeValue accepts -1 as the largest size.
 CLI::Validator positive_size() {
   const CLI::AsSizeValue units(false);
   return CLI::Validator(
@@ -168,7 +168,6 @@ CLI::Validator positive_size() {
       units.get_description());
 }
 
-/// An own address, or a name that is looked up for it.
 CLI::Validator own_address() {
   return CLI::Validator(
       [](std::string& text) {
@@ -224,7 +223,7 @@ void add_limits(CLI::App& app, Options& o) {
       ->group(group);
 }
 
-/// What was said of racks, as it was said.
+/// The unparsed options about racks.
 struct RackTexts {
   std::string upstream;
   std::uint32_t rack = 0;
@@ -296,7 +295,7 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
-/// Reads "drop=0.01,seed=3".
+/// For example "drop=0.01,seed=3".
 void read_faults(const std::string& text, Options& o) {
   io::FaultConfig faults;
   std::istringstream items(text);
@@ -326,7 +325,7 @@ void read_faults(const std::string& text, Options& o) {
   if (faults.drop > 0 || faults.duplicate > 0 || faults.reorder > 0) o.faults = faults;
 }
 
-/// Of no group, so that --help is for users.
+/// Without a group, --help hides it.
 void add_faults(CLI::App& app, Options& o) {
   app.add_option_function<std::string>("--faults", [&o](const std::string& text) { read_faults(text, o); })->group("");
 }

@@ -1,4 +1,3 @@
-// Command line and configuration file of thc-ps.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@ struct Options {
   std::size_t receive_buffer_bytes = std::size_t{64} << 20;
   std::uint32_t max_jobs = 16;
   std::uint32_t max_jobs_per_address = 0;  ///< 0: half of max_jobs, rounded up
-  std::uint32_t slots = 0;                 ///< 0: as JobLimits says
+  std::uint32_t slots = 0;                 ///< 0: see JobLimits
   std::size_t max_memory_bytes = std::size_t{1} << 30;
   double idle_timeout_s = 30;
   double drain_timeout_s = 5;
@@ -40,15 +39,14 @@ struct Options {
   std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
-  std::optional<LeafConfig> leaf;  ///< of --upstream, --rack and --racks
-  // For tests, of --faults.
+  std::optional<LeafConfig> leaf;  ///< from --upstream, --rack and --racks
+  // For tests, from --faults.
   std::optional<io::FaultConfig> faults;
-  std::uint32_t rounds_per_epoch = 0;  ///< 0: as without --faults
+  std::uint32_t rounds_per_epoch = 0;  ///< 0: the default
   DpdkOptions dpdk;
 };
 
-/// Reads flags and the file of --config. Exit code to end with after --help, --version or an error (already printed),
-/// nullopt to go on.
+/// Returns the exit code after --help, --version or a printed error, else nullopt.
 std::optional<int> parse_options(int argc, char** argv, Options& options);
 
 }  // namespace thc::ps

@@ -12,13 +12,13 @@ bool is_norm(const wire::Header& header) noexcept {
   return header.message_type == static_cast<std::uint8_t>(wire::MessageType::kNorm);
 }
 
-/// Fields that no packet of a worker may set; `flags`: those that it may.
+/// `flags`: the ones that a worker may set.
 bool has_clean_header(const wire::Header& header, unsigned flags = 0) noexcept {
   return (header.flags & ~(flags | wire::kFlagChecksum)) == 0 && header.contributions == 0 &&
          has_checksum_or_zero(header);
 }
 
-/// Only a quorum leaves workers behind without a maximum norm.
+/// Only a quorum leaves workers without a maximum norm.
 unsigned flags_of_contribution(const wire::Header& header, const Job& job) noexcept {
   const bool may_abstain = !is_norm(header) && job.has_quorum();
   return wire::kFlagRetransmit | (may_abstain ? wire::kFlagAbstain : 0U);
@@ -67,7 +67,7 @@ std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare sh
 std::optional<Drop> check_notice(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
                                  const Job& job) noexcept {
   if (datagram_bytes != sizeof(header)) return Drop::kLength;
-  // The sender first: nothing tells a stranger whether the rest was right.
+  // The sender first: a stranger must not learn whether other fields are right.
   if (!is_from_its_worker(header, from, job)) return Drop::kSender;
   const bool of_this_incarnation = header.epoch == job.epoch() || job.has_renewed(header.epoch);
   if (!of_this_incarnation || !has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;

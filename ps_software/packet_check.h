@@ -1,4 +1,4 @@
-// Checks of every field of a worker's packet before any of them is used. nullopt: sound.
+// Checks every field of a worker's packet before its use. Return nullopt for valid packets.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,11 @@
 
 namespace thc::ps {
 
-/// NORM and CODES: whether the datagram is as long as its own header says, which must be a multiple of
-/// `codes_multiple` codes or value_bits / 32 of that in norms.
+/// NORM and CODES. The payload must be a multiple of `codes_multiple` codes, or of value_bits / 32 as many norms.
 std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes,
                                               std::uint16_t codes_multiple) noexcept;
 
-/// NORM and CODES of the right length, sender and epoch, against the job. `payload`: what follows the header.
+/// NORM and CODES of the right length, sender and epoch.
 std::optional<Drop> check_contribution(const wire::Header& header, std::span<const std::uint8_t> payload,
                                        const Job& job, ShardShare share) noexcept;
 
@@ -28,7 +27,6 @@ std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare sh
 std::optional<Drop> check_notice(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
                                  const Job& job) noexcept;
 
-/// Whether the packet comes from where its worker said HELLO.
 bool is_from_its_worker(const wire::Header& header, io::Endpoint from, const Job& job) noexcept;
 
 }  // namespace thc::ps

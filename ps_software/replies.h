@@ -1,4 +1,3 @@
-// A packet that came, and what a shard answers: headers from the packet, short messages, and the way out for them.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +25,22 @@ std::span<const std::uint8_t> bytes_of(const T& value) noexcept {
 }
 
 wire::Header reply_header(const wire::Header& request, wire::MessageType type) noexcept;
-/// Of the aggregate or the maximum norms, to the sender of `request`.
 wire::Header result_header(const wire::Header& request, const SlotReply& reply) noexcept;
-/// Of messages without a payload.
+/// For messages without a payload.
 wire::Header bare_header(const wire::Header& request, wire::MessageType type) noexcept;
 
 Message<wire::ErrorPayload> make_error(const wire::Header& request, const Refusal& refusal) noexcept;
-/// No longer than the HELLO it answers.
+/// The payload is at most as long as the HELLO, against amplification.
 Message<wire::ChallengePayload> make_challenge(const wire::Header& hello, std::uint64_t cookie) noexcept;
 
-/// With a complete header of our version.
+/// The header is complete and has this protocol version.
 struct Packet {
   const wire::Header header;
   std::span<const std::uint8_t> datagram;
   io::Endpoint from;
-  bool congested;            // marked by a queue on the way
-  Job* job;                  // nullptr: of no job
-  PacketCounters& counters;  // of the job, or strays
+  bool congested;            // a queue on the path marked it
+  Job* job;                  // nullptr: no job
+  PacketCounters& counters;  // the job's, or strays
 
   wire::MessageType type() const noexcept { return static_cast<wire::MessageType>(std::uint8_t{header.message_type}); }
 };
@@ -60,7 +58,7 @@ class Outbox {
     io.flush();
     ++flush_number_;
   }
-  /// Of what is sent now; 0 marks results that were never queued.
+  /// The next flush's number; 0 marks results that were never queued.
   std::uint64_t flush_number() const noexcept { return flush_number_; }
 
   io::PacketIo& io;

@@ -9,19 +9,19 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// The gap follows from so many results.
+// Results per adaptation of the gap.
 constexpr std::uint32_t kResults = 64;
-// Of them, more asked for again say that bursts are too long, and fewer that they are not.
+// More repeated requests among them mean that bursts are too long; fewer, that bursts are fine.
 constexpr std::uint32_t kMany = 9;
 constexpr std::uint32_t kFew = 5;
 // The gap triples, up to this share of the time that a result takes as it is. With more, it could be the gap itself
 // that makes results rare.
 constexpr double kLongest = 0.8;
 constexpr double kShrink = 0.8;
-// A shorter one is not worth a timer; and a pause between steps says nothing of the way.
+// A shorter gap is not worth a timer. A longer pause is between steps, and says nothing about the path.
 constexpr nanoseconds kShortestGap = microseconds(50);
 constexpr nanoseconds kLongestPause = milliseconds(50);
-// A late timer is made up for.
+// Results delayed by a late timer catch up.
 constexpr nanoseconds kLate = milliseconds(2);
 
 }  // namespace

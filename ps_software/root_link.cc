@@ -27,7 +27,7 @@ void RootLink::start_over(std::uint64_t run) noexcept {
   join_.begin_again(random_uint64(), run);
   refusal_.reset();
   silent_since_.reset();
-  wanted_until_ = {};  // by a worker that says HELLO now: a place for none would keep others waiting
+  wanted_until_ = {};  // without a new HELLO, an unwanted place would keep others waiting
 }
 
 bool RootLink::may_give_way(TimePoint now) const noexcept {
@@ -42,7 +42,7 @@ bool RootLink::take_new_epoch(std::uint32_t epoch) noexcept {
 }
 
 void RootLink::want(TimePoint now) noexcept {
-  if (!is_wanted(now)) heard_of();  // nobody has asked for it for long
+  if (!is_wanted(now)) heard_of();  // not requested for a long time
   wanted_until_ = now + kPatience;
 }
 
@@ -79,7 +79,7 @@ std::optional<Refusal> RootLink::why_waiting(TimePoint now) const noexcept {
   if (refusal_ && now - refused_at_ < kRefusalAge) {
     if (!is_contest(refusal_->reason)) return leaf_.towards_workers(*refusal_);
     if (!forbearance_.is_over(now)) return not_yet;
-    // Of a place that another process has, the root means the rack's, not the worker's.
+    // At the root, the refused place is the rack's, not the worker's.
     return refusal_->reason == ErrorReason::kDuplicateWorker ? Refusal{.reason = ErrorReason::kBadConfig} : *refusal_;
   }
   return is_root_silent(now) ? std::optional(not_yet) : std::nullopt;

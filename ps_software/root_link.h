@@ -1,4 +1,4 @@
-// What a leaf's job is to the root (docs/contributors/protocol.md, "Racks"): one of its workers.
+// A leaf's job as a worker of the root (docs/contributors/protocol.md, "Racks").
 #pragma once
 
 #include <chrono>
@@ -16,74 +16,71 @@ namespace thc::ps {
 class RootLink {
  public:
   static constexpr std::chrono::milliseconds kHelloInterval{100};
-  /// HELLO goes on while workers' HELLOs wait: for so long after the last of them.
+  /// HELLO repeats for this long after the last HELLO of a worker.
   static constexpr std::chrono::milliseconds kPatience{2000};
-  /// What the root says no to is asked again all the time; this long its last answer holds.
+  /// Lifetime of the root's last refusal: refused HELLOs repeat.
   static constexpr std::chrono::milliseconds kRefusalAge{500};
-  /// Without any answer for so long, the root is said not to answer.
+  /// The root counts as silent after this time without any answer.
   static constexpr std::chrono::milliseconds kSilence{500};
-  /// A rack whose workers are there, but not all, has nothing to send; so often it says ALIVE instead.
+  /// Period of ALIVE for a rack with nothing to send: some workers are missing.
   static constexpr std::chrono::milliseconds kAliveInterval{500};
-
-  /// Allocates. `holder_ip`: who asked for the job.
+  /// Allocates. `holder_ip`: the client's.
   RootLink(const Hello& hello, io::IpAddress holder_ip, const LeafConfig& leaf, ShardShare share);
 
   std::uint16_t job_id() const noexcept { return join_.header().job_id; }
   io::IpAddress holder_ip() const noexcept { return holder_ip_; }
-  /// What the workers said.
+  /// The workers' configuration.
   const JobConfig& config() const noexcept { return config_; }
   std::uint64_t run() const noexcept { return run_; }
-  /// Whether another training may have the job: no worker of this one waits, or the root has refused it for another.
+  /// Whether another training may take the job: no worker of this one waits, or the root refused it for another
+  /// training.
   bool may_give_way(TimePoint now) const noexcept;
 
-  // Joining.
   bool joined() const noexcept { return join_.joined(); }
-  /// A worker's HELLO waits for the root.
+  /// Call when a worker's HELLO waits for the root.
   void want(TimePoint now) noexcept;
   bool is_wanted(TimePoint now) const noexcept { return now < wanted_until_; }
-  /// Once joined, while the root is silent: it may not know this address any more.
+  /// Also after joining, while the root is silent: it may have lost this address.
   bool is_hello_due(TimePoint now) const noexcept {
     return joined() ? is_root_silent(now) && now - asked_at_ >= kSilence : is_wanted(now) && join_.is_hello_due(now);
   }
   Join::Message say_hello(TimePoint now) noexcept;
-  /// Whether a message from the root answers the HELLO of this process; others are copies of old ones.
+  /// Whether the message answers this process's HELLO; others are old copies.
   bool answers_hello(const wire::Header& header) const noexcept { return join_.is_awaited(header); }
   bool awaits_challenge(const wire::Header& header) const noexcept { return join_.is_challenge_awaited(header); }
-  /// The HELLO to say at once, if any.
+  /// Returns a HELLO to send at once, if any.
   std::optional<Join::Message> take_challenge(const wire::Header& header,
                                               const wire::ChallengePayload& payload) noexcept {
     return join_.take_challenge(header, payload);
   }
-  /// Whether it was expected and is possible; then the root has let the job in.
+  /// Returns false if unexpected or invalid; else the job has joined.
   bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;
-  /// What the root said to the HELLO. Returns whether it is news.
+  /// Returns whether the refusal is new.
   bool take_refusal(const Refusal& refusal, TimePoint now) noexcept;
-  /// What the workers whose HELLOs wait are to be told; nothing: to wait.
+  /// The answer to waiting workers; nullopt: none yet.
   std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
-  /// True once for each time that the root falls silent.
+  /// Returns true once per silence of the root.
   bool has_fallen_silent(TimePoint now) noexcept;
-  /// The root goes on in another epoch; 0 is none.
+  /// `epoch` 0 is invalid.
   bool take_new_epoch(std::uint32_t epoch) noexcept;
-  /// Out of the root's job; HELLO must be said again, as another process, of this training.
+  /// Leaves the root's job; HELLO then comes from a new process of this training.
   void start_over(std::uint64_t run) noexcept;
 
-  // What WELCOME said.
+  // From WELCOME.
   std::uint32_t epoch() const noexcept { return join_.epoch(); }
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t window_bytes() const noexcept { return window_bytes_; }
-
-  /// For a bare message to the root.
+  /// For a message without a payload to the root.
   wire::Header notice_header(wire::MessageType type) const noexcept { return join_.notice(type); }
-  /// `contribution`, of a worker, as the rack's.
+  /// Translates a worker's header to the rack's.
   wire::Header partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
-  /// As that, when `contribution` was sent again: the root must answer.
+  /// The same for repeats, which the root must answer.
   wire::Header repeated_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
-  /// Whether the root has left HELLO, or repeated sums, without an answer for too long.
+  /// Whether HELLO or repeated sums lacked an answer for too long.
   bool is_root_silent(TimePoint now) const noexcept;
   bool is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept;
   void said_alive(TimePoint now) noexcept { sent_at_ = now; }
-
-  /// Whether `header`, from the root, is about this job, in this incarnation.
+  /// Whether the root's `header` is about this incarnation of the job.
   bool is_addressed(const wire::Header& header) const noexcept;
   void heard_of() noexcept {
     silent_since_.reset();
@@ -98,14 +95,14 @@ class RootLink {
   Join join_;
   TimePoint wanted_until_{};
   std::optional<Refusal> refusal_;
-  Forbearance forbearance_;  ///< of refusals for this reason, again and again
-  TimePoint refused_at_{};   ///< the last time
+  Forbearance forbearance_;  ///< of repeated refusals for one reason
+  TimePoint refused_at_{};   ///< latest
   bool told_of_silence_ = false;
   std::uint32_t slots_ = 0;
   std::uint32_t window_bytes_ = 0;
   TimePoint sent_at_{};                    ///< the last packet to the root
   TimePoint asked_at_{};                   ///< the last HELLO after joining
-  std::optional<TimePoint> silent_since_;  ///< the first packet since then that asks for an answer
+  std::optional<TimePoint> silent_since_;  ///< the first unanswered packet since the last answer
 };
 
 }  // namespace thc::ps

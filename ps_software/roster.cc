@@ -38,7 +38,7 @@ void Roster::dispute(std::uint8_t worker, TimePoint now) noexcept {
   Claim& claim = claims_[worker];
   if (now >= claim.contested_until) {
     claim.unanswered = 0;
-    claim.next_probe = std::max(claim.next_probe, now);  // strangers that come one by one cannot ask faster either
+    claim.next_probe = std::max(claim.next_probe, now);  // a series of strangers must not raise the rate of probes
   }
   claim.contested_until = contested_until_ = now + kPatience;
 }

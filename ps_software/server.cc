@@ -28,11 +28,11 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
-// A client that sends nothing, or half of a request, keeps a thread for as long as it has to send one. So 256 of them
-// hold a scrape up for a second; a scraper sends its request with the connection. Threads that wait cost little.
+// A client that sends half a request occupies a thread until this timeout, so 256 clients delay a scrape by a second.
+// Waiting threads cost little.
 constexpr std::size_t kMetricsThreads = 64;
 constexpr std::size_t kMetricsRequestMs = 250;
-constexpr std::size_t kMetricsBacklog = 1024;  // connections that the kernel keeps until a thread is free
+constexpr std::size_t kMetricsBacklog = 1024;  // the kernel's queue until a thread is free
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
@@ -69,11 +69,11 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   return io::make_udp_ios(config, options.threads);
 }
 
-/// One for each packet thread. Throws thc::Error.
+/// One per packet thread. Throws thc::Error.
 std::vector<std::unique_ptr<io::PacketIo>> open_ios(const Options& options) {
-  start_libsodium();  // before packet threads have random numbers of it
+  start_libsodium();  // before packet threads draw random numbers
   std::optional<io::JobKeys> keys;
-  if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
+  if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // fail before any device starts
   std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);
   for (std::size_t i = 0; i < ios.size(); ++i) {
     if (options.faults) {
@@ -92,8 +92,8 @@ std::vector<std::unique_ptr<io::PacketIo>> open_ios(const Options& options) {
   return ios;
 }
 
-/// Rounds are 32-bit serial numbers. What was recorded in a job with a key must not fit again, so its epochs end before
-/// a slot has the same round once more: at 10^4 rounds a second of one slot, after a day.
+/// Rounds are 32-bit serial numbers. A recorded packet of a job with a key must never be valid again, so epochs end
+/// before a slot repeats a round: a day at 10^4 rounds a second per slot.
 std::uint32_t rounds_per_epoch(const Options& options) {
   constexpr std::uint32_t kRoundsPerEpoch = 1U << 30;
   if (options.rounds_per_epoch != 0) return options.rounds_per_epoch;
@@ -112,7 +112,6 @@ JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shard
           .rounds_per_epoch = rounds_per_epoch(options)};
 }
 
-/// For the log.
 std::string place_of(const std::optional<LeafConfig>& leaf) {
   if (!leaf) return {};
   return "rack " + std::to_string(leaf->rack) + " of " + std::to_string(leaf->racks) + " (workers " +
@@ -120,9 +119,9 @@ std::string place_of(const std::optional<LeafConfig>& leaf) {
          " of " + std::to_string(leaf->num_workers) + "), root " + io::to_string(leaf->root);
 }
 
-constexpr std::uint16_t kUsualCodes = 1024;  // in 1500 bytes, and what switches take
+constexpr std::uint16_t kUsualCodes = 1024;  // fits 1500 bytes, and switches take it
 
-/// Of sums of 8 bits, which most jobs have. Other settings do not matter for the memory.
+/// Most jobs have sums of 8 bits. Other settings do not affect the memory.
 JobConfig job_of(std::uint16_t codes_per_packet) {
   constexpr std::array<std::uint16_t, 2> kTable{0, 1};
   return {.num_workers = 2,
@@ -134,7 +133,7 @@ JobConfig job_of(std::uint16_t codes_per_packet) {
           .table = LookupTable(1, kTable)};
 }
 
-/// How many slots a job has where `limits`, the first shard's, leave it to the memory.
+/// `limits` are the first shard's.
 std::string slots_text(const JobLimits& limits) {
   const auto slots = [&](std::uint16_t codes) { return std::to_string(limits.most_slots(job_of(codes))); };
   const std::size_t share_bytes = limits.max_memory_bytes * limits.share.shards / limits.max_jobs;
@@ -143,7 +142,7 @@ std::string slots_text(const JobLimits& limits) {
          " for each job, --max-memory divided by --max-jobs)";
 }
 
-/// Why not even one job of usual packets has room on a server with such shards; nothing when it has.
+/// Returns nullopt if the server has room for a job of usual packets.
 std::optional<std::string> memory_warning(const JobLimits& limits) {
   const JobConfig job = job_of(kUsualCodes);
   const std::uint32_t slots = limits.most_slots(job);
@@ -154,7 +153,7 @@ std::optional<std::string> memory_warning(const JobLimits& limits) {
          "; raise --max-memory to that or more" + (limits.slots != 0 ? ", or lower --slots" : "");
 }
 
-/// The root of racks says how many slots their servers have.
+/// The root decides how many slots a leaf has.
 void log_limits(const Options& options, const JobLimits& limits) {
   if (options.leaf) return spdlog::info("serves {}", place_of(options.leaf));
   if (const auto warning = memory_warning(limits)) return spdlog::warn(*warning);
@@ -179,7 +178,7 @@ Server::Server(const Options& options)
   try {
     start_threads();
   } catch (const std::exception& error) {
-    stop();  // those that did start
+    stop();  // the ones that started
     throw TransportError(std::string("cannot start the packet threads: ") + error.what() +
                          " (allow more threads or memory, or ask for fewer --threads)");
   }
@@ -247,13 +246,13 @@ void Server::run_shard(std::size_t index) noexcept {
     if (drain_deadline == steady_clock::time_point::max()) {
       shard.drain(now);
       drain_deadline = now + drain_timeout_;
-      continue;  // what came while this thread waited, GOODBYE perhaps, is taken before it is called quiet
+      continue;  // take packets that came during the wait, perhaps GOODBYE, before is_quiet()
     }
     if (shard.is_quiet(now) != quiet) {
       quiet = !quiet;
       quiet_shards_.fetch_add(quiet ? 1 : -1, std::memory_order_relaxed);
     }
-    // This thread's DPDK queue brings frames of other shards, which wait for them.
+    // Other shards need this thread: its DPDK queue receives frames for them.
     if (quiet_shards_.load(std::memory_order_relaxed) == std::ssize(shards_) || now >= drain_deadline) return;
   }
 }

@@ -1,4 +1,3 @@
-// Packet threads, each with its shard, and the metrics endpoint.
 #pragma once
 
 #include <prometheus/exposer.h>
@@ -20,7 +19,7 @@ namespace thc::ps {
 
 class Server {
  public:
-  /// Opens sockets or devices and starts the threads. Throws thc::Error: port in use, DPDK not there, ...
+  /// Starts the threads. Throws thc::Error: port in use, DPDK missing, ...
   explicit Server(const Options& options);
   /// Stops at once.
   ~Server();
@@ -29,14 +28,12 @@ class Server {
 
   io::Endpoint local() const noexcept { return ios_.front()->local(); }
 
-  /// Refuses new jobs, finishes what is in flight within the drain timeout, ends the threads, and writes the rest of
-  /// the log.
+  /// Refuses new jobs, finishes rounds within the drain timeout, ends the threads and flushes the log.
   void drain();
 
-  /// Whether each packet thread has gone round its loop since the last call; of one that is called each second.
+  /// Whether each packet thread completed a loop since the last call. Call every second.
   bool all_threads_ran() noexcept;
 
-  /// Writes jobs that started and ended since the last call to the log.
   void log_jobs() { job_log_->update(JobLog::Clock::now()); }
 
  private:
@@ -52,10 +49,10 @@ class Server {
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
-  std::atomic<std::ptrdiff_t> quiet_shards_{0};  // of a server that drains; a shard may be active again
+  std::atomic<std::ptrdiff_t> quiet_shards_{0};  // while draining; a shard may become active again
   std::vector<std::atomic<bool>> ran_;           // by thread, since all_threads_ran()
   std::optional<JobLog> job_log_;                // of shard 0, which has all jobs
-  std::vector<std::jthread> threads_;            // last: they end before what they use
+  std::vector<std::jthread> threads_;            // last: threads end before the members that they use
 };
 
 }  // namespace thc::ps

@@ -13,21 +13,21 @@ namespace {
 using wire::ErrorReason;
 using wire::MessageType;
 
-// A server that comes back is asked by every packet in flight; one that is attacked must not become a reflector.
+// Every packet in flight asks a restarted server, and an attacked server must not become a reflector.
 constexpr std::uint32_t kStrangerBudget = 1000;
 constexpr std::size_t kErrorBytes = sizeof(Message<wire::ErrorPayload>);
 constexpr std::uint32_t kHelloBudget = 1000;
 constexpr std::uint32_t kChallengeBudget = 1000;
 constexpr std::chrono::milliseconds kBudgetRefill{100};
 
-// A worker that lacks a result asks again every 200 ms at least: time for two attempts to get lost, and for five when
-// it is known that someone could be waiting.
+// A worker that lacks a result asks again within 200 ms: time for two lost attempts, and for five if a round is
+// incomplete.
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
-// Workers ask each second whether a server is there, and some wait for half a second for the answer of another one.
+// Workers ask every second whether a server lives, and some wait half a second for another server's answer.
 constexpr std::chrono::milliseconds kNoticeTime{1700};
 
-/// The slot waits for others than `seen`, perhaps for one that was not let in.
+/// Some worker other than `seen` is missing, perhaps one that was rejected.
 Refusal incomplete(const Job& job, std::uint64_t seen) noexcept {
   Refusal notice{.reason = ErrorReason::kIncomplete, .worker_bitmap = seen};
   if (const auto& outsider = job.outsider(); outsider && (seen >> outsider->worker & 1) == 0) {
@@ -71,7 +71,7 @@ void Shard::refill(TimePoint now) noexcept {
 
 void Shard::run_timers(TimePoint now) noexcept {
   jobs_.for_each([&](Job& job) { send_probes(job, now); });
-  outbox_.flush();  // queued results are in the jobs' memory
+  outbox_.flush();  // queued results point into the jobs' memory
   jobs_.remove_idle(now, [&](std::uint16_t job_id) { ended(job_id); });
   if (leaf_) leaf_->run_timers(now);
   outbox_.flush();
@@ -149,7 +149,7 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
 
 bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   const wire::Header& header = packet.header;
-  // What follows must tell nobody but a worker of this or an earlier incarnation whether an epoch is right.
+  // The checks below must reveal an epoch only to workers of this or an earlier incarnation.
   if (header.worker_id >= job.config().num_workers) {
     packet.counters.count(Drop::kHeader);
     return false;
@@ -161,7 +161,7 @@ bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   } else if (job.roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
     refuse_stranger(packet, {ErrorReason::kStaleEpoch});
   } else if (registered || !job.roster().has(header.worker_id)) {
-    // A worker of before a restart of the server, or an expiry, whose peers were here first: its place is free.
+    // The worker joined before a restart or an expiry, and its peers returned first: its place is free.
     refuse_stranger(packet, {ErrorReason::kUnknownJob});
   } else {
     packet.counters.count(Drop::kSender);
@@ -223,15 +223,15 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
   const std::uint8_t flags = header.flags;
   packet.job->mark_queued(local_slot, header.round, outbox_.flush_number());
   const Roster& roster = packet.job->roster();
-  const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
+  const bool may_be_gone = packet.job->has_quorum();  // without a quorum, all have contributed just now
   if (pacer_.is_paced() && !pacer_.full() && !may_be_gone) {
     std::uint64_t workers = 0;
     roster.for_each([&](std::uint8_t worker, io::Endpoint) { workers |= std::uint64_t{1} << worker; });
-    header.worker_id = packet.header.worker_id;  // whose packet was last
+    header.worker_id = packet.header.worker_id;  // the sender of the last packet
     return pacer_.push({packet.job, packet.job->id(), packet.job->epoch(), local_slot, workers, header, reply.result});
   }
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
-    const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
+    const bool waits = (reply.bitmap >> worker & 1) != 0;  // loss-tolerant workers do not repeat codes
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
     const bool last = worker == packet.header.worker_id;
     header.flags = static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U));
@@ -263,7 +263,7 @@ void Shard::send_waiting(TimePoint now) noexcept {
 
 void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
   job.renew_epoch();
-  // To all, also to those that send nothing now: who is not heard of for long would not be known by its epoch any more.
+  // To all, including silent workers: later their epoch would be unknown.
   wire::Header header = packet.header;
   job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
     header.worker_id = worker;
@@ -288,7 +288,7 @@ void Shard::send_straggler(const Packet& packet) noexcept {
 }
 
 void Shard::refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept {
-  // Whose address may be spoofed gets no more bytes than came: a packet that is shorter than ERROR must come twice.
+  // A spoofed address must not receive more bytes than it sent: packets shorter than ERROR must come twice.
   stranger_bytes_ = std::min(stranger_bytes_ + packet.datagram.size(), kStrangerBudget * kErrorBytes);
   if (stranger_budget_ == 0 || stranger_bytes_ < kErrorBytes) return packet.counters.count(Drop::kRateLimited);
   --stranger_budget_;

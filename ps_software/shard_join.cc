@@ -1,4 +1,4 @@
-// The part of Shard that lets workers into jobs and out of them.
+// The part of Shard about joining and leaving.
 #include <algorithm>
 #include <cstring>
 #include <variant>
@@ -17,13 +17,13 @@ void Shard::handle_goodbye(const Packet& packet) noexcept {
     return packet.counters.count(*drop);
   }
   if (!packet.job->leave(packet.header.worker_id)) return;
-  outbox_.flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results point into the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kLeft);
   ended(packet.header.job_id);
 }
 
 void Shard::ended(std::uint16_t job_id) noexcept {
-  if (leaf_) leaf_->end(job_id);  // else who says HELLO now had the place of before
+  if (leaf_) leaf_->end(job_id);  // a later HELLO must not inherit the place
 }
 
 void Shard::handle_alive(const Packet& packet, TimePoint now) noexcept {
@@ -47,7 +47,7 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   --budget;
   const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
   if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
-  // Told at once to whoever asks whether this server is there: it is no longer than a HELLO either.
+  // Sent without proof of the address: DRAINING is no longer than a HELLO.
   const bool joins = packet.header.epoch == 0;
   if (!proven && draining_ && joins && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
   if (!proven) return send_challenge(packet, now);
@@ -111,7 +111,7 @@ void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
 }
 
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  outbox_.flush();  // queued results are in the job's memory
+  outbox_.flush();  // queued results point into the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kIdle);
   take_hello({.header = packet.header,
               .datagram = packet.datagram,
@@ -138,7 +138,7 @@ bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoi
 }
 
 bool Shard::start_over(Job& job, std::uint64_t run) noexcept {
-  outbox_.flush();  // results may be queued that starting over clears
+  outbox_.flush();  // starting over clears queued results
   job.start_over();
   if (leaf_) leaf_->renew(job.id(), run);
   return !leaf_;
@@ -166,8 +166,7 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
 }
 
 std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcept {
-  // Half of the receive buffers (slots are spread evenly over shards), shared by the workers of the jobs of this
-  // moment.
+  // Half of the receive buffers (slots are spread evenly over shards), divided among the workers of current jobs.
   const std::size_t workers = std::size_t{job.config().num_workers} * jobs_.size();
   const std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
   return static_cast<std::uint32_t>(std::clamp(share, io_.max_datagram_bytes(to), std::size_t{UINT32_MAX}));

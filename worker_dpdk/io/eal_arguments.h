@@ -24,8 +24,8 @@ std::string device_hint(const std::vector<std::string>& eal_args);
 /// fewer queues would make two threads share a ring, so the secret contains their number.
 std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues);
 
-/// Keeps the CPUs on the NUMA node of the first PCI device in the arguments ("-a 0000:3b:00.0", "--allow=..."): its
-/// packets and buffers are there. Returns `cpus` if none is known. `sysfs`: "/sys".
+/// Keeps the CPUs on the NUMA node of the first PCI device in the arguments ("-a 0000:3b:00.0", "--allow=..."), near
+/// its packets and buffers. Falls back to `cpus`. `sysfs`: "/sys".
 cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs);
 
 }  // namespace thc::io

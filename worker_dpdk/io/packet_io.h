@@ -108,7 +108,7 @@ class PacketIo {
   virtual void wait(std::chrono::microseconds timeout) noexcept = 0;
   /// From any thread.
   virtual void wake() noexcept = 0;
-  virtual Endpoint local() const noexcept = 0;
+  virtual Endpoint local() const noexcept = 0;  ///< with the port resolved
 
   /// Largest header + payload that reaches `to` unfragmented.
   virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kSlice{100'000};
 
-/// Runs `attempt(slice)` without the GIL until it is true or the time is over, with signal handlers in between.
+/// Runs `attempt(slice)` without the GIL until it is true or the time ends, with signal handlers in between.
 template <typename Attempt>
 bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
   using Seconds = std::chrono::duration<double>;
@@ -88,7 +88,7 @@ bool BoundSession::wait(const BoundOperation& bound, std::optional<double> timeo
 
 void BoundSession::close() {
   if (is_inherited()) {
-    return;  // the parent goes on with it
+    return;  // the parent keeps using it
   }
   {
     const py::gil_scoped_release release;

@@ -1,4 +1,4 @@
-// thc::Session for Python: keeps arrays alive while they are in flight and lets Ctrl-C through.
+// thc::Session for Python: keeps arrays alive while in flight, and handles Ctrl-C.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -15,17 +15,17 @@ namespace thc::python {
 
 namespace py = pybind11;
 
-/// What push_*() returns to Python.
+/// Returned by push_*().
 struct BoundOperation {
   Session::OperationPtr operation;
   bool done() const noexcept { return operation->done(); }
 };
 
-/// All methods are called with the GIL held and release it while they block. A forked child has no polling thread: in
-/// it, methods that need one throw TransportError, and close() leaves the parent's session alone.
+/// Call methods with the GIL; they release it while they block. A forked child has no polling thread: methods that need
+/// it throw TransportError, and close() leaves the parent's session alone.
 class BoundSession {
  public:
-  /// Blocks until connected. Throws what Session does.
+  /// Blocks until connected. Throws as Session.
   BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
   ~BoundSession();
   BoundSession(const BoundSession&) = delete;
@@ -37,9 +37,9 @@ class BoundSession {
   bool wait(const BoundOperation& bound, std::optional<double> timeout_s);
   void close();
   py::dict counters() const;
-  /// Of each server: how many seconds what it has not answered is unanswered, and at which port.
+  /// Per server: port and seconds of the longest unanswered packet.
   py::list unanswered() const;
-  /// Of each server: how many seconds ago anything arrived.
+  /// Per server: seconds since anything arrived.
   py::list heard() const;
   bool is_of_switch() const noexcept { return session_->is_of_switch(); }
   const SessionConfig& config() const noexcept { return session_->config(); }
@@ -49,8 +49,8 @@ class BoundSession {
 
   bool is_inherited() const noexcept { return getpid() != owner_; }
   Session& session() const;
-  /// Lets go of the arrays of what is done, which may run any Python code, and makes the next keep() safe from failure:
-  /// what is submitted must be kept.
+  /// Drops the arrays of finished operations, which may run Python code, and reserves memory for the next keep(): a
+  /// submitted operation must be kept.
   void make_room();
   BoundOperation keep(Session::OperationPtr operation, py::list arrays) noexcept;
 

@@ -1,4 +1,4 @@
-// byteps_thc._native._comm: a worker's session for Python. Signatures and semantics: byteps_thc/_native/_comm.pyi.
+// Signatures and semantics: byteps_thc/_native/_comm.pyi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -32,7 +32,7 @@
 namespace thc::python {
 namespace {
 
-/// Throws ConfigurationError unless `seconds` is finite. 30 years are as good as for ever, and fit every clock.
+/// Throws ConfigurationError unless finite. Limits to 30 years, which fit every clock.
 Duration from_seconds(double seconds, const char* name) {
   if (!std::isfinite(seconds)) {
     throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
@@ -40,21 +40,18 @@ Duration from_seconds(double seconds, const char* name) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
 }
 
-/// Other Python threads go on meanwhile.
 std::vector<io::Addresses> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(from_seconds(lookup_s, "lookup_s"));
   const py::gil_scoped_release release;
   return io::resolve_servers(servers, wire::kUdpPort, patience);
 }
 
-/// Which packet back ends a session uses, and their settings.
 struct IoConfig {
   std::variant<io::UdpConfig, io::DpdkConfig> back_end;
   std::optional<io::FaultConfig> faults;
   std::optional<io::JobKeys> keys;
 };
 
-/// Other Python threads go on meanwhile.
 io::Endpoint resolve_local(const std::string& local) {
   const py::gil_scoped_release release;
   const auto [host, port] = io::split_port(local, 0);
@@ -95,8 +92,8 @@ std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
   return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
 }
 
-/// A socket of kernel UDP, or the queue of a DPDK device. EAL and devices may take seconds, in which other Python
-/// threads go on. Throws ConfigurationError, TransportError or DpdkUnavailableError.
+/// EAL and devices may take seconds, so it releases the GIL. Throws ConfigurationError, TransportError or
+/// DpdkUnavailableError.
 std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
   const py::gil_scoped_release release;
   std::unique_ptr<io::PacketIo> packet_io = make_back_end(config);
@@ -105,7 +102,7 @@ std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
   return std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
 }
 
-/// A file with keys of single jobs may have none for this one, which no server would answer.
+/// No server would answer a job whose key is missing.
 void check_key(const SessionConfig& config, const IoConfig& io_config) {
   if (!io_config.keys || io_config.keys->derive(config.job_id, io::Direction::kUp)) return;
   const std::string job = std::to_string(config.job_id);
@@ -113,7 +110,7 @@ void check_key(const SessionConfig& config, const IoConfig& io_config) {
                            " KEY\" here and on the servers, or use a job that has a key");
 }
 
-/// Leaves each server the addresses that this worker can send to.
+/// Drops server addresses that this worker cannot send to.
 void drop_unusable(SessionConfig& config, const IoConfig& io_config) {
   const io::IpAddress local = std::visit([](const auto& back_end) { return back_end.local.ip; }, io_config.back_end);
   for (std::vector<io::Endpoint>& addresses : config.addresses) {
@@ -130,8 +127,8 @@ void drop_unusable(SessionConfig& config, const IoConfig& io_config) {
   }
 }
 
-/// A server whose name has addresses of both families is at the first that answers. If none does within half of the
-/// connect timeout, the first is left to wait for.
+/// Picks the first address that answers, for names with both families. If none does within half of the connect timeout,
+/// keeps the first.
 void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
   const py::gil_scoped_release release;
   const TimePoint deadline = Clock::now() + config.connect_timeout / 2;
@@ -152,9 +149,9 @@ void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
   }
 }
 
-/// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
-/// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU. All
-/// workers hear of it from the server that says so, and leave the others.
+/// Blocks until connected. Automatic packets have the size of the path, or a smaller one of the job or the server:
+/// switches and workers with smaller MTUs have smaller ones. The server that says so tells all workers, which then
+/// leave the others.
 std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
   check_key(config, io_config);
   drop_unusable(config, io_config);
@@ -176,7 +173,7 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
 
 constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving", "other"};
 
-/// With a socket of its own, beside a session's.
+/// Uses its own socket, beside a session's.
 std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s, double pace_s) {
   const auto packet_io = open_packet_io(io_config);
   const py::gil_scoped_release release;

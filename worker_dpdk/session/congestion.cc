@@ -5,57 +5,55 @@ namespace {
 
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// RFC 6928's ten packets, and not more bytes than those have on Ethernet; fewer where many workers begin at once.
+// RFC 6928's ten packets, within their bytes on Ethernet; fewer if many workers start at once.
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstPacketsOfAll = 256;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
-constexpr std::size_t kManyWorkers = 32;  // one packet of each is as much as a short queue holds
-// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and
-// of 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
+constexpr std::size_t kManyWorkers = 32;  // one packet per worker fills a short queue
+// Pacing at twice the delivery rate lets it double. A burst is at most a millisecond's delivery and 64 KiB; above some
+// 10 Gb/s, the bytes of one timer period.
 constexpr double kPace = 2;
 constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
 constexpr double kTimerUs = 250;
-// As BBR finds out that the pipe is full: three rounds in which delivery did not grow by a quarter.
+// As in BBR, the pipe is full after three rounds without a quarter more delivery.
 constexpr double kGrowth = 1.25;
 constexpr unsigned kFlatRounds = 3;
 constexpr unsigned kQueueingRounds = 2;
-// After that the window grows by these parts a round: where no queue is to be seen, and where there is one.
+// The window then grows by these parts a round: without a queue, and with one.
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
-// It does not grow into a queue that is longer than the way and takes longer than so many bytes at the rate of
-// delivery, within these times: threads that share cores are late by milliseconds. What is stored in a server's receive
-// memory would go to a short queue at once when the next step begins.
+// Growth stops at a queue that is longer than the path's round trip and takes longer than this many bytes at the
+// delivery rate, within these times: threads that share cores are milliseconds late. The next step would send bytes
+// stored in a server's receive memory into a short queue at once.
 constexpr double kMayQueueBytes = 128 * 1024;
 constexpr Microseconds kMayQueueAtLeast{5'000};
 constexpr Microseconds kMayQueueAtMost{25'000};
 constexpr Duration kShortestQueue{200};
-// Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
-// to be as it was.
+// A worker that is never last knows nothing of the network. The last known state is valid for this many rounds.
 constexpr unsigned kRememberedRounds = 8;
-// Nor does a larger window help there: the others' packets set the pace, and the results of four windows that double
-// at once meet in the server's queue. With fewer packets, who is last is chance.
+// Nor does a larger window help such a worker: others set the pace, and the results of four windows that double at once
+// meet in the server's queue. With fewer packets, the last worker is chance.
 constexpr std::size_t kFewPackets = 20;
-// Bytes a microsecond. Threads that share cores are late by more than such a link's queue is long: who is last there is
-// chance. At the second rate a pace costs more than it saves.
+// Bytes per microsecond. Above the first rate, threads that share cores are late by more than a queue: the last worker
+// is chance. Above the second, a pace costs more than it saves.
 constexpr double kFastRate = 8;
 constexpr double kUnpacedRate = 40;
-// Loss while there is a queue, and loss of more than any way has by itself.
+// Loss with a queue, and loss beyond a path's own.
 constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
 constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
 constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
-// Where less than that share of the last packets of a fast link is lost, queues take a window at once.
+// If a fast link loses less than this share of its last packets, its queues take a window at once.
 constexpr double kHardlyLost = 0.002;
-// A short queue or a policer loses more than random losses are: bursts become as short as can be.
+// A short queue or a policer loses more than random loss does, so bursts become as short as possible.
 constexpr double kBurstsLost = 0.05;
 constexpr std::size_t kRecentPackets = 8'192;
-// The least round trip is probed when there was none like it for such a time, or so many round trips: the route may
-// have changed, or others may fill a queue, which is part of the way then. All that is under way drains in the first
-// round.
+// The least round trip is probed after this time, or this many round trips, without one like it: the route may have
+// changed, or others may fill a queue, which then is part of the path. The pipe drains in the first round.
 constexpr Duration kProbePeriod{500'000};
 constexpr int kProbePeriodRoundTrips = 32;
 constexpr std::size_t kProbePackets = 4;
@@ -109,7 +107,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
   if (pace == 0) {
     return true;
   }
-  if (!is_paced()) {  // what goes now is not owed once there is a pace again
+  if (!is_paced()) {  // a later pace owes nothing for these bytes
     credited_at_ = now;
     credit_bytes_ = burst_bytes();
     return true;
@@ -177,7 +175,7 @@ bool CongestionControl::finds_queue() noexcept {
     untold_rounds_ = 0;
     return had_queue_ = is_queue(round_.least_of_network);
   }
-  // Who is never last has more under way than it needs, so that it may shrink for the wait as well.
+  // A worker that is never last has more in flight than it needs, so its window may shrink for the wait.
   return way_.server_tells_last && ++untold_rounds_ <= kRememberedRounds ? had_queue_
                                                                          : is_queue(round_.least_round_trip);
 }
@@ -207,9 +205,9 @@ void CongestionControl::probe_round_trip(TimePoint now) noexcept {
   phase_ = phase_after_probe_;
   least_seen_at_ = now;
   if (probed_ == Duration::max()) {
-    return;  // others were waited for: nothing is known
+    return;  // the network's share is unknown: the result waited for other workers
   }
-  if (probed_ > least_round_trip_) {  // what is delivered takes a larger window
+  if (probed_ > least_round_trip_) {  // the delivery rate needs a larger window
     phase_ = Phase::kSteady;
     const double needed = kNeededAnew * rate_.get() * static_cast<double>(probed_.count());
     set_window(std::max(static_cast<double>(window_bytes_), needed));
@@ -220,7 +218,7 @@ void CongestionControl::probe_round_trip(TimePoint now) noexcept {
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
   recent_.lost_bytes += bytes;
   if (mark <= shrunk_mark_) {
-    return;  // the window has shrunk for that already
+    return;  // the window has shrunk for this loss
   }
   round_lost_bytes_ += bytes;
   counted_.lost_bytes += bytes;
@@ -238,14 +236,14 @@ bool CongestionControl::is_much_lost() const noexcept {
 }
 
 void CongestionControl::timed_out() noexcept {
-  if (least_round_trip_ != Duration::max() && ++timeouts_ > 1) {  // else the way may be longer than the first timeouts
+  if (least_round_trip_ != Duration::max() && ++timeouts_ > 1) {  // else the path may be longer than the first timeouts
     shrink(0.5);
   }
 }
 
 void CongestionControl::shrink(double factor) noexcept {
   if (phase_ == Phase::kStartup) phase_ = Phase::kSteady;
-  // What is delivered now needs that much even without a queue.
+  // The present delivery rate needs this window even without a queue.
   const double needed =
       kNeeded * rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
   const auto window = static_cast<double>(window_bytes_);
@@ -256,7 +254,7 @@ void CongestionControl::shrink(double factor) noexcept {
 
 void CongestionControl::end_round(TimePoint now) noexcept {
   if (round_.delivered_bytes == 0) {
-    return begin_round(now);  // notices that others are late say nothing of the way
+    return begin_round(now);  // notices say nothing about the path
   }
   const Duration taken = std::max(elapsed(round_.began_at, now), Duration(1));
   const double rate = static_cast<double>(round_.delivered_bytes) / static_cast<double>(taken.count());
@@ -275,7 +273,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
     shrink(kShrinkForMuchLoss);
   } else if (round_lost_bytes_ > 0 && queues) {
     shrink(kShrinkForLoss);
-  } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
+  } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // ignores earlier marks
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
   } else if (phase_ != Phase::kProbeRtt && round_.window_used && has_sample && helps &&
              (round_lost_bytes_ == 0 ? !queues_much : !queues)) {

@@ -1,4 +1,4 @@
-// What a session counts. One writer (the polling thread), readers anywhere.
+// Counters of a session. The polling thread writes; any thread reads.
 #pragma once
 
 #include <array>
@@ -11,28 +11,28 @@ namespace thc {
 
 enum class Count : std::size_t {
   kHelloSent,
-  kNormSent,         ///< NORM packets, repeated ones included
-  kCodesSent,        ///< CODES packets, repeated ones included
+  kNormSent,         ///< NORM packets, with repeats
+  kCodesSent,        ///< CODES packets, with repeats
   kRetransmissions,  ///< NORM and CODES packets sent again
   kBytesSent,        ///< headers and payloads of NORM and CODES
-  kSendFailures,     ///< packets the back end had no room for (sent again later)
+  kSendFailures,     ///< packets without room in the back end (sent again later)
   kMaxNormReceived,
   kAggregateReceived,
   kBytesReceived,       ///< headers and payloads of accepted results
   kPartialReceived,     ///< results of fewer than all workers
   kIncompleteReceived,  ///< notices that a packet arrived and other workers are missing
-  kStragglerReceived,   ///< notices that a round went on without this worker
-  kDuplicates,          ///< results of a packet that has its result
+  kStragglerReceived,   ///< notices that a round completed without this worker
+  kDuplicates,          ///< repeated results
   kStale,               ///< messages of an earlier round or epoch
   kMalformed,           ///< wrong version, type, length or job
-  kForeign,             ///< datagrams from an address that is no server of this session
-  kUnauthenticated,     ///< datagrams without the tag of the job's key
+  kForeign,             ///< datagrams from other addresses than this session's servers
+  kUnauthenticated,     ///< datagrams without a valid tag
   kDamaged,             ///< datagrams with a wrong checksum
   kGivenUp,             ///< packets without a result within the loss timeout (loss-tolerant mode)
-  kAbstained,           ///< CODES that do not count, sent again included: a quorum went on without this worker's norms
-  kNewEpochs,           ///< times a server went on in another epoch, with its slots as they were
-  kRejoins,             ///< times a server had lost the job and was joined again
-  kWindowBytes,         ///< not a count: what may be under way to servers now (congestion.h)
+  kAbstained,           ///< CODES that do not count, with repeats: a quorum continued without this worker's norms
+  kNewEpochs,           ///< epochs begun by a server with unchanged slots
+  kRejoins,             ///< servers joined again after losing the job
+  kWindowBytes,         ///< not a count: bytes that may be in flight to servers now (congestion.h)
   kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
   kEnd
 };

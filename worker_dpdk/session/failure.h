@@ -1,4 +1,4 @@
-// Why an operation or a session ended, as a value: it is made on the polling thread and thrown on any other.
+// Why an operation or a session ended: created on the polling thread, thrown on any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Failure {
   std::uint32_t slot = 0;
   std::uint32_t round = 0;
   std::uint64_t missing_workers = 0;
-  std::uint32_t codes_per_packet = 0;  ///< of kRefused: fewer than this worker's, with which it may come; 0: no matter
+  std::uint32_t codes_per_packet = 0;  ///< kRefused: a smaller number that would be accepted; 0: none
 
   [[noreturn]] void raise() const {
     switch (kind) {

@@ -11,7 +11,7 @@
 namespace thc {
 namespace {
 
-constexpr int kLongestPace = 4;  // times the first
+constexpr int kLongestPace = 4;  // in units of the first pace
 
 struct Asked {
   io::Endpoint server;
@@ -42,7 +42,7 @@ void take(const io::RxPacket& packet, const SessionConfig& config, std::vector<A
 
 bool is_silent(const Asked& asked) noexcept { return asked.presence == Presence::kSilent; }
 
-/// Says HELLO where it is due; returns when the next one is.
+/// Sends due HELLOs; returns the time of the next one.
 TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePoint now) noexcept {
   TimePoint next = TimePoint::max();
   for (Asked& asked : servers) {

@@ -1,4 +1,4 @@
-// Are the servers there? Asked without joining: a HELLO without a cookie, which a server answers and forgets.
+// Asks whether servers live, without joining: a server answers a HELLO without a cookie and forgets it.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,16 @@
 
 namespace thc {
 
-/// What a server says to a HELLO without a cookie.
-enum class Presence : std::uint8_t {  // _comm has names of them
-  kSilent,                            ///< nothing, or nothing that answers this HELLO
-  kThere,                             ///< what thc-ps says to whom it may let in: a cookie
-  kLeaving,                           ///< that it takes nobody new: it is about to end
-  kOther,                             ///< something else: a switch, which knows its workers by their addresses
+/// A server's answer to a HELLO without a cookie.
+enum class Presence : std::uint8_t {  // _comm has names for them
+  kSilent,                            ///< no answer to this HELLO
+  kThere,                             ///< a cookie: thc-ps accepts workers
+  kLeaving,                           ///< thc-ps is about to end and rejects new workers
+  kOther,                             ///< another answer: a switch, which knows its workers by address
 };
 
-/// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order. `pace`:
-/// the time until the first repeat.
-/// `config` must be resolved. `packet_io` is nobody else's.
+/// Asks the first shard of each server until all have answered or `timeout` ends; returns the servers' order. `pace`:
+/// time until the first repeat. `config` must be resolved. `packet_io` has no other user.
 std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
                                   Duration pace);
 

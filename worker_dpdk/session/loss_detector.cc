@@ -23,7 +23,7 @@ void LossDetector::sent(InFlight& packet, TimePoint now) noexcept {
 }
 
 void LossDetector::noticed(InFlight& packet, TimePoint now) noexcept {
-  // Whoever is missing has seen the gap when we did: time for one more round trip.
+  // The missing worker saw the gap at the same time: allow one more round trip.
   Shard& shard = shard_of(packet);
   packet.transmission = ++shard.transmissions;
   packet.awaited_since = now;
@@ -39,7 +39,8 @@ bool LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) 
   const bool first = answers_first_transmission(packet, now);
   const std::uint64_t transmission = first ? packet.first_transmission : packet.transmission;
   if (first && packet.number < shard.highest_end && shard.answered > transmission) {
-    // Late. After two round trips, or half of one more where it waited, another worker may have repeated its packet.
+    // A late answer. After two round trips, or one and a half if it waited, another worker may have repeated its
+    // packet.
     const Duration response = elapsed(packet.first_sent_at, now);
     if (response < (waited ? rtt_.smoothed() * 3 / 2 : 2 * rtt_.smoothed())) {
       shard.reordered_by.add(shard.answered - transmission);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Join::Pace kPace{.first = Duration(20'000), .last = Duration(500'000)};
 
-/// The limits are also what a session is ready to allocate because a datagram says so.
+/// Also limits the memory that a datagram can make a session allocate.
 bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet, std::uint16_t port) noexcept {
   return std::has_single_bit(std::uint16_t{shape.codes_multiple}) && codes_per_packet % shape.codes_multiple == 0 &&
          shape.slots <= wire::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&

@@ -1,4 +1,4 @@
-// Being a member of a job on the shards of one server: HELLO until WELCOME, epochs, joining again after a restart.
+// Membership of a job on one server's shards: HELLO until WELCOME, epochs, and joining again after a restart.
 #pragma once
 
 #include <cstddef>
@@ -13,41 +13,41 @@
 
 namespace thc {
 
-/// What the first WELCOME of a server says.
+/// From the first WELCOME of a server.
 struct ServerShape {
   wire::WelcomePayload welcome;
-  bool tells_last;  ///< its results say whose packet came last
+  bool tells_last;  ///< results name the last worker
 };
 
 class Membership {
  public:
   enum class Welcome : std::uint8_t {
-    kIgnored,  ///< not expected (again), or impossible values
-    kShape,    ///< first of all: slots(), window_bytes() and the like are known
-    kShard,    ///< one more shard joined, or joined again, or has learned this worker's address
-    kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
+    kIgnored,  ///< unexpected, repeated or invalid
+    kShape,    ///< the first one: slots(), window_bytes() etc. are known
+    kShard,    ///< one more shard joined, joined again, or learned this worker's address
+    kChanged,  ///< the server returned with other slots or shards, so packets in flight cannot continue
   };
 
-  /// Asks shard 0, which says how many there are.
+  /// Asks shard 0, which knows the number of shards.
   Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
              std::uint64_t nonce, TimePoint now);
 
-  /// As the configuration has it: the address of shard 0.
+  /// The configured address, of shard 0.
   io::Endpoint server() const noexcept { return server_; }
-  /// All shards; `slot`: that of a slot.
+  /// Without `slot`: all shards.
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined(); }
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch(); }
-  /// Whether the shard of `slot` knows CODES that are not to be added.
+  /// Whether the shard of `slot` supports CODES that do not count.
   bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions(); }
-  /// Of all messages to the shard of `slot`.
+  /// For all messages to the shard of `slot`.
   std::uint8_t flags(std::uint32_t slot) const noexcept { return shard_of(slot).header().flags; }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
   std::uint32_t slots() const noexcept { return shape_.welcome.slots; }
   std::uint32_t norm_slots() const noexcept { return shape_.welcome.norm_slots; }
   std::uint32_t window_bytes() const noexcept { return shape_.welcome.window_bytes; }
-  /// Power of two that payload_count of CODES must be a multiple of.
+  /// A power of two that divides payload_count of CODES.
   std::uint16_t codes_multiple() const noexcept { return shape_.welcome.codes_multiple; }
   bool tells_last() const noexcept { return shape_.tells_last; }
   std::uint16_t shards() const noexcept { return shape_.welcome.shards; }
@@ -56,32 +56,28 @@ class Membership {
   io::Endpoint address_of(std::uint32_t slot) const noexcept {
     return {server_.ip, static_cast<std::uint16_t>(server_.port + slot % shards_.size())};
   }
-  /// Where the first shard is that has not answered HELLO; only while one has not.
+  /// The first shard without an answer to HELLO; requires one.
   io::Endpoint absent() const noexcept;
   bool is_shard(io::Endpoint address) const noexcept {
     return address.ip == server_.ip && address.port >= server_.port && address.port < server_.port + shards_.size();
   }
 
-  /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
+  /// Whether a message repeats this HELLO's nonce: others answer an earlier HELLO, or are replayed.
   bool answers_hello(const wire::Header& header) const noexcept { return repeats_nonce(header, hello_.nonce); }
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
-  /// The server wants HELLO with a cookie: says it at once, after ask() too. False: not expected (any more).
+  /// Repeats HELLO with the cookie at once. Returns false if unexpected.
   bool take_challenge(const ServerMessage& message) noexcept;
-  /// The shard of `slot` goes on in another epoch, with its slots as they are.
+  /// The shard of `slot` began an epoch with unchanged slots.
   void renew(std::uint32_t slot, std::uint32_t epoch) noexcept { shard_of(slot).renew(epoch); }
-  /// The server asks whether this process lives, perhaps in an epoch that it has not yet heard of. False: it has not
-  /// joined there.
+  /// The server asks whether this process lives, perhaps in an epoch unknown here. Returns false if not joined there.
   bool answer_probe(const ServerMessage& message) noexcept;
-  /// The server asks the process that has this worker's place whether it lives: say HELLO often enough to hear of it.
+  /// The server probes the process in this worker's place: repeat HELLO often enough to learn the verdict.
   void await_verdict(std::uint32_t slot, TimePoint now) noexcept;
-  /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
+  /// The shard of `slot` lost the job: repeat HELLO there. Returns false if already doing so.
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
-
-  /// Asks the shard of `slot`, and the first one, whether they are there; they then learn this worker's address if it
-  /// has changed.
+  /// Asks the shard of `slot`, and the first one, whether they live; they learn this worker's new address, if any.
   void ask(std::uint32_t slot) noexcept;
-
-  /// Sends what is due of HELLO.
+  /// Sends due HELLOs.
   void run_timers(TimePoint now) noexcept;
   TimePoint next_timer() const noexcept;
   void send_goodbye() noexcept;
@@ -89,9 +85,9 @@ class Membership {
  private:
   const Join& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
   Join& shard_of(std::uint32_t slot) noexcept { return shards_[slot % shards_.size()]; }
-  /// A shard that has not answered HELLO; null for others.
+  /// Returns null for a shard that has answered HELLO.
   Join* waiting_shard(std::uint32_t index) noexcept;
-  /// Shards up to that many, of which HELLO is due.
+  /// Adds shards up to this number, with HELLO due.
   void add_shards(std::uint32_t shards, TimePoint now);
   void send_hello(const Join::Message& hello) noexcept;
   void send_notice(wire::MessageType type, std::uint32_t shard) noexcept;
@@ -103,7 +99,7 @@ class Membership {
   ServerShape shape_{};
   bool has_shape_ = false;
   std::vector<Join> shards_;
-  std::size_t waiting_ = 1;  ///< shards that have not answered HELLO
+  std::size_t waiting_ = 1;  ///< shards without an answer to HELLO
 };
 
 }  // namespace thc

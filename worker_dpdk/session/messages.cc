@@ -7,7 +7,7 @@
 namespace thc {
 namespace {
 
-/// Payload bytes the header announces; nothing for a type no server sends.
+/// Returns nullopt for a type that no server sends.
 std::optional<std::size_t> announced_bytes(const wire::Header& header, const SessionConfig& config) noexcept {
   const std::size_t count = header.payload_count;
   switch (static_cast<wire::MessageType>(std::uint8_t{header.message_type})) {

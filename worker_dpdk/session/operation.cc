@@ -9,7 +9,7 @@
 namespace thc {
 namespace {
 
-/// Integers in network byte order from and to unaligned memory; compilers vectorise the loops.
+/// From and to unaligned memory; compilers vectorise the loops.
 template <typename T>
 void swap_bytes(const std::uint8_t* from, std::size_t count, std::uint8_t* to) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
@@ -37,7 +37,7 @@ std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<c
   operation->norms_be_.resize(norms.size_bytes());
   swap_bytes<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(norms.data()), norms.size(),
                             operation->norms_be_.data());
-  // Of a NaN or a zero it means nothing, and to servers, which compare integers, it is an error.
+  // The sign of a NaN or a zero means nothing, and servers, which compare integers, reject it.
   for (std::size_t i = 0; i < operation->norms_be_.size(); i += sizeof(float)) {
     operation->norms_be_[i] &= 0x7f;
   }
@@ -66,7 +66,7 @@ void Operation::pad(std::size_t multiple) {
   last_chunk_count_ += multiple - last_chunk_count_ % multiple;
   padded_.assign((last_chunk_count_ * bits_up_ + 7) / 8, 0);
   std::copy(own.begin(), own.end(), padded_.begin());
-  if (own_bits % 8 != 0) {  // the rest of that byte belonged to nobody, now it is a code
+  if (own_bits % 8 != 0) {  // the rest of the byte becomes a code
     padded_[own_bits / 8] &= static_cast<std::uint8_t>(0xff00U >> own_bits % 8);
   }
 }

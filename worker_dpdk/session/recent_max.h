@@ -1,4 +1,3 @@
-// The largest of recent values.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +6,12 @@
 
 namespace thc {
 
-/// The largest of the last `Block` to twice as many values.
+/// The largest of the last `Block` to 2 * `Block` values.
 template <typename Value, std::uint32_t Block>
 class RecentMax {
  public:
   void add(Value value) noexcept { current_ = std::max(current_, value); }
-  /// Call for every one that counts, added or not.
+  /// Call for every value that counts, added or not.
   void count() noexcept {
     if (++counted_ == Block) {
       counted_ = 0;

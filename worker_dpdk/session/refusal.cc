@@ -9,10 +9,10 @@
 namespace thc {
 namespace {
 
-// Ethernet's 1500 bytes without the headers of IP and UDP, and the tag of a job with a key.
+// Ethernet's 1500 bytes minus the headers of IP and UDP, and the tag of a job with a key.
 constexpr std::size_t kEthernetDatagramBytes = 1500 - 28 - 8;
 
-/// What users call `field`.
+/// The users' name for `field`.
 std::string name_of(wire::ConfigField field) {
   const auto value = static_cast<std::size_t>(field);
   if (field == wire::ConfigField::kNone || value >= wire::kConfigFieldNames.size()) {
@@ -30,7 +30,7 @@ std::string name_of(wire::ConfigField field) {
   }
 }
 
-/// What this worker has in `field`; nothing for fields that are no number.
+/// Returns nullopt for fields without a number.
 std::optional<std::uint32_t> own_value(wire::ConfigField field, const SessionConfig& config) {
   return field == wire::ConfigField::kWorkerId ? config.worker_id : value_of(field, job_config(config));
 }
@@ -55,7 +55,7 @@ std::uint64_t all_workers(const SessionConfig& config) {
   return config.num_workers == wire::kMaxWorkers ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
 }
 
-/// "4"; of an arithmetic, its number and the digest of its bits: "1 (digest 0xa3f2)"
+/// "4"; for an arithmetic, its number and the digest of its bits: "1 (digest 0xa3f2)"
 std::string value_text(wire::ConfigField field, std::uint32_t value) {
   if (field != wire::ConfigField::kArithmetic) {
     return std::to_string(value);
@@ -67,7 +67,6 @@ std::string value_text(wire::ConfigField field, std::uint32_t value) {
   return std::to_string(value >> 16) + " (digest 0x" + std::string(digest.data(), digest.size()) + ")";
 }
 
-/// What to do where workers differ in `field`.
 std::string same_field_hint(wire::ConfigField field) {
   return field == wire::ConfigField::kArithmetic
              ? "; install the same version of byteps_thc on the hosts of all workers"
@@ -87,8 +86,8 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
-/// Codes in a packet with which a worker may come that is refused because of them, where they are fewer than its own:
-/// the job's, as a switch's are, or as many as any way of Ethernet takes. More may be lost on the worker's way.
+/// Codes per packet for a retry after a refusal, if smaller: the job's or a switch's, or as many as any Ethernet path
+/// carries. This worker's path may lose larger packets.
 std::uint32_t smaller_packets(const wire::ErrorPayload& error, const SessionConfig& config) {
   if (static_cast<wire::ConfigField>(std::uint16_t{error.field}) != wire::ConfigField::kCodesPerPacket) {
     return 0;
@@ -102,7 +101,7 @@ std::uint32_t smaller_packets(const wire::ErrorPayload& error, const SessionConf
   return possible && wanted < config.codes_per_packet ? wanted : 0;
 }
 
-/// Of packets that differ: "auto" is a worker's own affair, and may come to another size on another path.
+/// "auto" is each worker's own choice, so its size may differ on another path.
 std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const SessionConfig& config) {
   if (field != wire::ConfigField::kCodesPerPacket) {
     return "";
@@ -112,7 +111,7 @@ std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const 
          std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
 }
 
-/// "; ..." where a missing worker came and was not let in.
+/// "; ..." if a missing worker was rejected.
 std::string outsider_hint(const Outsider& outsider, const SessionConfig& config) {
   if (outsider.field == wire::ConfigField::kNone) {
     return "";
@@ -125,7 +124,7 @@ std::string outsider_hint(const Outsider& outsider, const SessionConfig& config)
          packet_hint(outsider.field, outsider.value, config);
 }
 
-/// Of a rack's server, which knows its workers beforehand.
+/// A rack's server knows its workers in advance.
 std::string own_workers_hint(wire::ConfigField field) {
   switch (field) {
     case wire::ConfigField::kNumWorkers:
@@ -145,7 +144,7 @@ std::string rack_overflow(std::uint32_t largest, const SessionConfig& config) {
          " at most here. Give all workers a smaller ThcConfig(granularity=...), or make racks smaller";
 }
 
-/// Racks that have not sent what a packet belongs to.
+/// Racks without a contribution to this packet's round.
 std::string missing_racks(const InFlight& packet) {
   if (packet.seen_racks == 0) {
     return ": this worker's rack is complete, but the root, the server above its server, does not answer: is thc-ps "
@@ -157,7 +156,7 @@ std::string missing_racks(const InFlight& packet) {
          " (from 0) has not sent its part: look at its server and at what its server says";
 }
 
-/// "; ..." of a switch that says nothing: it has no timers, so it cannot tell that it waits for a root.
+/// "; ..." for a silent switch: without timers it cannot report that it waits for a root.
 std::string silent_root_hint(const NoResult& known) {
   const bool silent =
       known.silent_for > Duration::zero() || known.undelivered_for > Duration::zero() || !known.server_answered;
@@ -168,7 +167,7 @@ std::string silent_root_hint(const NoResult& known) {
          "`upstream` of the switch's description says?";
 }
 
-/// Of a server that is there, but whose results do not arrive, or to which packets do not get through.
+/// For a live server whose results do not arrive, or that packets do not reach.
 std::string undelivered(io::Endpoint server, const NoResult& known) {
   const auto [first, of_packet, last] = known.ports;
   const std::string ports = first == last ? "port " + std::to_string(first)
@@ -178,7 +177,7 @@ std::string undelivered(io::Endpoint server, const NoResult& known) {
          ". Check that firewalls let UDP pass both ways on " + ports + ", and that the path has the MTU of both ends";
 }
 
-/// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
+/// "; ..." if packets exceed an Ethernet path, which drops them silently.
 std::string packet_size_hint(const SessionConfig& config, LargePackets large_packets) {
   const unsigned wider_bits = std::max(config.table.bits(), config.value_bits);
   const std::size_t datagram_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} * wider_bits / 8;

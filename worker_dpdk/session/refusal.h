@@ -1,4 +1,4 @@
-// Words for what servers refuse and for deadlines that pass.
+// Error messages for refusals and deadlines.
 #pragma once
 
 #include "io/packet_io.h"
@@ -8,7 +8,7 @@
 
 namespace thc {
 
-/// The failure an ERROR other than incomplete, racks_incomplete and unknown_job means.
+/// For an ERROR other than incomplete, racks_incomplete and unknown_job.
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config);
 
 /// Whether an ERROR says that the job has larger packets than this worker.
@@ -16,38 +16,38 @@ bool says_larger_packets(const ServerMessage& message, const SessionConfig& conf
 
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
-/// The same of another shard of `shards` than the one at `server`, which answered.
+/// The same for a shard of `shards`, while the shard at `server` answered.
 Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32_t shards, const SessionConfig& config);
 
-/// No WELCOME, because the server of this worker's rack has had no answer from the root.
+/// No WELCOME: the server of this worker's rack got no answer from the root.
 Failure no_root(io::Endpoint server, const SessionConfig& config);
 
-/// Whether packets that are too large for a part of the path would explain it.
+/// Whether a small MTU on a part of the path would explain the loss.
 enum class LargePackets : std::uint8_t {
   kFit,        ///< no
-  kNeverFit,   ///< all else was answered, and no such packet ever
-  kFitNoMore,  ///< such packets were answered before, and none since
+  kNeverFit,   ///< everything else was answered, and such packets never
+  kFitNoMore,  ///< such packets were answered earlier, but not since
 };
 
-/// A missing worker that the server has refused: `field` of its settings differs from the job's, and has `value` there.
+/// A missing worker that the server rejected: `field` of its settings differs from the job's, with `value` there.
 struct Outsider {
-  wire::ConfigField field = wire::ConfigField::kNone;  ///< kNone: there is none
+  wire::ConfigField field = wire::ConfigField::kNone;  ///< kNone: no such worker
   std::uint32_t value = 0;
 };
 
-/// The ports of a server's shards.
+/// Ports of a server's shards.
 struct Ports {
   std::uint16_t first;
   std::uint16_t of_packet;
   std::uint16_t last;
 };
 
-/// What a link knows when an operation has no result in time.
+/// A link's knowledge when an operation has no result in time.
 struct NoResult {
-  const InFlight* packet;    ///< the oldest without one, null when none was sent
-  bool server_answered;      ///< something was received since it was sent
-  Duration silent_for;       ///< how long the packet was repeated without any answer from the server; 0: it answers
-  Duration undelivered_for;  ///< how long it was repeated without an answer to it, from a server that answers; 0: none
+  const InFlight* packet;    ///< the oldest without a result, null if none was sent
+  bool server_answered;      ///< something was received since its transmission
+  Duration silent_for;       ///< how long its repeats got no answer, from a silent server; 0: it answers
+  Duration undelivered_for;  ///< how long its repeats got no answer, from a live server; 0: none
   Ports ports;
   LargePackets large_packets;
   Outsider outsider;
@@ -55,16 +55,16 @@ struct NoResult {
   bool of_switch;  ///< the server is a switch
 };
 
-/// Whether a datagram (without a tag) may be too large for a path with an MTU of 1500 bytes.
+/// Whether a datagram (without a tag) may exceed an MTU of 1500 bytes.
 bool is_larger_than_ethernet(std::size_t datagram_bytes) noexcept;
 
-/// The other workers push something else at the slot and round of this header.
+/// Other workers push something else at the slot and round of this header.
 Failure order_mismatch(const wire::Header& about, io::Endpoint server, const SessionConfig& config);
 
 /// No result within the operation timeout.
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known);
 
-/// What the server knew of packets in flight cannot be had again. `what`: what it did, after its name.
+/// The server's state of packets in flight is lost. `what` follows the server's name in the message.
 Failure lost_round(io::Endpoint server, const std::string& what);
 
 }  // namespace thc

@@ -42,7 +42,7 @@ bool RttEstimator::back_off(TimePoint now) noexcept {
 }
 
 Duration RttEstimator::timeout(unsigned repetitions) const noexcept {
-  constexpr unsigned kEnoughDoublings = 20;  // 1 us << 20 is past any sane maximum and far from overflow
+  constexpr unsigned kEnoughDoublings = 20;  // 1 us << 20 exceeds any sane maximum and cannot overflow
   const unsigned doublings = std::min(std::max(repetitions, doublings_), kEnoughDoublings);
   return std::min(timeout_ * (std::int64_t{1} << doublings), std::max(timeout_, bounds_.max));
 }

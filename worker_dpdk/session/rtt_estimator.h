@@ -1,52 +1,51 @@
-// Retransmission timeout from round-trip times, as TCP does it (RFC 6298).
+// Retransmission timeout from round-trip times, as in TCP (RFC 6298).
 #pragma once
 
 #include "session/session_config.h"
 
 namespace thc {
 
-/// Of the retransmission timeout.
 struct RttBounds {
   Duration initial{20'000};
   Duration min{500};
-  Duration max{200'000};        ///< of back-off: a server that was away is heard soon
-  Duration longest{2'000'000};  ///< where round trips are longer than that, on a long way or to a slow switch
+  Duration max{200'000};        ///< limit of back-off: a returning server is heard soon
+  Duration longest{2'000'000};  ///< limit if round trips exceed max, on a long path or to a slow switch
 };
 
-/// To a server on this host: nothing is lost on the way, but the server may have no processor for long.
+/// To a server on this host: the path loses nothing, but the server may lack a CPU for long.
 inline constexpr RttBounds kOwnHostBounds{.initial = Duration{50'000}, .min = Duration{50'000}};
 
-/// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
+/// Round trips contain the wait for other workers, so the estimate follows the slowest.
 class RttEstimator {
  public:
   explicit RttEstimator(const RttBounds& bounds = {}) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
 
-  /// Only of packets sent once: the result of a repeated one may answer either copy (Karn's algorithm). Ends back-off.
+  /// Only for packets sent once: the result of a repeated one may answer either copy (Karn's algorithm). Ends back-off.
   void sample(Duration round_trip) noexcept;
 
-  /// A timer ran out: doubles the timeout of all packets, at most once per timeout. Without this, round trips that
-  /// have grown past the timeout would have every packet repeated and never be measured. False: not yet again.
+  /// Doubles the timeout of all packets, at most once per timeout; returns whether it did. Otherwise round trips longer
+  /// than the timeout would have every packet repeated, and never be measured.
   bool back_off(TimePoint now) noexcept;
 
-  /// A packet that was sent more than once has its result, so long after the last time: ends back-off where that can be
-  /// a round trip as they were before. Otherwise nothing is known (Karn's algorithm).
+  /// A repeated packet has its result, `round_trip` after the last transmission. Ends back-off if that is a plausible
+  /// round trip; otherwise nothing is known (Karn's algorithm).
   void confirm(Duration round_trip) noexcept {
     if (round_trip >= min_ && round_trip <= timeout_) {
       doublings_ = 0;
     }
   }
-  /// A packet was lost, so results that are missing are missing: no patience as with a host's own servers.
+  /// Ends the patience with servers on this host: missing results are lost.
   void lost() noexcept;
   bool backed_off() const noexcept { return doublings_ != 0; }
 
-  /// Timeout of a packet repeated `repetitions` times, at most bounds.max or as round trips are.
+  /// For a packet repeated `repetitions` times.
   Duration timeout(unsigned repetitions) const noexcept;
 
   const RttBounds& bounds() const noexcept { return bounds_; }
-  /// Smoothed round trip; zero before the first sample.
+  /// Zero before the first sample.
   Duration smoothed() const noexcept { return smoothed_; }
   Duration latest() const noexcept { return latest_; }
-  /// The shortest one; zero before the first sample.
+  /// The shortest; zero before the first sample.
   Duration min() const noexcept { return min_; }
 
  private:

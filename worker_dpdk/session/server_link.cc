@@ -9,7 +9,7 @@
 namespace thc {
 namespace {
 
-/// What the server allows in flight, and what this end can take when all results come at once.
+/// Limited by the server, and by this end's buffer when all results come at once.
 std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
   const SessionConfig& config = context.config;
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
@@ -70,7 +70,7 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
 
 void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
   const Membership::Welcome welcome = membership_.take_welcome(message, now);
-  if (welcome != Membership::Welcome::kIgnored) {  // the next shard may still have to find out
+  if (welcome != Membership::Welcome::kIgnored) {  // later shards may fail anew
     refusal_.reset();
     forbearance_.stop();
   }
@@ -126,7 +126,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
-    if (packet->retransmissions == 1) {  // only repeated packets are answered so, and this one was repeated once
+    if (packet->retransmissions == 1) {  // only repeated packets get notices, and this one has one repeat
       sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
@@ -135,7 +135,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::take_order_mismatch(const wire::Header& about, TimePoint now) {
-  // Workers that average different gradients are about to find out by the norms, and to say more of it.
+  // Workers that average different gradients will learn more from the norms soon.
   if (!forbearance_.has_begun()) {
     refusal_ = order_mismatch(about, server(), context_.config);
     forbearance_.begin(now);
@@ -164,7 +164,7 @@ void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, Tim
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
   if (reason == wire::ErrorReason::kRacksIncomplete) {  // no refusal: the root may be about to start
     refusal_ = no_root(server(), context_.config);
-    forbearance_.stop();  // the rack's server has given the place that it refused before
+    forbearance_.stop();  // the rack's server has freed the place that it refused before
     return;
   }
   const SessionConfig& config = context_.config;
@@ -173,12 +173,12 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
     forbearance_.stop();
     return membership_.await_verdict(message.header.slot, now);
   }
-  // Another worker, with another address, may start the job; a job that ended makes room, or was another training's.
+  // Another worker at another address may start the job. A job that ends makes room, or was another training's.
   if (!is_contest(reason) && reason != wire::ErrorReason::kTooManyJobs) {
     return fail(refusal(message, server(), config));
   }
   membership_.await_verdict(message.header.slot, now);
-  if (!forbearance_.has_begun()) {  // go on saying HELLO: it may have been this worker before a crash
+  if (!forbearance_.has_begun()) {  // repeat HELLO: the place may be this worker's before a crash
     refusal_ = refusal(message, server(), config);
     forbearance_.begin(now);
   }
@@ -229,7 +229,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   }
   if (!packet->operation().takes_count(packet->chunk, header.payload_count)) {
     context_.counters.add(Count::kMalformed);
-    return take_order_mismatch(header, now);  // the others have another number
+    return take_order_mismatch(header, now);  // the other workers have another number
   }
   packet->operation().store(packet->chunk, message.payload.data(), header.payload_count, header.contributions);
   context_.differs |= packet->operation().differs();
@@ -274,13 +274,13 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
   const bool first = lane.losses.answered(packet, membership_.tells_last() && !last, now);
   if (!first) {
-    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result: the repeat was needed
+    congestion_.lost(packet.first_mark, packet.bytes);  // the packet or its result was lost, so the repeat was needed
   }
   lane.answered_at = now;
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);
       rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
-    // All were repeated before the first result, and would be in every round: rather too long a round trip than none.
+    // All packets were repeated before the first result, and would be in every round: prefer a sample that is too long.
     rtt_.sample(std::min(longest, 4 * rtt_.bounds().max));
   }
   if (rtt_.backed_off()) {
@@ -302,8 +302,8 @@ void ServerLink::release(Lane& lane, InFlight& packet) {
 
 void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
   if (context_.config.quorum < context_.config.num_workers) {
-    // Those who have a result would not send its round again, but a quorum of the others could complete it again with
-    // another set of contributions: two maximum norms for one partition, and wrong sums from then on.
+    // Workers with a result would not repeat its round, but a quorum of the others could complete it with another set
+    // of contributions: two maximum norms for one partition, and wrong sums from then on.
     return fail(lost_round(server(),
                            "does not know the job any more (it was restarted, or dropped the job after "
                            "--idle-timeout), and rounds of a quorum cannot be repeated; restart all workers"));
@@ -326,7 +326,7 @@ void ServerLink::abandon() {
 }
 
 void ServerLink::fail(Failure failure) {
-  if (!context_.failure) {  // the first cause is the one to tell
+  if (!context_.failure) {  // report the first cause
     context_.fail(std::move(failure));
   }
 }

@@ -1,4 +1,4 @@
-// What a link sends: new packets as the window allows, and lost ones again.
+// Sends new packets as the window allows, and repeats lost ones.
 #include <algorithm>
 #include <utility>
 
@@ -25,14 +25,14 @@ bool ServerLink::has_room(std::uint32_t bytes, TimePoint now) noexcept {
 
 bool ServerLink::takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept {
   const SlotStream& stream = lane.stream;
-  // One packet of a stage may always go. If codes that wait for another worker's could keep norms back here, and
-  // norms that wait for ours keep codes back there, both would wait for ever.
+  // Each stage may always have one packet in flight. Otherwise codes that wait for another worker could block norms
+  // here, while there the norms that wait for this worker block the codes: a deadlock.
   if (stream.oldest() == nullptr) {
     return true;
   }
-  // A packet without a result holds back the one that is a lap of all slots behind it. So that others have enough to do
-  // until it has been repeated, they may fill only half of the slots.
-  constexpr std::size_t kFewSlots = 16;  // they would not do without half of them
+  // A packet without a result blocks the packet a lap of all slots later. New packets fill only half of the slots, so
+  // that others have work until the repeat.
+  constexpr std::size_t kFewSlots = 16;  // too few to halve
   const std::size_t most = std::max(stream.capacity() / 2, std::min(stream.capacity(), kFewSlots));
   return stream.in_flight() < most && in_flight_bytes_ + bytes <= most_in_flight_bytes_ && has_room(bytes, now);
 }
@@ -43,7 +43,7 @@ void ServerLink::send_unsent(Lane& lane, TimePoint now) noexcept {
   }
   lane.stream.for_each_in_flight([&](InFlight& packet) {
     if (!packet.unsent || !membership_.joined(packet.slot)) {
-      return;  // sent again when the shard has answered HELLO
+      return;  // sent again after the shard's answer to HELLO
     }
     if (lane.unsent || !has_room(packet.bytes, now)) {
       lane.unsent = true;

@@ -1,5 +1,4 @@
-// What a link does when nothing arrives: finds out which packets are lost, gives them up, asks for results, finds out
-// that a deadline is over.
+// Timers of a link: losses, abandoned packets, probes and deadlines.
 #include <algorithm>
 #include <utility>
 
@@ -9,13 +8,13 @@
 namespace thc {
 namespace {
 
-// From a packet that the back end had no room for to the next attempt.
+// Until the next attempt for a packet without room in the back end.
 constexpr Duration kResendPeriod{1'000};
-// A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
+// A server answers every repeated packet, so after this silence the other workers are not at fault.
 constexpr Duration kSilence{1'000'000};
-// Nor is it the way, if that is also so many round trips.
+// Nor is the path, after as many round trips.
 constexpr int kSilentRoundTrips = 4;
-// From one question whether a shard is there to the next, while it answers nothing else: several within kSilence.
+// Between questions to a silent shard: several within kSilence.
 constexpr Duration kQuestionPeriod{300'000};
 
 }  // namespace
@@ -120,13 +119,13 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
     note_unanswered(lane, *oldest, now);
   }
   if (newest == nullptr || !membership_.joined(newest->slot)) {
-    return false;  // all is sent again when the shard has answered HELLO
+    return false;  // all is sent again after the shard's answer to HELLO
   }
   if (rtt_.back_off(now)) {
     congestion_.timed_out();
   }
   lane.losses.probed(shard);
-  // The newest one's result tells what was lost before it. That may have to wait for others, who wait for the oldest.
+  // The newest packet's result reveals earlier losses. It may have to wait for others, who wait for the oldest.
   repeat(lane, *newest, now);
   if (oldest != newest) {
     repeat(lane, *oldest, now);
@@ -135,7 +134,7 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
 }
 
 void ServerLink::note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept {
-  // Packets that arrive later, or are lost over and over, are no sign of death while others of the lane have results.
+  // Late or repeatedly lost packets are no sign of death while others of the lane have results.
   const Duration unanswered = std::min(oldest.unanswered_for(), elapsed(lane.answered_at, now));
   const auto for_ms = static_cast<std::uint32_t>(unanswered.count() / 1'000);
   if (for_ms > unanswered_.for_ms) {
@@ -162,7 +161,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
     return;
   }
   if (forbearance_.has_begun()) {
-    return fail(*refusal_);  // it is borne no longer: this is why there is no result
+    return fail(*refusal_);  // the tolerated refusal is why no result came
   }
   const Operation& operation = *part->operation;
   const TimePoint started_at = part->deadline - context_.config.operation_timeout;
@@ -186,7 +185,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
 
 LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept {
   const bool has_arrived = packet != nullptr && !silent && packet->is_known_to_have_arrived();
-  // Norms are many where rotation blocks are small. A packet of codes is not as large as its result.
+  // Small rotation blocks have many norms. A packet of codes is smaller than its result.
   const bool is_small =
       stream.stage() == Stage::kNorm && (packet == nullptr || !is_larger_than_ethernet(packet->bytes));
   const TimePoint answered_at = context_.state.codes_answered_at(index_);

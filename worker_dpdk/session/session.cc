@@ -11,9 +11,9 @@
 namespace thc {
 namespace {
 
-// Without timers the polling thread sleeps until it is woken; this bounds the harm of a lost wake-up.
+// Without timers the polling thread sleeps until woken; this limits the harm of a lost wake-up.
 constexpr Duration kLongestSleep{1'000'000};
-// A step that begins later than it might by more than any wake-up and step take.
+// A delay beyond any wake-up and step: the process had no CPU.
 constexpr Duration kAbsence{1'000};
 
 SessionConfig resolve_for(const SessionConfig& config, const io::PacketIo& packet_io) {
@@ -106,7 +106,7 @@ void Session::close() {
     thread_.join();
   }
   const std::lock_guard waking(mutex_);
-  io_.reset();  // a socket or device does not wait for whoever still has this session
+  io_.reset();  // the socket or device closes although others still hold this session
 }
 
 void Session::wake() noexcept {
@@ -160,7 +160,7 @@ void Session::publish() {
   {
     const std::lock_guard lock(mutex_);
     connected_ = connected_ || engine_.connected();
-    // A submission that came after the last take_submitted() ends here.
+    // Fails submissions that came after the last take_submitted().
     if (const Failure* failure = state_.failure(); failure != nullptr) {
       for (const std::shared_ptr<Operation>& operation : std::exchange(submitted_, {})) {
         operation->finish(failure);

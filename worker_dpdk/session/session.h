@@ -1,4 +1,4 @@
-// A worker's connection to its servers: asynchronous stages of push_pull, and a polling thread.
+// A worker's connection to its servers: asynchronous stages of push_pull and a polling thread.
 #pragma once
 
 #include <atomic>
@@ -16,46 +16,41 @@
 
 namespace thc {
 
-/// Any thread may submit and wait. All workers must submit the same partitions in the same order
-/// (docs/contributors/protocol.md).
+/// Thread-safe. All workers must submit the same partitions in the same order (docs/contributors/protocol.md).
 class Session {
  public:
   using OperationPtr = std::shared_ptr<const Operation>;
 
   /// Starts joining; see wait_connected(). Throws ConfigurationError.
   Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
-  /// close().
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-
-  /// True once every server has welcomed this worker, false when `timeout` is over first. Throws ServerRefusedError
-  /// when one refuses, and DeadlineError naming the server when the connect timeout is over.
+  /// Returns false if `timeout` ends before every server's WELCOME. Throws ServerRefusedError if a server refuses, and
+  /// DeadlineError naming the server at the connect timeout.
   bool wait_connected(Duration timeout);
 
-  /// Preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers. `max_norms` must stay valid and
-  /// alone until done; `norms` is copied. The first `compared` words must be the same on all workers, see wait().
-  /// Throws InputError, or why the session ended.
+  /// Preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers. Copies `norms`; `max_norms` must
+  /// stay valid and unused until done. The first `compared` words must be equal on all workers, see wait(). Throws
+  /// InputError, or why the session ended.
   OperationPtr push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms,
                           std::size_t compared = 0);
 
-  /// Main stage: `count` codes, packed; aggregate[count] of value_bits each; contributions[chunks(count)] workers in
-  /// each packet of the aggregate. All must stay valid and alone until done. When a quorum has left this worker behind
-  /// in the norms of the partition, its codes travel but do not count. Throws InputError, or why the session ended.
+  /// Main stage: `count` packed codes; aggregate[count] of value_bits each; contributions[chunks(count)] workers per
+  /// packet. All must stay valid and unused until done. If a quorum left this worker's norms of the partition behind,
+  /// its codes do not count. Throws InputError, or why the session ended.
   OperationPtr push_codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count, void* aggregate,
                           std::uint8_t* contributions);
 
-  /// True when done, false when `timeout` is over first. Throws the operation's failure. Also true as soon as the words
-  /// that are compared have come back and differ from this worker's: they are in `max_norms` then, which the session
-  /// goes on to write to, as other workers have pushed something else, and nobody can go on.
+  /// Returns false if `timeout` ends first. Throws the operation's failure. Also returns true once compared words of
+  /// other workers differ: `max_norms` contains them, and the session keeps writing to it. No worker can continue then.
   bool wait(const OperationPtr& operation, Duration timeout);
 
-  /// What that server, of those in the configuration, has not answered for longest.
+  /// The server's longest unanswered packet; `server`: index in the configuration.
   Unanswered unanswered(std::size_t server) const noexcept { return state_.unanswered(server); }
-  /// See SessionState.
   TimePoint heard_at(std::size_t server) const noexcept { return state_.heard_at(server); }
 
-  /// Says GOODBYE, ends the polling thread and closes its socket or device; operations in flight fail with
+  /// Says GOODBYE, ends the polling thread and closes the socket or device; operations in flight fail with
   /// TransportError. May be called again.
   void close();
 
@@ -63,7 +58,7 @@ class Session {
   std::size_t chunks(std::size_t count) const noexcept {
     return (count + config_.codes_per_packet - 1) / config_.codes_per_packet;
   }
-  /// Once connected, whether the aggregator is a switch.
+  /// Requires a connection.
   bool is_of_switch() const noexcept { return engine_.codes_multiple() > 1; }
   std::uint64_t count(Count which) const noexcept { return engine_.counters()[which]; }
 
@@ -73,7 +68,7 @@ class Session {
   OperationPtr submit(std::shared_ptr<Operation> operation);
   // Polling thread.
   void run();
-  TimePoint sleep();  ///< until when, if nothing arrives
+  TimePoint sleep();  ///< returns the wake-up time if nothing arrives
   void take_submitted();
   void publish();
   void wake() noexcept;
@@ -81,7 +76,7 @@ class Session {
   std::unique_ptr<io::PacketIo> io_;  ///< nullptr once closed, under mutex_
   const SessionConfig config_;
   SessionState state_;
-  SessionEngine engine_;  ///< polling thread only, but its counters
+  SessionEngine engine_;  ///< polling thread only, except its counters
   Operations taking_;     ///< polling thread only
 
   std::mutex mutex_;

@@ -1,4 +1,3 @@
-// Settings of a session, and the rules that make them whole.
 #pragma once
 
 #include <chrono>
@@ -11,7 +10,6 @@
 
 namespace thc {
 
-/// The clock of all session timers.
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = std::chrono::microseconds;
@@ -20,29 +18,29 @@ inline Duration elapsed(TimePoint since, TimePoint now) noexcept {
   return std::chrono::duration_cast<Duration>(now - since);
 }
 
-/// What happens to a packet without a result.
+/// For packets without a result.
 enum class Delivery : std::uint8_t {
-  kReliable,      ///< sent again until the operation's deadline
+  kReliable,      ///< repeated until the operation's deadline
   kLossTolerant,  ///< CODES: given up after the loss timeout, coordinates count as zero (paper, section 6). NORM:
                   ///< reliable
 };
 
 struct SessionConfig {
   std::vector<io::Endpoint> servers{};  ///< partition p goes to servers[p mod servers.size()]
-  /// Of each server, where a name has addresses of both families. servers has those in use.
+  /// Per server; names may have addresses of both families. `servers` has the ones in use.
   std::vector<std::vector<io::Endpoint>> addresses{};
   std::uint16_t job_id = 0;
   std::uint8_t worker_id = 0;    ///< 0 .. num_workers - 1
   std::uint8_t num_workers = 1;  ///< n
   LookupTable table;
-  unsigned value_bits = 0;  ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest that cannot overflow
+  unsigned value_bits = 0;             ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest without overflow
   std::uint32_t codes_per_packet = 0;  ///< multiple of 64; 0: the largest that fits the path to every server
-  /// codes_per_packet is less than this worker's paths take, as one of several servers said: the other workers hear it,
-  /// too, and leave the servers that had let them in with more. Those are asked again until the connect timeout.
+  /// codes_per_packet was reduced for one of several servers: the other workers hear of it and leave the servers that
+  /// accepted larger packets. Such servers are asked again until the connect timeout.
   bool others_follow = false;
-  std::uint64_t run = 0;            ///< which training, the same on all workers; 0: not told
-  std::uint32_t settings_hash = 0;  ///< of settings that all workers share but this library does not use
-  std::uint32_t arithmetic = 0;     ///< 24 bits: what codes come from, the same on all workers; only compared
+  std::uint64_t run = 0;            ///< ID shared by all workers of one training; 0: none
+  std::uint32_t settings_hash = 0;  ///< of shared settings that this library does not use
+  std::uint32_t arithmetic = 0;     ///< 24 bits: identifies how codes are computed; only compared
   std::uint8_t quorum = 0;          ///< contributions that complete a slot; 0: all workers
   Delivery delivery = Delivery::kReliable;
   Duration connect_timeout{10'000'000};
@@ -50,12 +48,12 @@ struct SessionConfig {
   Duration loss_timeout{50'000};
 };
 
-/// Codes of a full packet when none are given: what fits the path both as codes and as aggregate, in multiples of the
-/// switch's 1024 (of 64 where less than 1024 fit), at most wire::kAutoCodesPerPacket.
+/// Fits the path both as codes and as aggregate: a multiple of a switch's 1024 (of 64 below 1024), at most
+/// wire::kAutoCodesPerPacket.
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept;
 
-/// Fills in the zeros of `config`. Throws ConfigurationError naming the setting that is out of range.
-/// `common_datagram_bytes`: as PacketIo's, what packets are as large as when config does not say.
+/// Fills in zeros. Throws ConfigurationError naming the invalid setting. `common_datagram_bytes`: PacketIo's, the limit
+/// of automatic packet sizes.
 SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes,
                       std::size_t common_datagram_bytes = SIZE_MAX);
 

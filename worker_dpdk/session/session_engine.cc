@@ -112,7 +112,7 @@ bool SessionEngine::end_operations() {
     operation->finish(nullptr);
   }
   context_.finished.clear();
-  // Operations that have all their chunks are complete even if the session fails in the same step.
+  // Operations with all chunks are complete even if the session fails in the same step.
   for (const std::shared_ptr<Operation>& operation : context_.abandoned) {
     operation->finish(&*context_.failure);
   }

@@ -1,4 +1,4 @@
-// What a session's polling thread and its callers' threads tell each other, besides operations.
+// State shared by a session's polling thread and its callers' threads.
 #pragma once
 
 #include <array>
@@ -15,35 +15,32 @@
 
 namespace thc {
 
-/// A packet that a shard of a server has not answered, neither with a result nor with a notice.
-/// Aligned as a whole, or clang's atomics of it would be calls of a library.
+/// A packet without a result or notice. Aligned as a whole, or clang's atomics of it would call a library.
 struct alignas(8) Unanswered {
-  std::uint32_t for_ms = 0;  ///< 0: there is none
+  std::uint32_t for_ms = 0;  ///< 0: no such packet
   std::uint16_t port = 0;    ///< of the shard
 };
 
-/// Any thread may call anything unless told. What was told stays.
+/// Any thread may call anything unless stated otherwise.
 class SessionState {
  public:
   explicit SessionState(std::size_t servers) : servers_(servers) {}
 
-  /// A packet of codes had a result from that server, so packets of that size get through.
+  /// A packet of codes had a result, so the path carries that size.
   void tell_codes_answered(std::size_t server, TimePoint now) noexcept {
     set_rarely(servers_[server].codes_answered_at, now);
   }
-  /// When that was, within a millisecond; TimePoint::min(): never.
+  /// Within a millisecond; TimePoint::min(): never.
   TimePoint codes_answered_at(std::size_t server) const noexcept {
     return servers_[server].codes_answered_at.load(std::memory_order_relaxed);
   }
 
-  /// Something arrived from that server, whatever it is.
   void tell_heard(std::size_t server, TimePoint now) noexcept { set_rarely(servers_[server].heard_at, now); }
-  /// When that was, within a millisecond; TimePoint::min(): never.
+  /// Within a millisecond; TimePoint::min(): never.
   TimePoint heard_at(std::size_t server) const noexcept {
     return servers_[server].heard_at.load(std::memory_order_relaxed);
   }
 
-  /// What the server has not answered for longest.
   void tell_unanswered(std::size_t server, Unanswered packet) noexcept {
     servers_[server].unanswered.store(packet, std::memory_order_relaxed);
   }
@@ -51,15 +48,14 @@ class SessionState {
     return servers_[server].unanswered.load(std::memory_order_relaxed);
   }
 
-  /// The maximum of this partition's norms is asked for.
   void begin_norms(std::uint16_t partition) noexcept { norms_of(partition).fetch_and(~bit_of(partition)); }
-  /// A quorum went on without this worker's norms of the partition: it cannot say anything with its codes.
+  /// A quorum continued without this worker's norms of the partition, so its codes cannot count.
   void tell_left_behind(std::uint16_t partition) noexcept { norms_of(partition).fetch_or(bit_of(partition)); }
   bool is_left_behind(std::uint16_t partition) noexcept {
     return (norms_of(partition).load() & bit_of(partition)) != 0;
   }
 
-  /// Polling thread. The first cause stays; returns it.
+  /// Polling thread. Keeps and returns the first cause.
   const Failure& fail(Failure failure) {
     if (!failure_) {
       failure_ = std::move(failure);
@@ -67,7 +63,7 @@ class SessionState {
     }
     return *failure_;
   }
-  /// Null until then.
+  /// Null before fail().
   const Failure* failure() const noexcept { return failed_.load(std::memory_order_acquire) ? &*failure_ : nullptr; }
 
  private:
@@ -77,7 +73,7 @@ class SessionState {
     std::atomic<Unanswered> unanswered{};
   };
 
-  /// Told with every packet: written rarely, so that all caches keep it.
+  /// Called for every packet: writes rarely, so that all caches keep the line.
   static void set_rarely(std::atomic<TimePoint>& at, TimePoint now) noexcept {
     if (now - Duration(1'000) >= at.load(std::memory_order_relaxed)) {
       at.store(now, std::memory_order_relaxed);
@@ -87,7 +83,7 @@ class SessionState {
   static std::uint64_t bit_of(std::uint16_t partition) noexcept { return std::uint64_t{1} << partition % 64; }
 
   std::vector<Server> servers_;
-  std::array<std::atomic<std::uint64_t>, wire::kMaxPartitions / 64> left_behind_{};  ///< a bit for each partition
+  std::array<std::atomic<std::uint64_t>, wire::kMaxPartitions / 64> left_behind_{};  ///< a bit per partition
   std::atomic<bool> failed_{false};
   std::optional<Failure> failure_;
 };

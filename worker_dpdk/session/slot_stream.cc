@@ -88,7 +88,7 @@ std::shared_ptr<Operation> SlotStream::release(InFlight& packet) noexcept {
   if (--part->remaining != 0) {
     return nullptr;
   }
-  // Few operations are in flight and most end in order.
+  // Few operations are in flight, and most end in order.
   const auto position =
       std::find_if(parts_.begin(), parts_.end(), [part](const auto& candidate) { return candidate.get() == part; });
   std::shared_ptr<Operation> done = std::move(part->operation);
