@@ -14,14 +14,12 @@ class AwaitedRounds {
 
   static std::size_t memory_bytes(std::uint32_t slots) noexcept { return 2 * sizeof(Round) * slots; }
 
-  /// Call when the rack's part of the round goes to the root. The round awaits results; the one before last ends.
+  /// From now on the round awaits results; the one before last no longer does.
   void sent(std::uint32_t slot, std::uint32_t round) noexcept { at(slot, round) = {.round = round, .sent = true}; }
-  /// The worker repeated its packet, so it waits for an answer.
   void asked(std::uint32_t slot, std::uint32_t round, std::uint8_t worker) noexcept {
     at(slot, round).asked |= std::uint64_t{1} << worker;
   }
-  /// Returns and clears the workers (a bitmap) that wait for the root's answer. `final`: a result or its like, which
-  /// all workers get at first.
+  /// Returns and clears the workers that wait for the root's answer. `final`: a result, which all get at first.
   std::uint64_t take_waiting(std::uint32_t slot, std::uint32_t round, bool final) noexcept {
     Round& state = at(slot, round);
     if (!state.sent || state.round != round) return 0;

@@ -9,7 +9,7 @@
 namespace thc::ps {
 namespace {
 
-/// The hashed bytes: no padding.
+/// Has no padding, since all bytes are hashed.
 struct Claim {
   be64_t ip_high;
   be64_t ip_low;

@@ -1,4 +1,3 @@
-// Cookies of CHALLENGE: a client that returns one owns its address. The server stores none.
 #pragma once
 
 #include <array>
@@ -15,11 +14,10 @@ class Cookies {
  public:
   /// A cookie is valid for one to two periods.
   static constexpr std::chrono::seconds kPeriod{10};
-  /// Draws a secret.
   Cookies() noexcept;
 
   std::uint64_t make(const wire::Header& hello, std::uint64_t nonce, io::Endpoint from, TimePoint now) const noexcept;
-  /// Accepts cookies of this period and the one before.
+  /// Accepts cookies of this kPeriod and the one before. The server stores none.
   bool accepts(std::uint64_t cookie, const wire::Header& hello, std::uint64_t nonce, io::Endpoint from,
                TimePoint now) const noexcept;
 

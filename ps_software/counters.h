@@ -1,4 +1,3 @@
-// Counters with one writer, the packet thread, and lock-free readers such as the metrics thread.
 #pragma once
 
 #include <array>
@@ -40,7 +39,6 @@ inline constexpr std::size_t kDrops = 9;
 inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length", "header", "slot",
                                                             "sender",  "rate_limited", "sign",   "later"};
 
-/// Packets of one job, or without a job, on one shard.
 struct PacketCounters {
   Counter packets;
   Counter bytes;
@@ -60,7 +58,6 @@ struct PacketCounters {
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }
 };
 
-/// The metrics thread's view of a place in the job table.
 struct JobCounters {
   Counter job_plus_one;  ///< 0: free
   Counter workers;       ///< joined

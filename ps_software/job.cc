@@ -26,7 +26,6 @@ SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardSh
   return pool;
 }
 
-/// Memory per slot outside the pool.
 std::size_t tables_bytes(std::uint32_t local_slots, const LeafConfig* leaf) noexcept {
   return 2 * sizeof(std::uint64_t) * local_slots + (leaf != nullptr ? AwaitedRounds::memory_bytes(local_slots) : 0);
 }

@@ -1,4 +1,3 @@
-// One training job on one shard: its workers, and this shard's slots.
 #pragma once
 
 #include <array>
@@ -26,7 +25,6 @@ struct ShardShare {
 
   bool owns(std::uint32_t slot) const noexcept { return slot % shards == shard; }
   std::uint32_t local(std::uint32_t slot) const noexcept { return slot / shards; }
-  /// Number of slots below `slots` on this shard.
   std::uint32_t count(std::uint32_t slots) const noexcept { return (slots + shards - 1 - shard) / shards; }
 };
 
@@ -70,8 +68,8 @@ class Job {
   bool leave(std::uint8_t worker) noexcept;
   /// Frees all places and slots, and begins an epoch.
   void start_over() noexcept;
-  /// Whether this contribution must begin a new epoch first: one slot would use a round twice in this one, so recorded
-  /// packets could be replayed. `rounds_per_epoch` 0: never.
+  /// Whether a round would repeat in this epoch, so that recorded packets could be replayed. `rounds_per_epoch` 0:
+  /// never.
   bool ends_epoch(std::uint32_t local_slot, std::uint32_t round, std::uint32_t rounds_per_epoch) noexcept;
   /// Keeps workers and slots.
   void renew_epoch() noexcept;
@@ -82,7 +80,6 @@ class Job {
     roster_.heard_of(worker, now);
     last_heard_ = now;
   }
-  /// Flag of the next result to a worker: full queues on its path to this server.
   std::uint8_t take_congestion_flag(std::uint8_t worker) noexcept {
     return roster_.take_congestion(worker) ? wire::kFlagCongested : std::uint8_t{0};
   }
@@ -90,21 +87,20 @@ class Job {
   void mark_queued(std::uint32_t local_slot, std::uint32_t round, std::uint64_t flush_number) noexcept {
     queued_at_[2 * std::size_t{local_slot} + (round & 1)] = flush_number;
   }
-  /// Whether a packet for this slot and round would overwrite a queued result.
   bool would_overwrite_queued(std::uint32_t local_slot, std::uint32_t round,
                               std::uint64_t flush_number) const noexcept {
     return queued_at_[2 * std::size_t{local_slot} + (round & 1)] == flush_number &&
            pool_.starts_over(local_slot, round);
   }
 
-  /// A rejected worker: `field` of its settings differs, with `value` there (0: no number).
+  /// `field` of a rejected worker's settings differs, with `value` there (0: no number).
   struct Outsider {
     std::uint8_t worker;
     wire::ConfigField field;
     std::uint32_t value;
   };
   void refused(const Outsider& outsider) noexcept { outsider_ = outsider; }
-  /// The last one that has not joined since; waiting workers hear of it.
+  /// The last one that has not joined since. Waiting workers learn its settings.
   const std::optional<Outsider>& outsider() const noexcept { return outsider_; }
 
   std::uint16_t id() const noexcept { return id_; }
@@ -114,11 +110,9 @@ class Job {
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
   const JobConfig& config() const noexcept { return config_; }
   bool has_quorum() const noexcept { return config_.quorum < config_.num_workers; }
-  /// The pool's first worker, and a bitmap of workers on other servers.
   std::uint8_t first_worker() const noexcept { return first_worker_; }
   std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
   SlotPool& pool() noexcept { return pool_; }
-  /// Of a leaf.
   AwaitedRounds& awaited() noexcept { return awaited_; }
   const SlotPool& pool() const noexcept { return pool_; }
   TimePoint last_heard() const noexcept { return last_heard_; }
@@ -132,7 +126,7 @@ class Job {
   const std::uint64_t workers_elsewhere_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
-  /// Epochs of these workers before this one; 0: none.
+  /// Of these workers; 0: none.
   std::array<std::uint32_t, std::tuple_size_v<Roster::Epochs> - 1> renewed_{};
   std::size_t renewals_ = 0;
   RoundRange norm_rounds_, code_rounds_;  ///< of this epoch

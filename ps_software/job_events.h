@@ -57,7 +57,6 @@ class JobEvents {
     events_[written % kCapacity] = event;
     written_.store(written + 1, std::memory_order_release);
   }
-  /// Returns false if empty.
   bool pop(JobEvent& event) noexcept {
     const std::size_t read = read_.load(std::memory_order_relaxed);
     if (read == written_.load(std::memory_order_acquire)) return false;

@@ -38,7 +38,7 @@ std::string JobLog::line_of(const JobEvent& event) const {
   std::string job = "job " + std::to_string(event.job);
   switch (event.change) {
     case JobChange::kStarted:
-      // A leaf's job has the root's slots, so the root's log shows them.
+      // A leaf's job has the root's slots; the root logs their number.
       return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers") +
              (place_.empty() ? ", " + std::to_string(event.slots) + " slots" : "; " + place_) +
              (event.may_pair() ? "; its workers name no run, so workers of another training with this job number would "

@@ -1,5 +1,4 @@
-// Anybody who reaches the server can start jobs, so the log has limits: kBurst lines at once, then one per kRefill.
-// Summaries count the other events.
+// Anybody can start jobs, so the log allows kBurst lines at once, then one per kRefill; summaries count the others.
 #pragma once
 
 #include <chrono>
@@ -23,7 +22,6 @@ class JobLog {
 
   static constexpr std::uint32_t kBurst = 100;
   static constexpr std::chrono::seconds kRefill{10};
-  /// Between two summaries.
   static constexpr std::chrono::seconds kSummaryInterval{60};
 
   /// `events` outlives this. `place`: of a leaf, "rack 0 of 2, root IP:PORT".
@@ -43,7 +41,7 @@ class JobLog {
   std::uint32_t budget_ = kBurst;
   Clock::time_point last_refill_;
   Clock::time_point last_summary_;
-  // Starts and ends without a line: dropped by the limit, and reported by summaries (with events lost by the queue).
+  // Starts and ends that the limit dropped, and that summaries reported (with events lost by the queue).
   struct Numbers {
     std::uint64_t started = 0, ended = 0;
   };

@@ -6,8 +6,8 @@
 namespace thc::ps {
 namespace {
 
-// Anybody can start jobs, and other jobs' packets wait meanwhile. The budget bounds the bytes written at once, and per
-// second. A job with 4096 slots costs 0.6 MB, so about fifty start at once.
+// Anybody can start jobs, while other packets wait: bounds the bytes written at once, and per second. A job with 4096
+// slots costs 0.6 MB, so about fifty start at once.
 constexpr double kCreationBudgetBytes = 32e6;
 constexpr std::size_t kFixedCostBytes = 256 * 1024;  // for the allocator, the log and the rest
 

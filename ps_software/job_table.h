@@ -23,8 +23,7 @@ struct JobLimits {
   ShardShare share;
   std::uint32_t max_jobs = 16;
   std::uint32_t max_jobs_per_address = UINT32_MAX;  ///< started from one IP address
-  /// On the whole server. 0: the largest power of two up to kMostAutoSlots whose results fit a job's share of the
-  /// memory, 1 / max_jobs.
+  /// On the whole server. 0: a power of two up to kMostAutoSlots whose results fit 1 / max_jobs of the memory.
   std::uint32_t slots = 0;
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
@@ -32,7 +31,6 @@ struct JobLimits {
   std::optional<LeafConfig> leaf{};  ///< if this is a rack's server
   std::uint32_t rounds_per_epoch =
       0;  ///< per slot, 1 .. 2^30; 0: unlimited, as jobs without keys have no replay protection
-  /// For one job, on the whole server.
   std::uint32_t most_slots(const JobConfig& config) const noexcept;
 };
 
@@ -43,14 +41,11 @@ class JobTable {
     const std::uint16_t place = place_plus_one_[job_id];
     return place == 0 ? nullptr : jobs_[place - 1].get();
   }
-
   /// Limits the rate of new jobs; clients retry after some milliseconds.
   bool may_create(io::Endpoint from, TimePoint now) noexcept;
-  /// For jobs whose slots this server chooses.
   std::uint32_t slots_for(const Hello& hello) const noexcept;
   /// Starts a job without workers. Returns nullptr without room, or if this address has too many jobs.
   Job* create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept;
-  /// Logs a rejection, at most one per kRefusalInterval.
   void tell_refusal(const JobEvent& event, TimePoint now) noexcept;
   /// `why` must not be kStarted.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
@@ -63,8 +58,6 @@ class JobTable {
       on_end(job_id);
     }
   }
-
-  /// Number of incomplete rounds of all jobs.
   std::uint64_t slots_in_use() const noexcept;
 
   void publish() noexcept;

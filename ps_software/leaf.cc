@@ -17,7 +17,6 @@ std::optional<Payload> payload_of(std::span<const std::uint8_t> datagram) noexce
   return payload;
 }
 
-/// Translates a header of the root for the workers of `job`.
 wire::Header header_below(const wire::Header& from_root, const Job& job) noexcept {
   wire::Header header = reply_header(from_root, static_cast<MessageType>(std::uint8_t{from_root.message_type}));
   header.code_bits = static_cast<std::uint8_t>(job.config().table.bits());
@@ -26,7 +25,6 @@ wire::Header header_below(const wire::Header& from_root, const Job& job) noexcep
   return header;
 }
 
-/// Checks type, stage and length of a result.
 bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool takes_norms,
                      const LeafConfig& leaf) noexcept {
   const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
@@ -36,8 +34,7 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
          (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast | wire::kFlagChecksum}) == 0;
 }
 
-/// Whether `hello` differs from the link that the root has not let in by smaller packets alone. A worker whose packets
-/// the root refused retries with smaller ones, and the others of its rack learn the size from their next HELLO.
+/// A worker whose packets the root refused retries with smaller ones alone; its rack learns the size afterwards.
 bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexcept {
   JobConfig config = hello.config;
   config.codes_per_packet = link.config().codes_per_packet;
@@ -261,7 +258,6 @@ void Leaf::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexce
   wire::Header header = header_below(packet.header, job);
   const bool is_result = header.message_type != static_cast<std::uint8_t>(MessageType::kStraggler);
   header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
-  // A full queue between leaf and root concerns all its workers.
   const bool congested_above = packet.congested || (packet.header.flags & wire::kFlagCongested) != 0;
   const unsigned flags = header.flags | (is_result && congested_above ? wire::kFlagCongested : 0U);
   (is_result ? packet.counters.passed_on : packet.counters.stale).add();

@@ -25,20 +25,16 @@ class Leaf {
   /// Whether handle() takes the packet: it is from the root, or of a type that only the root sends.
   bool takes(const Packet& packet) const noexcept;
   void handle(const Packet& packet, TimePoint now) noexcept;
-
   /// Returns nullopt for an acceptable worker.
   std::optional<Refusal> refuse(const Hello& hello) const noexcept;
-  /// Returns the slots of the root's job, once joined. Until then asks the root, and tells the worker to wait or why it
-  /// is rejected.
+  /// Returns the slots of the root's job, once joined. Until then tells the worker to wait, or why it is rejected.
   std::optional<std::uint32_t> admit(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   /// Lowers the window for the path to the root.
   void limit(Message<wire::WelcomePayload>& welcome, const Job& job, io::Endpoint to) const noexcept;
   void send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
-
-  /// Restarts the job at the root, too, for this training; the next HELLO contests the rack's place.
+  /// The next HELLO contests the rack's place at the root, for this training.
   void renew(std::uint16_t job_id, std::uint64_t run) noexcept { renew(*find(job_id), run); }
   void end(std::uint16_t job_id) noexcept { end(*find(job_id)); }
-  /// Repeats HELLO and ALIVE, and leaves jobs without workers.
   void run_timers(TimePoint now) noexcept;
 
  private:
@@ -50,20 +46,19 @@ class Leaf {
   /// Returns nullptr without room, or if this address has too many jobs.
   RootLink* create(const Hello& hello, io::Endpoint from) noexcept;
   void ask(RootLink& link, TimePoint now) noexcept;
-  /// Repeats HELLO with the cookie from CHALLENGE.
   void answer_challenge(RootLink& link, const wire::Header& header, const wire::ChallengePayload& payload) noexcept;
   void send(const wire::Header& header, std::span<const std::uint8_t> payload = {}) noexcept;
   void renew(RootLink& link, std::uint64_t run) noexcept;
   void end(RootLink& link) noexcept;
   void forget(RootLink& link) noexcept;
-  /// Returns nullptr if there is no place, after telling the worker.
+  /// Returns nullptr if every place is taken, after telling the worker.
   RootLink* open_link(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   void take_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept;
   void take_error(const Packet& packet, RootLink& link, TimePoint now) noexcept;
   void take_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept;
   void leave_root_job(RootLink& link, wire::ErrorReason why) noexcept;
   void take_answer(const Packet& packet, RootLink& link) noexcept;
-  /// Sends to those of `workers` (a bitmap) that have joined.
+  /// `workers` is a bitmap.
   void pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept;
   void pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
 

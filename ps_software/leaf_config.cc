@@ -39,8 +39,7 @@ std::uint64_t mask_of(unsigned first, unsigned count) noexcept {
   return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
 }
 
-/// Low 32 bits of FNV-1a 64 over (settings_hash u32 be, table_hash u64 be, num_workers u8, first workers of the racks
-/// u64 be).
+/// Low half of FNV-1a 64 over settings_hash u32 be, table_hash u64 be, num_workers u8, first workers of racks u64 be.
 std::uint32_t settings_of_rack(const JobConfig& config, std::uint64_t first_workers) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
   const auto add = [&hash](std::uint64_t value, unsigned bits) {

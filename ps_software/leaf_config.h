@@ -12,7 +12,6 @@
 namespace thc::ps {
 
 struct LeafConfig {
-  /// Partial sums travel as codes of 8 bits.
   static constexpr unsigned kSumBits = 8;
   static constexpr unsigned kLargestSum = 255;
 
@@ -26,12 +25,8 @@ struct LeafConfig {
   std::uint64_t first_workers = 0;  ///< bitmap of each rack's first worker
   /// Returns nullopt for an acceptable worker.
   std::optional<Refusal> refuse(const Hello& hello) const noexcept;
-
-  /// Translates the workers' `config` for the root.
   JobConfig towards_root(const JobConfig& config) const;
-  /// Translates the root's refusal for workers.
   Refusal towards_workers(const Refusal& refusal) const noexcept;
-
   /// Bitmap of workers in other racks.
   std::uint64_t workers_elsewhere() const noexcept;
 };
@@ -39,7 +34,6 @@ struct LeafConfig {
 /// Parses --rack and --racks ("0-3", "4-7"). Throws ConfigurationError.
 LeafConfig make_leaf(io::Endpoint root, std::uint32_t rack, const std::vector<std::string>& racks);
 
-/// Shards listen on consecutive ports.
 io::Endpoint shard_endpoint(io::Endpoint server, std::uint16_t shard) noexcept;
 
 }  // namespace thc::ps

@@ -1,4 +1,3 @@
-// Leaf's links to the root, one per job.
 #include <algorithm>
 #include <new>
 

@@ -48,8 +48,7 @@ void announce(const std::string& address, const std::string& ready_file) {
   std::fflush(stdout);
 }
 
-/// systemd's protocol (Type=notify; sd_notify(3)): "READY=1", "STOPPING=1", "WATCHDOG=1". Without NOTIFY_SOCKET, or if
-/// sending fails, the message is lost.
+/// sd_notify(3) for Type=notify: "READY=1", "STOPPING=1", "WATCHDOG=1". Errors are ignored.
 void notify(std::string_view state) {
   const char* path = std::getenv("NOTIFY_SOCKET");  // NOLINT(concurrency-mt-unsafe)
   const std::string_view name = path == nullptr ? "" : path;

@@ -1,4 +1,3 @@
-// The metrics of the Prometheus endpoint, read from running shards.
 #pragma once
 
 #include <prometheus/collectable.h>

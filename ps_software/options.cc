@@ -37,7 +37,6 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
-/// Returns ", did you mean --port?" for --prot; empty if no option in --help is similar.
 std::string suggest(const CLI::App& app, const std::string& name) {
   std::string best;
   for (const CLI::Option* option : app.get_options()) {
@@ -48,13 +47,11 @@ std::string suggest(const CLI::App& app, const std::string& name) {
   return best.empty() ? "" : ", did you mean " + best + "?";
 }
 
-/// Reads the configuration file with toml++. Keys are the long names of options without dashes.
 class TomlConfig final : public CLI::ConfigTOML {
  public:
   /// The keys must be options of `app`, which outlives this.
   explicit TomlConfig(const CLI::App& app) : app_(app) {}
 
-  /// Returns "FILE, line 3: " if the error names an option that the file sets.
   std::string place_of(const std::string& error) const {
     const auto line = lines_.find(error.substr(0, error.find(':')));
     return line == lines_.end() ? "" : place(line->second);
@@ -107,7 +104,6 @@ class TomlConfig final : public CLI::ConfigTOML {
   mutable std::map<std::string, std::size_t> lines_;  ///< line by option, for values that no flag overrides
 };
 
-/// One line: unknown options first, and the place of a value in the configuration file.
 std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Error& error) {
   std::string text = config.place_of(error.what()) + error.what();
   if (const auto extras = app.remaining(); !extras.empty()) {
@@ -223,7 +219,6 @@ void add_limits(CLI::App& app, Options& o) {
       ->group(group);
 }
 
-/// The unparsed options about racks.
 struct RackTexts {
   std::string upstream;
   std::uint32_t rack = 0;

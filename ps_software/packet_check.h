@@ -1,4 +1,4 @@
-// Checks every field of a worker's packet before its use. Return nullopt for valid packets.
+// Checks every field of a worker's packet before its use. Functions return nullopt for valid packets.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,6 @@ std::span<const std::uint8_t> bytes_of(const T& value) noexcept {
 
 wire::Header reply_header(const wire::Header& request, wire::MessageType type) noexcept;
 wire::Header result_header(const wire::Header& request, const SlotReply& reply) noexcept;
-/// For messages without a payload.
 wire::Header bare_header(const wire::Header& request, wire::MessageType type) noexcept;
 
 Message<wire::ErrorPayload> make_error(const wire::Header& request, const Refusal& refusal) noexcept;
@@ -58,7 +57,6 @@ class Outbox {
     io.flush();
     ++flush_number_;
   }
-  /// The next flush's number; 0 marks results that were never queued.
   std::uint64_t flush_number() const noexcept { return flush_number_; }
 
   io::PacketIo& io;

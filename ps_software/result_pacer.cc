@@ -14,8 +14,7 @@ constexpr std::uint32_t kResults = 64;
 // More repeated requests among them mean that bursts are too long; fewer, that bursts are fine.
 constexpr std::uint32_t kMany = 9;
 constexpr std::uint32_t kFew = 5;
-// The gap triples, up to this share of the time that a result takes as it is. With more, it could be the gap itself
-// that makes results rare.
+// The gap triples, up to this share of the time per result: a longer gap could itself make results rare.
 constexpr double kLongest = 0.8;
 constexpr double kShrink = 0.8;
 // A shorter gap is not worth a timer. A longer pause is between steps, and says nothing about the path.

@@ -1,4 +1,4 @@
-// Paces results. All workers get a result at once, unless many ask again: a burst then overflows a queue on the path
+// If many workers ask again, a burst of results overflows a queue on the path, so results are paced
 // (docs/contributors/protocol.md, "Congestion").
 #pragma once
 
@@ -14,7 +14,6 @@ namespace thc::ps {
 
 class ResultPacer {
  public:
-  /// A result and its receivers: job workers by bit.
   struct Waiting {
     Job* job;
     std::uint16_t job_id;
@@ -30,7 +29,6 @@ class ResultPacer {
   bool full() const noexcept { return count_ == waiting_.size(); }
   /// Must not be full.
   void push(const Waiting& waiting) noexcept;
-  /// Whether this worker's result is queued here.
   bool has(const Job& job, std::uint32_t local_slot, std::uint32_t round, std::uint8_t worker) const noexcept;
   /// Call before the memory of that slot and round changes.
   void forget(const Job& job, std::uint32_t local_slot, std::uint32_t round) noexcept;
@@ -38,11 +36,8 @@ class ResultPacer {
   TimePoint next() const noexcept { return empty() ? TimePoint::max() : next_; }
   /// Returns the first entry if one of its workers is due now, else null.
   Waiting* due(TimePoint now) noexcept;
-  /// Call after serving a worker of the first entry.
   void served(std::uint8_t worker) noexcept;
-  /// Call for every result sent.
   void sent(TimePoint now) noexcept;
-  /// A worker asked again for a result that had been sent.
   void asked_again() noexcept { ++asked_again_; }
 
  private:

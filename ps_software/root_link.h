@@ -29,15 +29,12 @@ class RootLink {
 
   std::uint16_t job_id() const noexcept { return join_.header().job_id; }
   io::IpAddress holder_ip() const noexcept { return holder_ip_; }
-  /// The workers' configuration.
   const JobConfig& config() const noexcept { return config_; }
   std::uint64_t run() const noexcept { return run_; }
-  /// Whether another training may take the job: no worker of this one waits, or the root refused it for another
-  /// training.
+  /// Whether another training may take the job: no worker of this one waits, or the root refused it for another.
   bool may_give_way(TimePoint now) const noexcept;
 
   bool joined() const noexcept { return join_.joined(); }
-  /// Call when a worker's HELLO waits for the root.
   void want(TimePoint now) noexcept;
   bool is_wanted(TimePoint now) const noexcept { return now < wanted_until_; }
   /// Also after joining, while the root is silent: it may have lost this address.
@@ -55,7 +52,6 @@ class RootLink {
   }
   /// Returns false if unexpected or invalid; else the job has joined.
   bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;
-  /// Returns whether the refusal is new.
   bool take_refusal(const Refusal& refusal, TimePoint now) noexcept;
   /// The answer to waiting workers; nullopt: none yet.
   std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
@@ -63,24 +59,21 @@ class RootLink {
   bool has_fallen_silent(TimePoint now) noexcept;
   /// `epoch` 0 is invalid.
   bool take_new_epoch(std::uint32_t epoch) noexcept;
-  /// Leaves the root's job; HELLO then comes from a new process of this training.
+  /// HELLO then comes from a new process of this training.
   void start_over(std::uint64_t run) noexcept;
 
   // From WELCOME.
   std::uint32_t epoch() const noexcept { return join_.epoch(); }
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t window_bytes() const noexcept { return window_bytes_; }
-  /// For a message without a payload to the root.
   wire::Header notice_header(wire::MessageType type) const noexcept { return join_.notice(type); }
-  /// Translates a worker's header to the rack's.
   wire::Header partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
-  /// The same for repeats, which the root must answer.
+  /// The root must answer repeats.
   wire::Header repeated_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
   /// Whether HELLO or repeated sums lacked an answer for too long.
   bool is_root_silent(TimePoint now) const noexcept;
   bool is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept;
   void said_alive(TimePoint now) noexcept { sent_at_ = now; }
-  /// Whether the root's `header` is about this incarnation of the job.
   bool is_addressed(const wire::Header& header) const noexcept;
   void heard_of() noexcept {
     silent_since_.reset();

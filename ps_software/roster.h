@@ -1,4 +1,3 @@
-// The workers of a job: addresses, processes, signs of life, and the rules for taking a place.
 #pragma once
 
 #include <array>
@@ -24,8 +23,7 @@ class Roster {
   // silent second is five lost requests in a row. kLongestHold bounds the wait: they may ask for impossible results.
   static constexpr std::chrono::milliseconds kAsking{1000};
   static constexpr std::chrono::milliseconds kLongestHold{2000};
-  /// A worker that waits for a result asks every 200 ms (Timeouts.rto_max_s). After fifteen times that, a silent worker
-  /// of a quorum waits for nothing, or is gone.
+  /// A worker asks every 200 ms for a result (Timeouts.rto_max_s). After fifteen times that, it needs none, or is gone.
   static constexpr std::chrono::milliseconds kGone{3000};
   /// A contest or a hold ends after this time without HELLO.
   static constexpr std::chrono::milliseconds kPatience{2000};
@@ -49,10 +47,8 @@ class Roster {
   using Epochs = std::array<std::uint32_t, 5>;
 
   explicit Roster(std::uint8_t num_workers) noexcept : num_workers_(num_workers) {}
-
   /// Call before judge(): processes of two trainings must not meet. `run`: from HELLO.
   Training judge_training(std::uint64_t run, TimePoint now) noexcept;
-  /// For a HELLO of the same training.
   Verdict judge(const Hello& hello, TimePoint now) noexcept;
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   void leave(std::uint8_t worker) noexcept;
@@ -84,7 +80,6 @@ class Roster {
   void note_congestion(std::uint8_t worker) noexcept { workers_[worker].congested = true; }
   /// Reads and clears the mark for the next result.
   bool take_congestion(std::uint8_t worker) noexcept { return std::exchange(workers_[worker].congested, false); }
-  /// Calls visit(worker, endpoint) for every worker.
   template <typename Visit>
   void for_each(Visit&& visit) const noexcept {
     for (std::uint8_t worker = 0; worker < num_workers_; ++worker) {
@@ -95,7 +90,6 @@ class Roster {
   bool is_silent(std::uint8_t worker, TimePoint now) const noexcept {
     return now - workers_[worker].last_heard > kGone;
   }
-  /// Calls probe(worker, endpoint) for every worker whose PROBE is due.
   template <typename Probe>
   void for_each_due_probe(TimePoint now, Probe&& probe) noexcept {
     if (now >= contested_until_) return;
@@ -105,7 +99,6 @@ class Roster {
   }
 
  private:
-  /// Hot: read for every packet.
   struct Worker {
     bool joined = false;
     bool known = false;  ///< a process has, or had, this place in this incarnation
@@ -129,12 +122,9 @@ class Roster {
     std::array<io::Endpoint, wire::kMaxWorkers> endpoints{};
   };
 
-  /// Searches the last incarnations; nullptr: unknown.
   const Incarnation* superseded(std::uint32_t epoch) const noexcept;
   Verdict contest(std::uint8_t worker, TimePoint now) noexcept;
-  /// Probes this worker for a while.
   void dispute(std::uint8_t worker, TimePoint now) noexcept;
-  /// Whether enough PROBEs went unanswered.
   bool is_dead(std::uint8_t worker, TimePoint now) const noexcept;
   Verdict come_back(std::uint8_t worker, TimePoint now) noexcept;
   bool take_due_probe(std::uint8_t worker, TimePoint now) noexcept;
@@ -143,8 +133,7 @@ class Roster {
   std::uint64_t run_ = 0;  ///< of the present processes
   std::array<Worker, wire::kMaxWorkers> workers_{};
   std::array<Claim, wire::kMaxWorkers> claims_{};
-  /// Nonces of the last processes that left for good. They outlive the incarnation: a late copy of a HELLO would put a
-  /// dead process into the next one.
+  /// They outlive the incarnation: a late copy of a HELLO would put a dead process into the next one.
   std::array<std::uint64_t, wire::kMaxWorkers> gone_nonces_{};
   std::array<Incarnation, 4> superseded_{};
   std::size_t restarts_ = 0;

@@ -28,8 +28,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
-// A client that sends half a request occupies a thread until this timeout, so 256 clients delay a scrape by a second.
-// Waiting threads cost little.
+// A client that sends half a request occupies a thread until this timeout; 256 clients delay a scrape by a second.
 constexpr std::size_t kMetricsThreads = 64;
 constexpr std::size_t kMetricsRequestMs = 250;
 constexpr std::size_t kMetricsBacklog = 1024;  // the kernel's queue until a thread is free
@@ -133,7 +132,6 @@ JobConfig job_of(std::uint16_t codes_per_packet) {
           .table = LookupTable(1, kTable)};
 }
 
-/// `limits` are the first shard's.
 std::string slots_text(const JobLimits& limits) {
   const auto slots = [&](std::uint16_t codes) { return std::to_string(limits.most_slots(job_of(codes))); };
   const std::size_t share_bytes = limits.max_memory_bytes * limits.share.shards / limits.max_jobs;
@@ -142,7 +140,6 @@ std::string slots_text(const JobLimits& limits) {
          " for each job, --max-memory divided by --max-jobs)";
 }
 
-/// Returns nullopt if the server has room for a job of usual packets.
 std::optional<std::string> memory_warning(const JobLimits& limits) {
   const JobConfig job = job_of(kUsualCodes);
   const std::uint32_t slots = limits.most_slots(job);

@@ -21,13 +21,11 @@ class Server {
  public:
   /// Starts the threads. Throws thc::Error: port in use, DPDK missing, ...
   explicit Server(const Options& options);
-  /// Stops at once.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   io::Endpoint local() const noexcept { return ios_.front()->local(); }
-
   /// Refuses new jobs, finishes rounds within the drain timeout, ends the threads and flushes the log.
   void drain();
 

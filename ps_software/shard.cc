@@ -20,8 +20,7 @@ constexpr std::uint32_t kHelloBudget = 1000;
 constexpr std::uint32_t kChallengeBudget = 1000;
 constexpr std::chrono::milliseconds kBudgetRefill{100};
 
-// A worker that lacks a result asks again within 200 ms: time for two lost attempts, and for five if a round is
-// incomplete.
+// A worker without a result asks again within 200 ms: time to lose two requests, or five if a round is incomplete.
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
 // Workers ask every second whether a server lives, and some wait half a second for another server's answer.

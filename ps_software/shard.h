@@ -25,21 +25,17 @@ class Shard {
   Shard(const JobLimits& limits, io::PacketIo& packet_io);
   /// Handles a burst of packets; returns their number. Allocates only for the HELLO of a new job.
   std::size_t poll(TimePoint now) noexcept;
-  /// When poll() is due although no packet arrives.
   TimePoint next_result() const noexcept { return pacer_.next(); }
-  /// Probes workers, expires idle jobs and publishes gauges; call about ten times a second.
+  /// Call about ten times a second.
   void run_timers(TimePoint now) noexcept;
-  /// Refuses new jobs and workers from now on.
   void drain(TimePoint now) noexcept;
-  /// Whether no worker seems to wait: none contributed for half a second (a second if rounds are incomplete), and
-  /// workers of a draining server had time to learn of it and to switch.
+  /// No worker contributed for half a second (a second if rounds are incomplete), and workers have heard of draining.
   bool is_quiet(TimePoint now) const noexcept;
   /// For one reader, on any thread.
   JobEvents& job_events() noexcept { return jobs_.events(); }
 
   // Any thread.
   std::span<const JobCounters> jobs() const noexcept { return jobs_.counters(); }
-  /// Packets without a job.
   const PacketCounters& strays() const noexcept { return strays_; }
   io::IoCounters io_totals() const noexcept;
 
@@ -58,7 +54,6 @@ class Shard {
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
   /// Otherwise drops or refuses the contribution.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
-  /// Whether a HELLO is from no worker of the job.
   bool is_stranger(const Packet& packet) const noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet, TimePoint now) noexcept;
@@ -79,10 +74,8 @@ class Shard {
   void renew_epoch(const Packet& packet, Job& job) noexcept;
   void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
   void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
-  /// `header` is the same for all workers.
   void send_result_to(std::uint8_t worker, io::Endpoint to, wire::Header header, std::span<const std::uint8_t> result,
                       Job& job, TimePoint now) noexcept;
-  /// Sends results as the pacer permits.
   void send_waiting(TimePoint now) noexcept;
   void send_straggler(const Packet& packet) noexcept;
   void send_challenge(const Packet& packet, TimePoint now) noexcept;
@@ -103,8 +96,7 @@ class Shard {
   bool draining_ = false;
   TimePoint told_at_{};      // when draining workers asked whether this server lives, as they do each second
   TimePoint last_active_{};  // the last contribution
-  // Limits per refill on answers to anybody. ERRORs, which a restarted server sends often, must not use up the budget
-  // of HELLOs.
+  // Limits per refill on answers to anybody. ERRORs of a restarted server must not use up the budget of HELLOs.
   std::uint32_t stranger_budget_ = 0;   // ERRORs about contributions
   std::uint32_t hello_budget_ = 0;      // HELLOs with a cookie
   std::uint32_t challenge_budget_ = 0;  // HELLOs without

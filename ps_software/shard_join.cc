@@ -1,4 +1,3 @@
-// The part of Shard about joining and leaving.
 #include <algorithm>
 #include <cstring>
 #include <variant>

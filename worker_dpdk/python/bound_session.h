@@ -15,7 +15,6 @@ namespace thc::python {
 
 namespace py = pybind11;
 
-/// Returned by push_*().
 struct BoundOperation {
   Session::OperationPtr operation;
   bool done() const noexcept { return operation->done(); }
@@ -49,8 +48,7 @@ class BoundSession {
 
   bool is_inherited() const noexcept { return getpid() != owner_; }
   Session& session() const;
-  /// Drops the arrays of finished operations, which may run Python code, and reserves memory for the next keep(): a
-  /// submitted operation must be kept.
+  /// Drops finished arrays, which may run Python code. Reserves memory: keep() must not fail after a submission.
   void make_room();
   BoundOperation keep(Session::OperationPtr operation, py::list arrays) noexcept;
 

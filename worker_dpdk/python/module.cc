@@ -62,7 +62,6 @@ void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
   config.back_end = io::UdpConfig{.local = io::usable_local(resolve_local(local)), .gso = gso, .gro = gro};
 }
 
-/// neighbours: (ip, mac) each.
 void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::string> eal_args,
               std::vector<std::string> devices, unsigned prefix_length, const std::string& gateway,
               const std::vector<std::pair<std::string, std::string>>& neighbours, std::uint16_t mtu_bytes,
@@ -92,8 +91,7 @@ std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
   return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
 }
 
-/// EAL and devices may take seconds, so it releases the GIL. Throws ConfigurationError, TransportError or
-/// DpdkUnavailableError.
+/// May take seconds without the GIL. Throws ConfigurationError, TransportError or DpdkUnavailableError.
 std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
   const py::gil_scoped_release release;
   std::unique_ptr<io::PacketIo> packet_io = make_back_end(config);
@@ -127,8 +125,7 @@ void drop_unusable(SessionConfig& config, const IoConfig& io_config) {
   }
 }
 
-/// Picks the first address that answers, for names with both families. If none does within half of the connect timeout,
-/// keeps the first.
+/// Picks the first address that answers within half of the connect timeout, or else the first.
 void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
   const py::gil_scoped_release release;
   const TimePoint deadline = Clock::now() + config.connect_timeout / 2;
@@ -149,9 +146,8 @@ void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
   }
 }
 
-/// Blocks until connected. Automatic packets have the size of the path, or a smaller one of the job or the server:
-/// switches and workers with smaller MTUs have smaller ones. The server that says so tells all workers, which then
-/// leave the others.
+/// Blocks until connected. Automatic packets have the size of the path, unless the job or server (a switch, a worker
+/// with a smaller MTU) needs smaller ones. Other workers then follow.
 std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
   check_key(config, io_config);
   drop_unusable(config, io_config);
@@ -173,7 +169,6 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
 
 constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving", "other"};
 
-/// Uses its own socket, beside a session's.
 std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s, double pace_s) {
   const auto packet_io = open_packet_io(io_config);
   const py::gil_scoped_release release;

@@ -11,8 +11,8 @@ constexpr std::size_t kFirstPacketsOfAll = 256;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
 constexpr std::size_t kManyWorkers = 32;  // one packet per worker fills a short queue
-// Pacing at twice the delivery rate lets it double. A burst is at most a millisecond's delivery and 64 KiB; above some
-// 10 Gb/s, the bytes of one timer period.
+// Pacing at twice the delivery rate lets it double. Bursts are at most a millisecond's delivery and 64 KiB, but above
+// some 10 Gb/s a timer period's.
 constexpr double kPace = 2;
 constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
@@ -24,20 +24,20 @@ constexpr unsigned kQueueingRounds = 2;
 // The window then grows by these parts a round: without a queue, and with one.
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
-// Growth stops at a queue that is longer than the path's round trip and takes longer than this many bytes at the
-// delivery rate, within these times: threads that share cores are milliseconds late. The next step would send bytes
-// stored in a server's receive memory into a short queue at once.
+// Growth stops at a queue that is longer than the path and takes longer than this many bytes at the delivery rate,
+// within these times: threads that share cores are milliseconds late, and server memory hides a queue until the next
+// step.
 constexpr double kMayQueueBytes = 128 * 1024;
 constexpr Microseconds kMayQueueAtLeast{5'000};
 constexpr Microseconds kMayQueueAtMost{25'000};
 constexpr Duration kShortestQueue{200};
 // A worker that is never last knows nothing of the network. The last known state is valid for this many rounds.
 constexpr unsigned kRememberedRounds = 8;
-// Nor does a larger window help such a worker: others set the pace, and the results of four windows that double at once
-// meet in the server's queue. With fewer packets, the last worker is chance.
+// Others then set the pace, and the results of four windows that double at once meet in the server's queue. With fewer
+// packets, the last worker is chance.
 constexpr std::size_t kFewPackets = 20;
-// Bytes per microsecond. Above the first rate, threads that share cores are late by more than a queue: the last worker
-// is chance. Above the second, a pace costs more than it saves.
+// Bytes per microsecond. Above the first rate, threads that share cores are late by more than a queue, so the last
+// worker is chance. Above the second, pacing costs more than it saves.
 constexpr double kFastRate = 8;
 constexpr double kUnpacedRate = 40;
 // Loss with a queue, and loss beyond a path's own.

@@ -1,5 +1,3 @@
-// Congestion control of a link (docs/contributors/protocol.md, "Congestion"): a window that follows delivery, loss and
-// marks. The link reports bytes sent and answered.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +9,10 @@
 
 namespace thc {
 
-/// A result proves that all packets sent before its own have left the network: they arrived, and perhaps wait for other
-/// workers, or they are lost. The *pipe*, the bytes that may be in a queue, are the bytes sent since. The window bounds
-/// the pipe. Times until results contain the wait for the slowest worker, so they never shrink the window.
+/// See docs/contributors/protocol.md, "Congestion". A result proves that all packets sent before its own have left the
+/// network: they arrived, and perhaps wait for other workers, or are lost. The *pipe*, the bytes that may be in a
+/// queue, is the rest. The window bounds it. Times until results contain the wait for the slowest worker and never
+/// shrink the window.
 class CongestionControl {
  public:
   struct Way {
@@ -21,8 +20,7 @@ class CongestionControl {
     bool is_own_host = false;        ///< no interface on the path
     bool awaits_all = true;          ///< no quorum: a result contains all workers' packets
     std::size_t workers = 1;         ///< sharing the path to the server
-    /// Without any queue but the server's receive memory: all that fits may be in flight, unpaced. A leaf, which does
-    /// not tell, has a further path behind it.
+    /// Only the server's memory queues: all that fits may be in flight, unpaced. A leaf has a further path behind it.
     bool is_free() const noexcept { return server_tells_last && is_own_host; }
   };
 
@@ -34,7 +32,6 @@ class CongestionControl {
 
   /// Whether `bytes` may leave now. If not, the window counts as used.
   bool has_room(std::size_t bytes, TimePoint now) noexcept;
-  /// When pacing permits the packet that has_room() refused last; TimePoint::max() until an answer comes.
   TimePoint next_send() const noexcept { return next_send_; }
 
   /// Call for every transmission. Returns its mark, the bytes sent up to its end, for answered().
@@ -44,11 +41,8 @@ class CongestionControl {
   /// Round trip of a packet that was sent once. `networks_alone`: without waiting for other workers.
   void sample_round_trip(Duration round_trip, bool networks_alone) noexcept;
   void lost(std::uint64_t mark, std::size_t bytes) noexcept;
-  /// A packet, or its result, passed a queue that marks (ECN).
   void marked() noexcept { ++round_.marks; }
-  /// A whole timeout passed without an answer, once more.
   void timed_out() noexcept;
-  /// Nothing is in flight any more.
   void forget_pipe() noexcept { answered_bytes_ = sent_bytes_; }
 
  private:
@@ -69,7 +63,6 @@ class CongestionControl {
     Duration least_of_network = Duration::max();  ///< without waiting for other workers
   };
 
-  /// Among answered and lost packets.
   struct Losses {
     std::uint64_t bytes = 0;  ///< answered
     std::uint64_t lost_bytes = 0;
@@ -78,11 +71,8 @@ class CongestionControl {
 
   void begin_round(TimePoint now) noexcept;
   bool is_queue(Duration round_trip) const noexcept;
-  /// Starts and ends the search for the least round trip, as the path may have grown.
   void probe_round_trip(TimePoint now) noexcept;
-  /// Growth stops at a longer queue.
   Duration longest_queue() const noexcept;
-  /// Whether the network, not just the wait for others, has a queue, as far as known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
   bool is_paced() const noexcept;

@@ -42,7 +42,6 @@ void take(const io::RxPacket& packet, const SessionConfig& config, std::vector<A
 
 bool is_silent(const Asked& asked) noexcept { return asked.presence == Presence::kSilent; }
 
-/// Sends due HELLOs; returns the time of the next one.
 TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePoint now) noexcept {
   TimePoint next = TimePoint::max();
   for (Asked& asked : servers) {

@@ -9,7 +9,6 @@
 
 namespace thc {
 
-/// A server's answer to a HELLO without a cookie.
 enum class Presence : std::uint8_t {  // _comm has names for them
   kSilent,                            ///< no answer to this HELLO
   kThere,                             ///< a cookie: thc-ps accepts workers
@@ -17,8 +16,8 @@ enum class Presence : std::uint8_t {  // _comm has names for them
   kOther,                             ///< another answer: a switch, which knows its workers by address
 };
 
-/// Asks the first shard of each server until all have answered or `timeout` ends; returns the servers' order. `pace`:
-/// time until the first repeat. `config` must be resolved. `packet_io` has no other user.
+/// Returns in the order of servers, once all first shards have answered or `timeout` ends. `pace`: time until the first
+/// repeat. `config` must be resolved. `packet_io` has no other user.
 std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
                                   Duration pace);
 

@@ -39,8 +39,7 @@ bool LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) 
   const bool first = answers_first_transmission(packet, now);
   const std::uint64_t transmission = first ? packet.first_transmission : packet.transmission;
   if (first && packet.number < shard.highest_end && shard.answered > transmission) {
-    // A late answer. After two round trips, or one and a half if it waited, another worker may have repeated its
-    // packet.
+    // Late: after 2 round trips, or 1.5 if it waited, another worker may have repeated its packet.
     const Duration response = elapsed(packet.first_sent_at, now);
     if (response < (waited ? rtt_.smoothed() * 3 / 2 : 2 * rtt_.smoothed())) {
       shard.reordered_by.add(shard.answered - transmission);
@@ -64,8 +63,8 @@ TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
     return TimePoint::max();
   }
   if (packet.sent_at <= packet.noticed_at && packet.racks == 0) {
-    // It has arrived and waits for others, perhaps on a longer way than ours: as long again as until now. What can be
-    // lost is the result. Of a leaf, what it has sent up, too: it repeats that only when we do.
+    // The packet waits for others, perhaps on a longer path: allow the same time again. A lost result is possible, as
+    // is a leaf's lost sum, which the leaf repeats only after this worker does.
     return packet.noticed_at + std::max(elapsed(packet.first_sent_at, packet.noticed_at), rtt_.bounds().min);
   }
   const std::uint64_t reordered_by = shard.reordered_by.get();

@@ -1,5 +1,5 @@
-// A packet is lost if later ones overtake it. One detector per stage and server. The rules follow RFC 9002 (section
-// 6.1) and RACK (RFC 8985); see docs/contributors/protocol.md, "Loss".
+// Follows RFC 9002 (section 6.1) and RACK (RFC 8985); see docs/contributors/protocol.md, "Loss". One per stage and
+// server.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,16 @@ namespace thc {
 class LossDetector {
  public:
   explicit LossDetector(const RttEstimator& rtt) noexcept : rtt_(rtt) {}
-
-  /// Call once.
   void open(std::size_t shards) { shards_.resize(shards); }
-
   /// Call for every transmission.
   void sent(InFlight& packet, TimePoint now) noexcept;
-  /// Call for a notice that a packet arrived and waits for others.
+  /// Call for a notice.
   void noticed(InFlight& packet, TimePoint now) noexcept;
-  /// Call before the slot is freed. `waited`: the packet may have waited for another worker. Returns whether the result
-  /// answers the first transmission: the last repeat was answered already, or is too young.
+  /// Call before the slot is freed. `waited`: perhaps for another worker. Returns whether the first transmission is
+  /// answered.
   bool answered(const InFlight& packet, bool waited, TimePoint now) noexcept;
-  /// Call for every packet that leaves, answered or not.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
-
-  /// Whether an unrepeated packet's result was a round trip of the network, without waiting for other workers.
+  /// Whether the time to the result of an unrepeated packet contains no wait for other workers.
   bool is_round_trip(const InFlight& packet) const noexcept {
     return packet.first_sent_at > shard_of(packet).noticed_at;
   }

@@ -1,4 +1,3 @@
-// Membership of a job on one server's shards: HELLO until WELCOME, epochs, and joining again after a restart.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,6 @@ class Membership {
   /// Asks shard 0, which knows the number of shards.
   Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
              std::uint64_t nonce, TimePoint now);
-
   /// The configured address, of shard 0.
   io::Endpoint server() const noexcept { return server_; }
   /// Without `slot`: all shards.
@@ -40,7 +38,6 @@ class Membership {
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch(); }
   /// Whether the shard of `slot` supports CODES that do not count.
   bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions(); }
-  /// For all messages to the shard of `slot`.
   std::uint8_t flags(std::uint32_t slot) const noexcept { return shard_of(slot).header().flags; }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
@@ -67,7 +64,6 @@ class Membership {
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
   /// Repeats HELLO with the cookie at once. Returns false if unexpected.
   bool take_challenge(const ServerMessage& message) noexcept;
-  /// The shard of `slot` began an epoch with unchanged slots.
   void renew(std::uint32_t slot, std::uint32_t epoch) noexcept { shard_of(slot).renew(epoch); }
   /// The server asks whether this process lives, perhaps in an epoch unknown here. Returns false if not joined there.
   bool answer_probe(const ServerMessage& message) noexcept;
@@ -77,7 +73,6 @@ class Membership {
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
   /// Asks the shard of `slot`, and the first one, whether they live; they learn this worker's new address, if any.
   void ask(std::uint32_t slot) noexcept;
-  /// Sends due HELLOs.
   void run_timers(TimePoint now) noexcept;
   TimePoint next_timer() const noexcept;
   void send_goodbye() noexcept;
@@ -87,7 +82,6 @@ class Membership {
   Join& shard_of(std::uint32_t slot) noexcept { return shards_[slot % shards_.size()]; }
   /// Returns null for a shard that has answered HELLO.
   Join* waiting_shard(std::uint32_t index) noexcept;
-  /// Adds shards up to this number, with HELLO due.
   void add_shards(std::uint32_t shards, TimePoint now);
   void send_hello(const Join::Message& hello) noexcept;
   void send_notice(wire::MessageType type, std::uint32_t shard) noexcept;

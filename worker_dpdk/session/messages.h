@@ -29,8 +29,6 @@ Payload payload_of(const ServerMessage& message) noexcept;
 
 /// With the fields that never change in a session.
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept;
-
-/// HELLO's view of the job.
 JobConfig job_config(const SessionConfig& config);
 
 }  // namespace thc

@@ -1,4 +1,3 @@
-// One stage of one partition, cut into packets.
 #pragma once
 
 #include <atomic>
@@ -14,19 +13,17 @@
 
 namespace thc {
 
-/// Preliminary stage (norms) or main stage (codes).
 enum class Stage : std::uint8_t { kNorm, kCodes };
 
 /// The caller owns the buffers and must not use them until done().
 class Operation {
  public:
-  /// norms[i] up, max_norms[i] down, of equal size. `per_packet` norms fit a packet. The first `compared` of them must
-  /// be equal on all workers, see differs().
+  /// norms[i] up, max_norms[i] down, of equal size. `compared`: number of words that must be equal, see differs().
   static std::shared_ptr<Operation> norms(std::uint16_t partition, std::span<const float> norms,
                                           std::span<float> max_norms, std::size_t per_packet, std::size_t compared = 0);
 
-  /// `count` codes of `code_bits` up, aggregates of `value_bits` down (host byte order), and per chunk the number of
-  /// workers. code_bits * per_packet is a multiple of 8.
+  /// `count` codes of `code_bits` up, aggregates of `value_bits` down (host byte order), and workers per chunk.
+  /// code_bits * per_packet is a multiple of 8.
   static std::shared_ptr<Operation> codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count,
                                           void* aggregate, std::uint8_t* contributions, const SessionConfig& config);
 
@@ -39,38 +36,32 @@ class Operation {
   }
   std::span<const std::uint8_t> chunk_payload(std::size_t chunk) const noexcept;
 
-  /// Whether a result may have `count` elements. Workers with another fingerprint in the compared words may have sent
-  /// another number of norms.
+  /// Workers with another fingerprint in the compared words may have sent another number of norms.
   bool takes_count(std::size_t chunk, std::size_t count) const noexcept {
     return count == chunk_count(chunk) || (compared_ > 0 && count > 0);
   }
   /// `payload` holds `count` elements in network byte order. Drops padding and elements beyond the caller's.
   void store(std::size_t chunk, const std::uint8_t* payload, std::size_t count, std::uint8_t contributions) noexcept;
-  /// Stores zeros for an abandoned chunk.
   void store_nothing(std::size_t chunk) noexcept;
 
   /// Any thread. After true, the caller may read the results and reuse the buffers.
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Any thread. Whether other workers sent other compared words: the results contain theirs, and the operation may
-  /// never finish.
+  /// Any thread. Other workers sent other compared words. Results contain theirs; the operation may never finish.
   bool differs() const noexcept { return differs_.load(std::memory_order_acquire); }
-  /// Valid when done: why it has no result.
+  /// Valid when done.
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
   /// Call before submitting codes: servers answer them, but do not add them.
   void abstain() noexcept { abstains_ = true; }
   bool abstains() const noexcept { return abstains_; }
 
-  // Polling thread. Call before the last packet is sent: pads it to a multiple of `multiple` elements, which divides a
-  // full packet, with codes or norms 0.
+  // Polling thread. Call before the last packet is sent. `multiple` divides a full packet; pads with 0.
   void pad(std::size_t multiple);
-  /// Call once: all packets have results (null), or `failure` says why not, and no queued packet points into the
-  /// buffers. The operation is then done.
+  /// Call once, when all packets have results (null) or never will, and no queued packet points into the buffers.
   void finish(const Failure* failure);
 
  private:
   Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet);
-  /// The caller's elements in a packet, without padding.
   std::size_t own_count(std::size_t chunk) const noexcept;
 
   const Stage stage_;

@@ -12,7 +12,6 @@ namespace {
 // Ethernet's 1500 bytes minus the headers of IP and UDP, and the tag of a job with a key.
 constexpr std::size_t kEthernetDatagramBytes = 1500 - 28 - 8;
 
-/// The users' name for `field`.
 std::string name_of(wire::ConfigField field) {
   const auto value = static_cast<std::size_t>(field);
   if (field == wire::ConfigField::kNone || value >= wire::kConfigFieldNames.size()) {
@@ -86,8 +85,7 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
-/// Codes per packet for a retry after a refusal, if smaller: the job's or a switch's, or as many as any Ethernet path
-/// carries. This worker's path may lose larger packets.
+/// For a retry: the job's or a switch's size, or one for any Ethernet path, as this path may lose larger packets.
 std::uint32_t smaller_packets(const wire::ErrorPayload& error, const SessionConfig& config) {
   if (static_cast<wire::ConfigField>(std::uint16_t{error.field}) != wire::ConfigField::kCodesPerPacket) {
     return 0;
@@ -111,7 +109,6 @@ std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const 
          std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
 }
 
-/// "; ..." if a missing worker was rejected.
 std::string outsider_hint(const Outsider& outsider, const SessionConfig& config) {
   if (outsider.field == wire::ConfigField::kNone) {
     return "";
@@ -144,7 +141,6 @@ std::string rack_overflow(std::uint32_t largest, const SessionConfig& config) {
          " at most here. Give all workers a smaller ThcConfig(granularity=...), or make racks smaller";
 }
 
-/// Racks without a contribution to this packet's round.
 std::string missing_racks(const InFlight& packet) {
   if (packet.seen_racks == 0) {
     return ": this worker's rack is complete, but the root, the server above its server, does not answer: is thc-ps "

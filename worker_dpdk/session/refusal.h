@@ -1,4 +1,3 @@
-// Error messages for refusals and deadlines.
 #pragma once
 
 #include "io/packet_io.h"
@@ -11,10 +10,8 @@ namespace thc {
 /// For an ERROR other than incomplete, racks_incomplete and unknown_job.
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config);
 
-/// Whether an ERROR says that the job has larger packets than this worker.
 bool says_larger_packets(const ServerMessage& message, const SessionConfig& config) noexcept;
 
-/// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
 /// The same for a shard of `shards`, while the shard at `server` answered.
 Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32_t shards, const SessionConfig& config);
@@ -35,7 +32,6 @@ struct Outsider {
   std::uint32_t value = 0;
 };
 
-/// Ports of a server's shards.
 struct Ports {
   std::uint16_t first;
   std::uint16_t of_packet;
@@ -60,8 +56,6 @@ bool is_larger_than_ethernet(std::size_t datagram_bytes) noexcept;
 
 /// Other workers push something else at the slot and round of this header.
 Failure order_mismatch(const wire::Header& about, io::Endpoint server, const SessionConfig& config);
-
-/// No result within the operation timeout.
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known);
 
 /// The server's state of packets in flight is lost. `what` follows the server's name in the message.

@@ -1,4 +1,3 @@
-// Retransmission timeout from round-trip times, as in TCP (RFC 6298).
 #pragma once
 
 #include "session/session_config.h"
@@ -15,7 +14,7 @@ struct RttBounds {
 /// To a server on this host: the path loses nothing, but the server may lack a CPU for long.
 inline constexpr RttBounds kOwnHostBounds{.initial = Duration{50'000}, .min = Duration{50'000}};
 
-/// Round trips contain the wait for other workers, so the estimate follows the slowest.
+/// As in TCP (RFC 6298). Round trips contain the wait for other workers, so the estimate follows the slowest.
 class RttEstimator {
  public:
   explicit RttEstimator(const RttBounds& bounds = {}) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
@@ -23,12 +22,10 @@ class RttEstimator {
   /// Only for packets sent once: the result of a repeated one may answer either copy (Karn's algorithm). Ends back-off.
   void sample(Duration round_trip) noexcept;
 
-  /// Doubles the timeout of all packets, at most once per timeout; returns whether it did. Otherwise round trips longer
-  /// than the timeout would have every packet repeated, and never be measured.
+  /// At most once per timeout. Otherwise longer round trips would have every packet repeated, and never be measured.
   bool back_off(TimePoint now) noexcept;
 
-  /// A repeated packet has its result, `round_trip` after the last transmission. Ends back-off if that is a plausible
-  /// round trip; otherwise nothing is known (Karn's algorithm).
+  /// For a repeated packet: ends back-off if this is a plausible round trip (Karn's algorithm).
   void confirm(Duration round_trip) noexcept {
     if (round_trip >= min_ && round_trip <= timeout_) {
       doublings_ = 0;
@@ -38,14 +35,13 @@ class RttEstimator {
   void lost() noexcept;
   bool backed_off() const noexcept { return doublings_ != 0; }
 
-  /// For a packet repeated `repetitions` times.
   Duration timeout(unsigned repetitions) const noexcept;
 
   const RttBounds& bounds() const noexcept { return bounds_; }
   /// Zero before the first sample.
   Duration smoothed() const noexcept { return smoothed_; }
   Duration latest() const noexcept { return latest_; }
-  /// The shortest; zero before the first sample.
+  /// Zero before the first sample.
   Duration min() const noexcept { return min_; }
 
  private:

@@ -1,5 +1,3 @@
-// A worker's link to one server: membership, both stages, window (server_link_sending.cc, congestion.h) and
-// retransmission (server_link_timers.cc).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +17,7 @@
 
 namespace thc {
 
-/// Shared by an engine's links. The engine finishes operations after sending the queue, because queued packets point
-/// into the caller's buffers.
+/// Queued packets point into the caller's buffers, so the engine finishes operations after sending the queue.
 struct LinkContext {
   const SessionConfig& config;
   io::PacketIo& packet_io;
@@ -36,13 +33,11 @@ struct LinkContext {
 
 class ServerLink {
  public:
-  /// `server`: index in the configuration.
   ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now);
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
   std::uint16_t codes_multiple() const noexcept { return membership_.codes_multiple(); }
-  /// The failure at the connect timeout.
   Failure why_not_joined() const;
   io::Endpoint address_of(std::uint32_t slot) const noexcept { return membership_.address_of(slot); }
   bool is_shard(io::Endpoint address) const noexcept { return membership_.is_shard(address); }
@@ -74,7 +69,6 @@ class ServerLink {
   /// Returns null, after counting, if the message concerns no packet in flight.
   InFlight* match(const ServerMessage& message) noexcept;
 
-  /// A stage and its losses.
   struct Lane {
     Lane(Stage stage, const RttEstimator& rtt) noexcept : stream(stage), losses(rtt) {}
     SlotStream stream;
@@ -88,9 +82,7 @@ class ServerLink {
   /// Whether packets are abandoned after the loss timeout instead of repeated.
   bool gives_up(const Lane& lane) const noexcept;
 
-  /// Asks window and pacing.
   bool has_room(std::uint32_t bytes, TimePoint now) noexcept;
-  /// Whether a new packet may be sent.
   bool takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept;
   void send_new(Lane& lane, TimePoint now) noexcept;
   void send(Lane& lane, InFlight& packet, TimePoint now) noexcept;
@@ -100,18 +92,16 @@ class ServerLink {
   void run_packet_timers(Lane& lane, TimePoint now);
   void give_up_late(Lane& lane, TimePoint now);
   void send_unsent(Lane& lane, TimePoint now) noexcept;
-  /// Asks for the shard's results; false while joining it again.
+  /// Returns false while joining the shard again.
   bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
   /// How long a live, reachable server may leave all packets unanswered.
   Duration silence() const noexcept;
   /// Whether the path may lose only packets of this size. `silent`: the server answers nothing now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
-  /// Earlier packets without a result may be lost.
   void note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept;
-  /// Reports how long a shard, whose oldest packet is `oldest`, has answered nothing, and asks whether it lives.
+  /// Also asks whether the shard of `oldest` lives.
   void note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept;
-  /// A packet was answered; timers report the others again.
   void forget_unanswered() noexcept;
   void release(Lane& lane, InFlight& packet);
   void rejoin(std::uint32_t slot, TimePoint now);

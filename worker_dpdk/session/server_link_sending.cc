@@ -1,4 +1,3 @@
-// Sends new packets as the window allows, and repeats lost ones.
 #include <algorithm>
 #include <utility>
 
@@ -26,12 +25,11 @@ bool ServerLink::has_room(std::uint32_t bytes, TimePoint now) noexcept {
 bool ServerLink::takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept {
   const SlotStream& stream = lane.stream;
   // Each stage may always have one packet in flight. Otherwise codes that wait for another worker could block norms
-  // here, while there the norms that wait for this worker block the codes: a deadlock.
+  // here, and that worker's norms its codes: a deadlock.
   if (stream.oldest() == nullptr) {
     return true;
   }
-  // A packet without a result blocks the packet a lap of all slots later. New packets fill only half of the slots, so
-  // that others have work until the repeat.
+  // A packet without a result blocks the packet a lap later. Half of the slots leave work until the repeat.
   constexpr std::size_t kFewSlots = 16;  // too few to halve
   const std::size_t most = std::max(stream.capacity() / 2, std::min(stream.capacity(), kFewSlots));
   return stream.in_flight() < most && in_flight_bytes_ + bytes <= most_in_flight_bytes_ && has_room(bytes, now);

@@ -1,4 +1,3 @@
-// Timers of a link: losses, abandoned packets, probes and deadlines.
 #include <algorithm>
 #include <utility>
 

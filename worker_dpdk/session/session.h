@@ -1,4 +1,3 @@
-// A worker's connection to its servers: asynchronous stages of push_pull and a polling thread.
 #pragma once
 
 #include <atomic>
@@ -26,13 +25,11 @@ class Session {
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  /// Returns false if `timeout` ends before every server's WELCOME. Throws ServerRefusedError if a server refuses, and
-  /// DeadlineError naming the server at the connect timeout.
+  /// False if `timeout` ends first. Throws ServerRefusedError, or DeadlineError (connect timeout) naming the server.
   bool wait_connected(Duration timeout);
 
   /// Preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers. Copies `norms`; `max_norms` must
-  /// stay valid and unused until done. The first `compared` words must be equal on all workers, see wait(). Throws
-  /// InputError, or why the session ended.
+  /// stay valid and unused until done. `compared`: see wait(). Throws InputError, or why the session ended.
   OperationPtr push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms,
                           std::size_t compared = 0);
 
@@ -42,16 +39,15 @@ class Session {
   OperationPtr push_codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count, void* aggregate,
                           std::uint8_t* contributions);
 
-  /// Returns false if `timeout` ends first. Throws the operation's failure. Also returns true once compared words of
-  /// other workers differ: `max_norms` contains them, and the session keeps writing to it. No worker can continue then.
+  /// False if `timeout` ends first. Throws the operation's failure. Also true once the first `compared` words differ
+  /// from other workers': `max_norms` contains theirs, and the session keeps writing to it. No worker can continue
+  /// then.
   bool wait(const OperationPtr& operation, Duration timeout);
-
-  /// The server's longest unanswered packet; `server`: index in the configuration.
+  /// The longest unanswered packet; `server`: index in the configuration.
   Unanswered unanswered(std::size_t server) const noexcept { return state_.unanswered(server); }
   TimePoint heard_at(std::size_t server) const noexcept { return state_.heard_at(server); }
 
-  /// Says GOODBYE, ends the polling thread and closes the socket or device; operations in flight fail with
-  /// TransportError. May be called again.
+  /// Says GOODBYE and joins the polling thread; operations in flight fail with TransportError. May be called again.
   void close();
 
   const SessionConfig& config() const noexcept { return config_; }

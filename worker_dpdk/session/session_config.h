@@ -21,8 +21,7 @@ inline Duration elapsed(TimePoint since, TimePoint now) noexcept {
 /// For packets without a result.
 enum class Delivery : std::uint8_t {
   kReliable,      ///< repeated until the operation's deadline
-  kLossTolerant,  ///< CODES: given up after the loss timeout, coordinates count as zero (paper, section 6). NORM:
-                  ///< reliable
+  kLossTolerant,  ///< CODES: dropped after the loss timeout, count as zero (paper, section 6); NORM: reliable
 };
 
 struct SessionConfig {
@@ -35,8 +34,8 @@ struct SessionConfig {
   LookupTable table;
   unsigned value_bits = 0;             ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest without overflow
   std::uint32_t codes_per_packet = 0;  ///< multiple of 64; 0: the largest that fits the path to every server
-  /// codes_per_packet was reduced for one of several servers: the other workers hear of it and leave the servers that
-  /// accepted larger packets. Such servers are asked again until the connect timeout.
+  /// codes_per_packet was reduced for one of several servers. Other workers follow, and leave servers with larger
+  /// packets; such servers are asked again until the connect timeout.
   bool others_follow = false;
   std::uint64_t run = 0;            ///< ID shared by all workers of one training; 0: none
   std::uint32_t settings_hash = 0;  ///< of shared settings that this library does not use
@@ -48,12 +47,10 @@ struct SessionConfig {
   Duration loss_timeout{50'000};
 };
 
-/// Fits the path both as codes and as aggregate: a multiple of a switch's 1024 (of 64 below 1024), at most
-/// wire::kAutoCodesPerPacket.
+/// Codes and aggregate fit the path: a multiple of a switch's 1024 (else of 64), at most wire::kAutoCodesPerPacket.
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept;
 
-/// Fills in zeros. Throws ConfigurationError naming the invalid setting. `common_datagram_bytes`: PacketIo's, the limit
-/// of automatic packet sizes.
+/// Fills in zeros; packets also fit `common_datagram_bytes`. Throws ConfigurationError naming the setting.
 SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes,
                       std::size_t common_datagram_bytes = SIZE_MAX);
 

@@ -17,8 +17,6 @@ class SessionEngine {
  public:
   /// `config` must be resolved. `nonce` is random per process. The connect timeout starts at `now`.
   SessionEngine(SessionConfig config, io::PacketIo& packet_io, SessionState& state, std::uint64_t nonce, TimePoint now);
-
-  /// Whether all shards of every server have answered HELLO at least once.
   bool connected() const noexcept { return connected_; }
   /// Set once; the engine then sends nothing and ends every operation with it.
   const std::optional<Failure>& failure() const noexcept { return context_.failure; }
@@ -34,12 +32,9 @@ class SessionEngine {
     bool received;  ///< more datagrams may wait
     bool changed;   ///< operations ended or differ, the engine connected or failed
   };
-  /// Receives, runs timers, and sends as the windows allow. `was_away`: this process had no CPU since the last step, or
-  /// when a timer was due.
+  /// `was_away`: this process had no CPU since the last step, or when a timer was due.
   Step step(TimePoint now, bool was_away = false);
-  /// When step() is due although nothing arrives.
   TimePoint next_timer() const noexcept;
-
   /// Says GOODBYE; operations in flight end with `failure`, or with an earlier one.
   void end(Failure failure);
 
@@ -48,7 +43,6 @@ class SessionEngine {
   void take(const io::RxPacket& packet, TimePoint now);
   void check_connected(TimePoint now);
   void abandon();
-  /// Returns whether an operation ended, or the engine failed.
   bool end_operations();
 
   const SessionConfig config_;

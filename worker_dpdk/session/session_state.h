@@ -1,4 +1,3 @@
-// State shared by a session's polling thread and its callers' threads.
 #pragma once
 
 #include <array>
@@ -15,7 +14,7 @@
 
 namespace thc {
 
-/// A packet without a result or notice. Aligned as a whole, or clang's atomics of it would call a library.
+/// Without a result or notice. Aligned as a whole, or clang's atomics of it would call a library.
 struct alignas(8) Unanswered {
   std::uint32_t for_ms = 0;  ///< 0: no such packet
   std::uint16_t port = 0;    ///< of the shard
@@ -26,7 +25,7 @@ class SessionState {
  public:
   explicit SessionState(std::size_t servers) : servers_(servers) {}
 
-  /// A packet of codes had a result, so the path carries that size.
+  /// The path carries packets of this size.
   void tell_codes_answered(std::size_t server, TimePoint now) noexcept {
     set_rarely(servers_[server].codes_answered_at, now);
   }
@@ -63,7 +62,6 @@ class SessionState {
     }
     return *failure_;
   }
-  /// Null before fail().
   const Failure* failure() const noexcept { return failed_.load(std::memory_order_acquire) ? &*failure_ : nullptr; }
 
  private:

@@ -79,17 +79,14 @@ class SlotStream {
 
   /// Frees the slot of a stored chunk. Returns the operation after its last chunk.
   std::shared_ptr<Operation> release(InFlight& packet) noexcept;
-  /// Frees all slots and returns all operations.
   Operations abandon();
-
   /// The first unfinished operation, or null.
   const OperationPart* first() const noexcept { return parts_.empty() ? nullptr : parts_.front().get(); }
-  /// Calls visit(InFlight&) for every packet in flight, lowest number first. `visit` may release it.
+  /// Lowest number first. `visit` may release the packet.
   template <typename Visit>
   void for_each_in_flight(Visit visit) {
     for_each_in_flight_below(next_, visit);
   }
-  /// For numbers below `end`.
   template <typename Visit>
   void for_each_in_flight_below(std::uint64_t end, Visit visit) {
     std::size_t index = oldest_index();
@@ -103,7 +100,6 @@ class SlotStream {
   }
   std::size_t in_flight() const noexcept { return in_flight_; }
   std::size_t capacity() const noexcept { return packets_.size(); }
-  /// Packet in flight with the lowest number, or null.
   const InFlight* oldest() const noexcept { return oldest_ == next_ ? nullptr : &packets_[oldest_index()]; }
 
  private:
