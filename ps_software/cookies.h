@@ -10,6 +10,7 @@
 
 namespace thc::ps {
 
+/// A client that returns a cookie of CHALLENGE owns its address.
 class Cookies {
  public:
   /// A cookie is valid for one to two periods.

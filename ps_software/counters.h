@@ -9,6 +9,7 @@
 
 namespace thc::ps {
 
+/// One writer, any readers, no locks.
 class Counter {
  public:
   void add(std::uint64_t amount = 1) noexcept { set(get() + amount); }  // one writer, so no locked instruction

@@ -110,6 +110,7 @@ class Job {
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
   const JobConfig& config() const noexcept { return config_; }
   bool has_quorum() const noexcept { return config_.quorum < config_.num_workers; }
+  /// The pool's first worker, and a bitmap of workers on other servers.
   std::uint8_t first_worker() const noexcept { return first_worker_; }
   std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
   SlotPool& pool() noexcept { return pool_; }
@@ -126,7 +127,7 @@ class Job {
   const std::uint64_t workers_elsewhere_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
-  /// Of these workers; 0: none.
+  /// Earlier epochs with the same workers; 0: none.
   std::array<std::uint32_t, std::tuple_size_v<Roster::Epochs> - 1> renewed_{};
   std::size_t renewals_ = 0;
   RoundRange norm_rounds_, code_rounds_;  ///< of this epoch
@@ -135,7 +136,7 @@ class Job {
   TimePoint last_heard_;
   SlotPool pool_;
   std::vector<std::uint64_t> queued_at_;
-  AwaitedRounds awaited_;  // without slots if there is no root
+  AwaitedRounds awaited_;  // empty without a root
   JobCounters& counters_;
 };
 

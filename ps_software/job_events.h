@@ -16,7 +16,7 @@ enum class JobChange : std::uint8_t {
   // The job was rejected:
   kNoPlace,   ///< too many jobs, on the server or from its address
   kNoMemory,  ///< too little memory for its slots
-  // Of a leaf:
+  // Leaves only:
   kRootLost,     ///< it ended: the root does not know it
   kRefused,      ///< the root rejects it, perhaps for now
   kRootSilent,   ///< the root does not answer

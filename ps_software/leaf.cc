@@ -34,7 +34,8 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
          (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast | wire::kFlagChecksum}) == 0;
 }
 
-/// A worker whose packets the root refused retries with smaller ones alone; its rack learns the size afterwards.
+/// A worker whose packets the root refused retries with smaller packets as the only difference; its rack then learns
+/// the size.
 bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexcept {
   JobConfig config = hello.config;
   config.codes_per_packet = link.config().codes_per_packet;

@@ -57,6 +57,7 @@ class Outbox {
     io.flush();
     ++flush_number_;
   }
+  /// 0 marks results that were never queued.
   std::uint64_t flush_number() const noexcept { return flush_number_; }
 
   io::PacketIo& io;

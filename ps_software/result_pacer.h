@@ -14,6 +14,7 @@ namespace thc::ps {
 
 class ResultPacer {
  public:
+  /// `workers` is a bitmap.
   struct Waiting {
     Job* job;
     std::uint16_t job_id;
@@ -34,7 +35,7 @@ class ResultPacer {
   void forget(const Job& job, std::uint32_t local_slot, std::uint32_t round) noexcept;
   /// TimePoint::max() if empty.
   TimePoint next() const noexcept { return empty() ? TimePoint::max() : next_; }
-  /// Returns the first entry if one of its workers is due now, else null.
+  /// Returns the first entry if one of its workers is due, else null.
   Waiting* due(TimePoint now) noexcept;
   void served(std::uint8_t worker) noexcept;
   void sent(TimePoint now) noexcept;

@@ -31,7 +31,7 @@ class RootLink {
   io::IpAddress holder_ip() const noexcept { return holder_ip_; }
   const JobConfig& config() const noexcept { return config_; }
   std::uint64_t run() const noexcept { return run_; }
-  /// Whether another training may take the job: no worker of this one waits, or the root refused it for another.
+  /// Whether another training may take the job: its workers no longer wait, or the root refused it for another.
   bool may_give_way(TimePoint now) const noexcept;
 
   bool joined() const noexcept { return join_.joined(); }

@@ -29,7 +29,8 @@ class Shard {
   /// Call about ten times a second.
   void run_timers(TimePoint now) noexcept;
   void drain(TimePoint now) noexcept;
-  /// No worker contributed for half a second (a second if rounds are incomplete), and workers have heard of draining.
+  /// Whether no contribution came for half a second (a second if rounds are incomplete), and workers of a draining
+  /// server had time to switch.
   bool is_quiet(TimePoint now) const noexcept;
   /// For one reader, on any thread.
   JobEvents& job_events() noexcept { return jobs_.events(); }

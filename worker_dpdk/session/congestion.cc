@@ -25,8 +25,8 @@ constexpr unsigned kQueueingRounds = 2;
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
 // Growth stops at a queue that is longer than the path and takes longer than this many bytes at the delivery rate,
-// within these times: threads that share cores are milliseconds late, and server memory hides a queue until the next
-// step.
+// within these times: threads that share cores are milliseconds late. At the next step, the content of a server's
+// receive memory would enter a short queue at once.
 constexpr double kMayQueueBytes = 128 * 1024;
 constexpr Microseconds kMayQueueAtLeast{5'000};
 constexpr Microseconds kMayQueueAtMost{25'000};

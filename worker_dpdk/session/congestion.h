@@ -9,10 +9,10 @@
 
 namespace thc {
 
-/// See docs/contributors/protocol.md, "Congestion". A result proves that all packets sent before its own have left the
-/// network: they arrived, and perhaps wait for other workers, or are lost. The *pipe*, the bytes that may be in a
-/// queue, is the rest. The window bounds it. Times until results contain the wait for the slowest worker and never
-/// shrink the window.
+/// Congestion control of a link (docs/contributors/protocol.md, "Congestion"). A result proves that all packets sent
+/// before its own have left the network: they arrived, and perhaps wait for other workers, or are lost. The *pipe*, the
+/// bytes that may be in a queue, is the rest. The window bounds the pipe. Times until results contain the wait for the
+/// slowest worker and never shrink the window.
 class CongestionControl {
  public:
   struct Way {
@@ -32,6 +32,7 @@ class CongestionControl {
 
   /// Whether `bytes` may leave now. If not, the window counts as used.
   bool has_room(std::size_t bytes, TimePoint now) noexcept;
+  /// TimePoint::max(): an answer must come first.
   TimePoint next_send() const noexcept { return next_send_; }
 
   /// Call for every transmission. Returns its mark, the bytes sent up to its end, for answered().

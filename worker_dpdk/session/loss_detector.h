@@ -24,6 +24,7 @@ class LossDetector {
   /// Call before the slot is freed. `waited`: perhaps for another worker. Returns whether the first transmission is
   /// answered.
   bool answered(const InFlight& packet, bool waited, TimePoint now) noexcept;
+  /// Call for every packet that no longer needs a result, answered or not.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
   /// Whether the time to the result of an unrepeated packet contains no wait for other workers.
   bool is_round_trip(const InFlight& packet) const noexcept {

@@ -126,7 +126,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
-    if (packet->retransmissions == 1) {  // only repeated packets get notices, and this one has one repeat
+    if (packet->retransmissions == 1) {  // only repeated packets get notices
       sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);

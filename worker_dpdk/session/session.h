@@ -47,7 +47,7 @@ class Session {
   Unanswered unanswered(std::size_t server) const noexcept { return state_.unanswered(server); }
   TimePoint heard_at(std::size_t server) const noexcept { return state_.heard_at(server); }
 
-  /// Says GOODBYE and joins the polling thread; operations in flight fail with TransportError. May be called again.
+  /// Says GOODBYE and closes the socket or device; operations in flight fail with TransportError. May be called again.
   void close();
 
   const SessionConfig& config() const noexcept { return config_; }

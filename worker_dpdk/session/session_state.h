@@ -14,7 +14,7 @@
 
 namespace thc {
 
-/// Without a result or notice. Aligned as a whole, or clang's atomics of it would call a library.
+/// Without a result or notice. Aligned as a whole, or clang's atomics would call a library.
 struct alignas(8) Unanswered {
   std::uint32_t for_ms = 0;  ///< 0: no such packet
   std::uint16_t port = 0;    ///< of the shard
