@@ -19,8 +19,7 @@ class AwaitedRounds {
   void asked(std::uint32_t slot, std::uint32_t round, std::uint8_t worker) noexcept {
     at(slot, round).asked |= std::uint64_t{1} << worker;
   }
-  /// Returns and clears the bitmap of workers that wait for the root's answer. `final`: a result, which all get at
-  /// first.
+  /// Returns and clears the bitmap of waiting workers. `final`: a result, which all workers get at first.
   std::uint64_t take_waiting(std::uint32_t slot, std::uint32_t round, bool final) noexcept {
     Round& state = at(slot, round);
     if (!state.sent || state.round != round) return 0;

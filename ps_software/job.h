@@ -68,8 +68,7 @@ class Job {
   bool leave(std::uint8_t worker) noexcept;
   /// Frees all places and slots, and begins an epoch.
   void start_over() noexcept;
-  /// Whether a round would repeat in this epoch, so that recorded packets could be replayed. `rounds_per_epoch` 0:
-  /// never.
+  /// Whether a round would repeat in this epoch, which would allow replays. `rounds_per_epoch` 0: never.
   bool ends_epoch(std::uint32_t local_slot, std::uint32_t round, std::uint32_t rounds_per_epoch) noexcept;
   /// Keeps workers and slots.
   void renew_epoch() noexcept;

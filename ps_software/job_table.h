@@ -31,6 +31,7 @@ struct JobLimits {
   std::optional<LeafConfig> leaf{};  ///< if this is a rack's server
   std::uint32_t rounds_per_epoch =
       0;  ///< per slot, 1 .. 2^30; 0: unlimited, as jobs without keys have no replay protection
+  /// For one job, on the whole server.
   std::uint32_t most_slots(const JobConfig& config) const noexcept;
 };
 

@@ -27,7 +27,7 @@ void RootLink::start_over(std::uint64_t run) noexcept {
   join_.begin_again(random_uint64(), run);
   refusal_.reset();
   silent_since_.reset();
-  wanted_until_ = {};  // without a new HELLO, an unwanted place would keep others waiting
+  wanted_until_ = {};  // a worker must ask again: an unused place would keep others waiting
 }
 
 bool RootLink::may_give_way(TimePoint now) const noexcept {

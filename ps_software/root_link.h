@@ -52,6 +52,7 @@ class RootLink {
   }
   /// Returns false if unexpected or invalid; else the job has joined.
   bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;
+  /// Returns whether the refusal is new.
   bool take_refusal(const Refusal& refusal, TimePoint now) noexcept;
   /// The answer to waiting workers; nullopt: none yet.
   std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
@@ -74,6 +75,7 @@ class RootLink {
   bool is_root_silent(TimePoint now) const noexcept;
   bool is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept;
   void said_alive(TimePoint now) noexcept { sent_at_ = now; }
+  /// Whether the root's `header` is about this incarnation of the job.
   bool is_addressed(const wire::Header& header) const noexcept;
   void heard_of() noexcept {
     silent_since_.reset();

@@ -133,7 +133,8 @@ class Roster {
   std::uint64_t run_ = 0;  ///< of the present processes
   std::array<Worker, wire::kMaxWorkers> workers_{};
   std::array<Claim, wire::kMaxWorkers> claims_{};
-  /// They outlive the incarnation: a late copy of a HELLO would put a dead process into the next one.
+  /// Nonces of the last processes that left each place for good. They outlive the incarnation: a late copy of a HELLO
+  /// would put a dead process into the next one.
   std::array<std::uint64_t, wire::kMaxWorkers> gone_nonces_{};
   std::array<Incarnation, 4> superseded_{};
   std::size_t restarts_ = 0;

@@ -28,6 +28,7 @@ class Shard {
   TimePoint next_result() const noexcept { return pacer_.next(); }
   /// Call about ten times a second.
   void run_timers(TimePoint now) noexcept;
+  /// Refuses new jobs and workers from now on.
   void drain(TimePoint now) noexcept;
   /// Whether no contribution came for half a second (a second if rounds are incomplete), and workers of a draining
   /// server had time to switch.
@@ -53,7 +54,7 @@ class Shard {
   void ended(std::uint16_t job_id) noexcept;
   void handle_alive(const Packet& packet, TimePoint now) noexcept;
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
-  /// Otherwise drops or refuses the contribution.
+  /// Returns false after dropping or refusing the contribution.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
   bool is_stranger(const Packet& packet) const noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
@@ -95,7 +96,7 @@ class Shard {
   std::array<Counter, sizeof(io::IoCounters) / sizeof(std::uint64_t)> io_totals_;  ///< for readers on any thread
   std::array<io::RxPacket, kBurst> burst_;
   bool draining_ = false;
-  TimePoint told_at_{};      // when draining workers asked whether this server lives, as they do each second
+  TimePoint told_at_{};      // when workers asked a draining server whether it lives, as they do each second
   TimePoint last_active_{};  // the last contribution
   // Limits per refill on answers to anybody. ERRORs of a restarted server must not use up the budget of HELLOs.
   std::uint32_t stranger_budget_ = 0;   // ERRORs about contributions

@@ -26,6 +26,7 @@ class DpdkHandoff {
   /// From any thread. Returns false if the ring is full; the caller then keeps the frame.
   bool give(std::uint16_t queue, rte_mbuf* frame) noexcept;
 
+  /// Only from the thread of `queue`.
   std::size_t take(std::uint16_t queue, std::span<rte_mbuf*> frames) noexcept;
 
  private:

@@ -29,7 +29,7 @@ struct DpdkConfig {
   std::uint16_t queues = 1;               ///< per device; queue q is one thread's and has port local.port + q
   std::uint8_t prefix_length = 24;        ///< of the local network
   std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
-  std::vector<DpdkNeighbour> neighbours;  ///< static ARP entries
+  std::vector<DpdkNeighbour> neighbours;  ///< static entries; ARP finds other neighbours
   std::uint16_t mtu_bytes = 1500;         ///< IP packet size
   bool verify_udp_checksum = true;        ///< turn off for peers behind veth with checksum offload, which send none
 };

@@ -35,6 +35,7 @@ class JobKeys {
 
   JobKeys(const JobKeys&) = default;
   JobKeys& operator=(const JobKeys&) = default;
+  /// Wipes the keys.
   ~JobKeys();
 
   std::optional<MessageKeys> derive(std::uint16_t job, Direction direction) const noexcept;

@@ -13,6 +13,7 @@ namespace thc::io {
 /// Default limit of a look-up. A resolver repeats a lost query after 5 s.
 inline constexpr std::chrono::milliseconds kLookupPatience{10'000};
 
+/// Addresses of one server, at least one.
 using Addresses = std::vector<Endpoint>;
 
 /// Accepts addresses, "[2001:db8::1]" and names; a name may have one address per family, in the system's order. Throws
@@ -23,7 +24,8 @@ std::vector<IpAddress> resolve_host(const std::string& text, std::chrono::millis
 /// Prefers IPv4 if a name has both.
 IpAddress resolve_own_host(const std::string& text);
 
-/// Splits "HOST", "HOST:PORT", "[2001:db8::1]" or "[2001:db8::1]:PORT". Throws ConfigurationError.
+/// Splits "HOST", "HOST:PORT", "[2001:db8::1]" or "[2001:db8::1]:PORT". Throws ConfigurationError, also for an IPv6
+/// address without brackets.
 std::pair<std::string, std::uint16_t> split_port(const std::string& text, std::uint16_t default_port);
 
 /// `patience` is for all servers together. Also throws ConfigurationError for duplicates, and for address or port 0.

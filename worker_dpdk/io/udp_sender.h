@@ -20,8 +20,7 @@ namespace thc::io {
 
 class UdpSender {
  public:
-  /// The caller owns `socket`. `gso`: merge by UDP_SEGMENT, until the kernel refuses merged datagrams but sends them
-  /// singly.
+  /// The caller owns `socket`. `gso`: use UDP_SEGMENT, until the kernel refuses merged datagrams but not single ones.
   UdpSender(int socket, bool gso, std::size_t buffer_bytes, const RecentPeers& peers, IoCounters& counters);
 
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,

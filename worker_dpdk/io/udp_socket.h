@@ -35,12 +35,13 @@ int family_of(int socket) noexcept;
 /// Returns the address with the port resolved. Throws TransportError.
 Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local);
 
-/// Makes receive() know each datagram's local address (IP_PKTINFO, IPV6_PKTINFO). Throws TransportError.
+/// Makes the kernel report each datagram's local address (IP_PKTINFO, IPV6_PKTINFO). Throws TransportError.
 void ask_for_own_address(const FileDescriptor& socket);
 
 /// `bytes` may exceed net.core.rmem_max if privileged; returns the granted size.
 std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
 
+/// The buffer may also shrink; its content stays.
 void resize_send_buffer(int socket, std::size_t bytes) noexcept;
 
 /// Makes the kernel report drops: ENOBUFS for a full queue of the interface (IP_RECVERR, IPV6_RECVERR). Also reports

@@ -11,8 +11,8 @@ namespace thc {
 
 /// Congestion control of a link (docs/contributors/protocol.md, "Congestion"). A result proves that all packets sent
 /// before its own have left the network: they arrived, and perhaps wait for other workers, or are lost. The *pipe*, the
-/// bytes that may be in a queue, is the rest. The window bounds the pipe. Times until results contain the wait for the
-/// slowest worker and never shrink the window.
+/// bytes that may be in a queue, is everything sent since. The window bounds the pipe. Times until results contain the
+/// wait for the slowest worker and never shrink the window.
 class CongestionControl {
  public:
   struct Way {
@@ -42,7 +42,9 @@ class CongestionControl {
   /// Round trip of a packet that was sent once. `networks_alone`: without waiting for other workers.
   void sample_round_trip(Duration round_trip, bool networks_alone) noexcept;
   void lost(std::uint64_t mark, std::size_t bytes) noexcept;
+  /// A packet, or its result, passed a queue that marks (ECN).
   void marked() noexcept { ++round_.marks; }
+  /// A whole timeout passed without an answer, once more.
   void timed_out() noexcept;
   void forget_pipe() noexcept { answered_bytes_ = sent_bytes_; }
 
@@ -94,8 +96,8 @@ class CongestionControl {
   Round round_;
   std::uint64_t shrunk_mark_ = 0;  ///< bytes sent before the last shrinking
   std::size_t round_lost_bytes_ = 0;
-  Losses counted_;  ///< the last thousands of packets
-  Losses recent_;   ///< of the last thousands
+  Losses counted_;  ///< since then, at least a hundred packets: random loss comes in clusters
+  Losses recent_;   ///< the last thousands of packets
 
   Phase phase_ = Phase::kStartup;
   Phase phase_after_probe_ = Phase::kStartup;

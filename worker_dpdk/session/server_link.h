@@ -33,6 +33,7 @@ struct LinkContext {
 
 class ServerLink {
  public:
+  /// `server`: index in the configuration.
   ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now);
 
   io::Endpoint server() const noexcept { return membership_.server(); }

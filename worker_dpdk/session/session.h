@@ -40,8 +40,7 @@ class Session {
                           std::uint8_t* contributions);
 
   /// False if `timeout` ends first. Throws the operation's failure. Also true once the first `compared` words differ
-  /// from other workers': `max_norms` contains theirs, and the session keeps writing to it. No worker can continue
-  /// then.
+  /// from other workers': `max_norms` contains theirs, and the session keeps writing to it. No worker can continue.
   bool wait(const OperationPtr& operation, Duration timeout);
   /// The longest unanswered packet; `server`: index in the configuration.
   Unanswered unanswered(std::size_t server) const noexcept { return state_.unanswered(server); }

@@ -100,6 +100,7 @@ class SlotStream {
   }
   std::size_t in_flight() const noexcept { return in_flight_; }
   std::size_t capacity() const noexcept { return packets_.size(); }
+  /// Null if nothing is in flight.
   const InFlight* oldest() const noexcept { return oldest_ == next_ ? nullptr : &packets_[oldest_index()]; }
 
  private:
