@@ -1,6 +1,6 @@
-"""Do all ranks have the same gradient next? Asked before anything of it is added up that has no fingerprint.
+"""Checks that all ranks average the same gradient next, before any uncompressed part of it is summed.
 
-Compressed gradients need no question: norms or codes carry the answer (fingerprint.py). Uncompressed ones have no
+Compressed gradients need no question: norms or codes carry the answer (fingerprint.py). Uncompressed gradients have no
 fingerprint, and gloo ends the process when ranks sum tensors of different sizes. On a device the answer stays there.
 """
 
@@ -30,86 +30,81 @@ from byteps_thc._net.transport import Transport
 from byteps_thc._scheme.errors import InputError
 
 _HASH_BYTES = 8
-_FINGERPRINT_BITS = 62  # what all_have_same() takes
-#: Words of a device's header: number of the gradient, round in 31 bits, and two words of its fingerprint, which travel.
+_FINGERPRINT_BITS = 62  # range of all_have_same()
+#: A device's header: gradient number, round in 31 bits, two words of the fingerprint. The fingerprint words travel.
 _HEADER_WORDS, _OWN_WORDS = 4, 2
 
-#: What to do about ranks with different gradients.
 SAME_MODEL = (
     "Names, sizes, order and loss scales must be the same on all ranks: end all of them, and start again with the same "
     "model, GradScaler and checkpoints"
 )
 
-#: What to do about ranks with different sharded gradients.
 SAME_ROWS = (
     "All ranks must run the same modules in the same order, with parameters of the same names and sizes, freeze the "
     "same ones, use the same ones of a module (unless set_reduce_scatter_unused_params(True) was called), and have the "
     "same loss scale and step"
 )
 
-#: What to do about ranks that pass different tensors to a ThcReducer.
 SAME_TENSORS = "All ranks must pass the same names, sizes and dtypes in the same order"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a gradient is made of. label: what errors call it. parameters: in their order, a line for each."""
+    """The parameters of a gradient, a line each, in their order. label: its name in errors."""
 
     label: str
     parameters: tuple[str, ...]
 
     @cached_property
     def layout(self) -> str:
-        """A short text that is the same for the same parameters only."""
+        """Return a short text that identifies the parameters."""
         return _hash(self.parameters)
 
 
 def contents_of(key: str, parameters: Sequence[ParameterSlice]) -> Contents:
-    """Return the contents of a buffer of that key with these parameters."""
     lines = tuple(f"{part.name!r} (elements {part.start} to {part.stop})" for part in parameters)
     return Contents(label_of(parameters) if parameters else repr(key), lines)
 
 
 def label_of(parameters: Sequence[ParameterSlice]) -> str:
-    """Return what people know a buffer by: keys may be hashes."""
+    """Return a name for people: keys may be hashes."""
     first, last = parameters[0].name, parameters[-1].name
     return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 
 
 def how_it_travels(compress: bool) -> str:
-    """Return the fact that a gradient travels compressed, or not."""
     return "compressed" if compress else "uncompressed"
 
 
 class Questions:
-    """Asks nobody: the workers are known to each other by their servers alone, or are one."""
+    """Questions of a single worker, or of workers that only servers connect: nothing is asked."""
 
     def use_loss_scale(self, scale: float) -> None:
-        """Gradients are multiplied by it from now on; 1 before the first call."""
+        """Note the factor of later gradients; 1 before the first call."""
 
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
-        """Raise InputError on all ranks, naming what each has, unless all ask about the same; waits for them.
+        """Raise InputError on all ranks, naming the gradient of each, unless all ask about the same; wait for them.
 
-        size: elements of the gradient. round: of it. facts: what else must be the same. TransportError or DeadlineError
-        when ranks do not answer. On a device nobody waits, and look() and wait() tell.
+        size: elements of the gradient. facts: further texts to compare. Raises TransportError or DeadlineError if ranks
+        do not answer. On a device nothing waits: look() and wait() return the error.
         """
 
     def require_same_layout(self, contents: Contents, size: int, round: int, *facts: str) -> None:
-        """As require_same(), about the first gradient of a layout, before any of it is sent."""
+        """As require_same(), about the first gradient of a layout, before any of its payload leaves."""
 
     def look(self) -> InputError | None:
-        """Return the error if it is known by now that ranks did not agree, and nobody was told."""
+        """Return the error once, if it is known by now that ranks did not agree."""
 
     def wait(self) -> InputError | None:
-        """As look(), for all that was asked before the call."""
+        """As look(), for all questions before the call."""
 
 
 class RankAgreement(Questions):
     """Asks the other ranks, with 16 bytes to each.
 
-    levels: a communicator of all ranks with their number; or one within a node, then one between the nodes, each with
-    its number of ranks. Nobody else uses them while a question is under way. what, hint: what errors call a gradient,
-    and what they end with.
+    levels: one communicator of all ranks, or one within a node and one between the nodes; each with its number of
+    ranks. The communicators are for this object alone while a question is under way. what, hint: name of a gradient in
+    errors, and their last sentence.
     """
 
     def __init__(self, *levels: tuple[Asking, int], what: str = "gradients", hint: str = SAME_MODEL) -> None:
@@ -125,7 +120,7 @@ class RankAgreement(Questions):
         about = [contents.label, *facts, f"gradients scaled by {self._loss_scale!r}"]
         if all_have_same([communicator for communicator, _ in self._levels], _number([*about, contents.layout])):
             return
-        # All ranks have the same answer, so all of them come here.
+        # The result is the same on all ranks, so all of them get here.
         fast, *slow = (gather_over(*level) for level in self._levels)
         gather = gather_in_levels(fast, *slow) if slow else fast
         _, who = first_difference(gather_by_rank(gather, "\n".join([*about, *contents.parameters])))
@@ -136,9 +131,9 @@ class RankAgreement(Questions):
 
 
 class ServersAgreement(Questions):
-    """Asks the servers for the maximum of a number that stands for the tensors, where there is no process group.
+    """Asks the servers for the maximum of a hash of the tensors, if there is no process group.
 
-    Its norms are numbered with those of gradients, which must have left before, on all workers.
+    Its norms are numbered with the gradients' norms: all earlier gradients must have left, on all workers.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -146,7 +141,7 @@ class ServersAgreement(Questions):
 
     @override
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
-        # Also beside a gradient of a worker that does not ask, all notice: see fingerprint.py.
+        # A worker that sends a gradient instead of a question is noticed too, on all workers: see fingerprint.py.
         number = _number([contents.label, *facts, contents.layout])
         halves = (number & LARGEST_WORD, number >> 31)
         mine = np.array([word for half in halves for word in (half, LARGEST_WORD - half)], np.int32)
@@ -173,13 +168,13 @@ class _SpoiledSum(Waitable):
 
 
 class DeviceAgreement(Questions):
-    """What an engine knows of all its gradients, in device memory.
+    """The agreement about all gradients of an engine, in device memory.
 
-    state: int32[4], the header of the last gradient, or of the first one that was not the same on all ranks: number,
-    round in 31 bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks
-    have the same. differ: bool[], whether there was such a gradient. The kernels of compressed gradients
-    (nearest_decode.py) write both. fingerprints: of the engine. communicator: of tensors on the device. of_layouts:
-    asked about the first gradient of each layout, in host memory: messages of different sizes would never arrive.
+    state: int32[4], the header of the last gradient, or of the first that ranks disagreed about: number, round in 31
+    bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks agree.
+    differ: bool[], whether ranks disagreed. The kernels of compressed gradients (nearest_decode.py) write both.
+    communicator: of device tensors. of_layouts: asked about the first gradient of each layout, in host memory, because
+    messages of different sizes would never arrive.
     """
 
     def __init__(
@@ -202,19 +197,17 @@ class DeviceAgreement(Questions):
         self._of_layouts.use_loss_scale(scale)  # the engine tells the fingerprints
 
     def number(self, names: Sequence[str], columns: int, label: str, layout: str) -> int:
-        """Return the number of a piece; arguments as those of Fingerprints.of()."""
         known = self._fingerprints.of(names, columns, label, layout)
         if known not in self._pieces:
             self._pieces.append(known)
         return self._pieces.index(known)
 
     def header(self, number: int, round: int) -> tuple[int, int, int, int]:
-        """Return the header of a piece in a round, see `state`."""
+        """Return the header of a piece in a round, as in `state`."""
         return (number, round & LARGEST_WORD, *self._fingerprints.words(self._pieces[number], round))
 
     @override
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
-        """See Questions; nobody waits, look() and wait() tell."""
         key = (contents, size)
         if key not in self._questions:
             name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"
@@ -222,7 +215,7 @@ class DeviceAgreement(Questions):
             self._questions[key] = self.number([name], size, label, contents.layout), words
         number, words = self._questions[key]
         for word, value in zip(words.unbind(), self.header(number, round), strict=True):
-            word.fill_(value)  # as numbers: a copy from host memory would wait
+            word.fill_(value)  # a fill: copying from host memory would wait
         self._communicator.max_(words[_OWN_WORDS:]).wait()
         torch.where(self.differ, self.state, words, out=self.state)
         torch.ne(self.state[_OWN_WORDS:].sum(dtype=torch.int64), LARGEST_WORD, out=self.differ)
@@ -232,14 +225,14 @@ class DeviceAgreement(Questions):
         self._of_layouts.require_same(contents, size, round, *facts)
 
     def spoiled(self, exact: ExactSum) -> ExactSum:
-        """Return sums that are NaN unless all ranks agree when they are waited for."""
+        """Return sums that are NaN if ranks turn out to disagree."""
         return lambda values: _SpoiledSum(exact(values), values, self.differ)
 
     @override
     def look(self) -> InputError | None:
         """Return the error if it is known here that the ranks do not agree. Waits for nothing.
 
-        On a GPU it asks for what later calls tell: what is known may be some steps old.
+        On a GPU the answer may be some steps old.
         """
         if self._copy is None:
             return self._error(self.state)
@@ -267,7 +260,7 @@ class DeviceAgreement(Questions):
 
 
 def _number(lines: Iterable[str]) -> int:
-    """Return what stands for the lines where ranks compare numbers; non-negative."""
+    """Return a non-negative number that stands for the lines in comparisons."""
     return int(_hash(lines), 16) >> (_HASH_BYTES * 8 - _FINGERPRINT_BITS)
 
 

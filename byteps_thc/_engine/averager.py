@@ -33,16 +33,13 @@ from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
 
-#: What gradients come in.
 Array = Tensor | npt.NDArray[np.generic]
-#: Pieces that a stage is ahead of the next one: hides the round trips of norms and codes.
+#: Pieces by which a stage is ahead of the next one, to hide the round trips of norms and codes.
 _LOOKAHEAD = 2
 
 
 @dataclass(frozen=True)
 class _NamedGradient:
-    """What is kept for a gradient."""
-
     size: int
     pieces: list[PlacedPiece]
 
@@ -144,7 +141,6 @@ class GradientAverager:
         self._gradients.clear()  # their pieces write the residuals of before
 
     def _views(self, gradients: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Check all arrays."""
         views = {}
         for name, gradient in gradients.items():
             if name not in out:
@@ -166,10 +162,9 @@ class GradientAverager:
         return views
 
     def _run_in_turn(self, named: list[tuple[_NamedGradient, Tensor, Tensor]], round: int) -> None:
-        """Take all pieces through a round; the time in which this thread only waited is counted as communicate_ms.
+        """Take all pieces through a round; time spent only waiting for the network counts as communicate_ms.
 
-        While some pieces' norms or codes travel, others are encoded and decoded, in an order that is the same
-        everywhere.
+        The order of the stages is the same on all workers.
         """
         measured: deque[tuple[Piece, Tensor]] = deque()
         encoded: deque[tuple[Piece, Tensor]] = deque()
@@ -201,14 +196,14 @@ class GradientAverager:
 
 
 def _tensor(view: Gradient, source: Array) -> Tensor:
-    """Return the flat view of an array or a tensor as a tensor; the same memory, unless it is read-only."""
+    """Return a flat tensor with the same memory, unless the view is read-only."""
     if isinstance(source, Tensor):
         return source.detach().view(-1)
     return torch.from_numpy(view if view.flags.writeable else view.copy())
 
 
 def _go_on(measured: deque[tuple[Piece, Tensor]], encoded: deque[tuple[Piece, Tensor]], ahead: int) -> None:
-    """Encode a piece that is more than `ahead` behind the last one measured; likewise decode one."""
+    """Encode a piece that is more than `ahead` behind the last measured one; likewise decode one."""
     if len(measured) > ahead:
         measured[0][0].encode()
         encoded.append(measured.popleft())

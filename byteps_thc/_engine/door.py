@@ -1,4 +1,4 @@
-"""The door to all engines: what arguments of front ends mean, and who averages."""
+"""Opens engines for all front ends, from their arguments."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from byteps_thc._scheme.settings import describe, warn_once
 
 
 def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
-    """Return `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of $THC_CONFIG.
+    """Return `config`, or the ThcConfig of a front end's keyword arguments `settings` and of $THC_CONFIG.
 
-    config: None or a ThcConfig. Raises ConfigurationError for anything else, or for settings beside it.
+    Raises ConfigurationError if `config` is not a ThcConfig, or if settings are given beside it.
     """
     for name in settings:
         if name in CompressionPolicy.model_fields:
@@ -46,7 +46,7 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
         return ThcConfig.from_environment(**settings)
     _require("config", config, ThcConfig, "ThcConfig(...)")
     if settings:
-        ThcConfig(**settings)  # whose own mistakes go first
+        ThcConfig(**settings)  # to report its own mistakes first
         raise ConfigurationError(f"{', '.join(settings)}: pass settings in the ThcConfig(...) or as keywords, not both")
     config = cast(ThcConfig, config)
     ThcConfig.check_environment(config)
@@ -56,7 +56,7 @@ def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
 def choose_policy(
     policy: object, *, network: object = None, grad_scaler: object = None, log_every: object = 0
 ) -> CompressionPolicy:
-    """Return `policy`, or that of $THC_POLICY for None. ConfigurationError if one of a front end's options is wrong."""
+    """Return `policy`, or $THC_POLICY's. Raises ConfigurationError if one of a front end's options is wrong."""
     _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
     _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
     if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
@@ -66,7 +66,7 @@ def choose_policy(
 
 
 def warn_of_unused_servers(network: NetworkConfig | None) -> None:
-    """Warn once, on the first rank, if $THC_SERVERS is set and a front end that could use servers has none."""
+    """Warn once, on the first rank, if $THC_SERVERS is set and the front end does not use it."""
     if network is None and variable("SERVERS") and os.environ.get("RANK", "0") == "0":
         warn_once(
             "THC_SERVERS is ignored, ranks average without servers: pass network=NetworkConfig.from_environment() "
@@ -81,7 +81,7 @@ def _require(name: str, value: object, kind: type, example: str) -> None:
 
 @dataclass(frozen=True)
 class Worker:
-    """One of `workers` workers that servers know by numbers, without a process group. number: from 0."""
+    """One of `workers` workers that servers know by numbers from 0, without a process group."""
 
     number: int
     workers: int
@@ -89,10 +89,10 @@ class Worker:
 
 @dataclass
 class Opened:
-    """An engine, who averages with it, and its steps.
+    """An engine with the ranks that average and its steps.
 
-    levels: the two in which ranks average; None: one. replicas: the ranks that average; None without a process group.
-    questions: about each of the caller's own calls, asked over `communicators`.
+    levels: None: one level. replicas: the ranks that average; None without a process group. questions: about each of
+    the caller's own calls, asked over `communicators`.
     """
 
     engine: Engine
@@ -104,7 +104,7 @@ class Opened:
 
     @property
     def scope(self) -> str | None:
-        """What checkpoints call the ranks that average the same shard; None: parameters are averaged whole."""
+        """Name, in checkpoints, of the ranks that average the same shard; None: parameters are averaged whole."""
         return None if self.levels is None else self.levels.shard
 
     def sizes_here(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -115,21 +115,21 @@ class Opened:
         return {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
 
     def state_dict(self, scope: str | None = None) -> StateDict:
-        """Return the engine's state with loss scale and scope. scope: of the ranks; None: self.scope."""
+        """Return the engine's state with loss scale and scope; scope defaults to self.scope."""
         scaling, scope = self.steps.scaling, scope or self.scope
         scaling.undo_skipped_step()
         scoped = {} if scope is None else {"scope": scope}
         return with_values(self.engine.state_dict(), loss_scale=scaling.scale, **scoped)
 
     def load_state_dict(self, state: State, sizes: Mapping[str, int] | None, *, complete: bool = True) -> None:
-        """Take over a state_dict(); ConfigurationError when it does not fit. sizes, complete: see require_sound()."""
+        """Load a state_dict(); ConfigurationError if it does not fit. sizes, complete: see require_sound()."""
         require_sound(state, sizes, complete=complete)
         scale = saved_scale(state.get("loss_scale"))
         self.engine.load_state_dict(state)
         self.steps.scaling.scale = scale
 
     def leave(self) -> None:
-        """End what questions are asked with."""
+        """End the communicators of the questions."""
         for communicator in self.communicators:
             communicator.close()
 
@@ -151,14 +151,14 @@ def open_engine(
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    where: the ranks that average (choose_ranks), or a worker. levels: in which ranks average; None: in one, without
-    looking for another way. network: servers or a switch that sum; None: the ranks do. gradients_on: where gradients
-    will be, if that is known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller asks with
-    Opened.questions. grad_scaler, log_every: see Steps. sees_all: the engine averages all gradients of a step; in two
-    levels those of a shard. logs_once: rank 0 of the world logs and warns, not rank 0 of the group.
+    where: the ranks that average (choose_ranks), or a worker. levels: None: one, without measuring. network: servers or
+    a switch that sum; None: the ranks do. gradients_on: device of the gradients, if known. sharded: for a
+    reduce-scatter among the ranks, in one level. asks: the caller uses Opened.questions. grad_scaler, log_every: see
+    Steps. sees_all: the engine averages all gradients of a step; in two levels, all of a shard. logs_once: rank 0 of
+    the world logs and warns, not rank 0 of the group.
 
     All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
-    contradict each other or other ranks' settings, and what Session raises if servers cannot be joined.
+    contradict each other or other ranks' settings, and Session's errors if servers cannot be joined.
     """
     engine: Engine
     if isinstance(where, Worker):
@@ -184,7 +184,7 @@ def open_engine(
     steps = Steps(
         [engine],
         grad_scaler,
-        sees_all=sees_all and found is None,  # an average that is not finite may be that of another shard
+        sees_all=sees_all and found is None,  # another shard's average may not be finite
         log_every=log_every,
         rank=replicas.world_rank if logs_once else replicas.rank,
         network=network,
@@ -199,11 +199,11 @@ def open_engine(
 def _open_worker(
     where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy
 ) -> tuple[Engine, Questions]:
-    """Return the engine of a worker without a process group, and what asks the others.
+    """Return the engine of a worker without a process group, and its questions to the others.
 
-    It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers sum codes
-    alone, so everything is compressed: ConfigurationError for a policy that asks for warm-up, stop_step,
-    bypass_elements or exclude. Raises what Session raises.
+    It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers only sum
+    codes: raises ConfigurationError for a policy with warm-up, stop_step, bypass_elements or exclude, and Session's
+    errors.
     """
     if network.failover:
         raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: omit it")
@@ -216,7 +216,7 @@ def _open_worker(
         )
     device = device_of(None, config, policy, None, engine="network", needs_nccl=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
-    collect_forgotten()  # which may be in the same job
+    collect_forgotten()  # a forgotten engine may be in the same job
     worker, workers = where.number, where.workers
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)

@@ -1,4 +1,4 @@
-"""Who takes gradients through their stages: a thread for each, or a stream; averager.py has another way."""
+"""Call the stages of gradients: a thread for each stage, or one stream. averager.py has its own way."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from byteps_thc._engine.stages import Reduction, Stages
 from byteps_thc._engine.staging import SideStream
 
-#: Takes an item, yields items for the next stage as they get ready; what the last stage yields is dropped.
+#: Takes an item, yields items for the next stage as they get ready; items of the last stage are dropped.
 Stage = Callable[[Any], Iterable[object]]
 
 _END = object()
-#: All threads together. One that is still in a collective ends with that collective's own deadline, or with the
-#: process: when it returns from C++ while Python ends, it waits there (csrc/python/ending.cc).
+#: For all threads together. A thread in a collective ends with the collective's deadline, or with the process: when it
+#: returns from C++ while Python ends, it waits there (csrc/python/ending.cc).
 _JOIN_S = 2.0
 
 
@@ -27,8 +27,7 @@ class StageThreads:
     """Runs every item through the stages, each in order of arrival.
 
     stages: (name of the thread, function). failed: called once, by the stage's thread, with the first exception of any
-    stage. Nothing runs after it: items that are queued by then are dropped. around: what each thread works in, all
-    the time.
+    stage; queued items are then dropped. around: context of each thread.
     """
 
     def __init__(
@@ -50,17 +49,15 @@ class StageThreads:
             thread.start()
 
     def submit(self, item: object) -> None:
-        """Queue an item for the first stage."""
         self._queues[0].put(item)
 
     def end(self) -> None:
-        """Let no stage begin with another item."""
+        """Drop all queued items."""
         self._ended = True
         for queue in self._queues:
             queue.put(_END)
 
     def join(self) -> None:
-        """Wait for the threads to end, two seconds at most."""
         deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
             if thread.ident != threading.get_ident():
@@ -81,7 +78,7 @@ class StageThreads:
             pass
 
     def _serve_next(self, queue: SimpleQueue[object], stage: Stage, following: SimpleQueue[object] | None) -> bool:
-        """Return whether there may be more. Keeps no item: a thread that waits must not hold its last gradient."""
+        """Return whether there may be more. Keeps no item: a waiting thread must not hold its last gradient."""
         item = queue.get()
         if item is _END or self._ended:
             return False
@@ -103,10 +100,10 @@ def stage_threads(stages: Stages, stream: SideStream, failed: Callable[[Exceptio
 
 
 class StreamDriver:
-    """Puts all stages of a gradient on a stream, behind what is on the current one, in the caller's thread.
+    """Puts all stages of a gradient on a stream, behind the current one, in the caller's thread.
 
-    Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
-    start in the order of the calls, the same on all ranks.
+    Nothing waits: Future.wait() makes the current stream wait. So no thread is needed, and collectives start in the
+    order of the calls, the same on all ranks.
     """
 
     def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
@@ -114,7 +111,6 @@ class StreamDriver:
         self._stages, self._failed = stages, failed
 
     def submit(self, job: Reduction) -> None:
-        """Put the job's stages on the stream."""
         stages = self._stages
         on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self._stream.device]
         with self._stream.behind_current(*on_device), torch.no_grad():
@@ -124,7 +120,7 @@ class StreamDriver:
                         for summed in stages.sum(encoded):
                             for _ in stages.decode(summed):
                                 pass
-            except Exception as error:  # Triton's have no other base
+            except Exception as error:  # Triton's errors have no other base
                 self._failed(error)
 
     def end(self) -> None:

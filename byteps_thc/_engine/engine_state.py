@@ -1,4 +1,4 @@
-"""What an engine knows from step to step, and a checkpoint of it."""
+"""The state that an engine keeps between steps and saves in checkpoints."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._scheme.errors import ConfigurationError
 
 _COUNTERS = ("round", "step")
-_END = 1 << 32  # of the counters: they are 32-bit keys
+_END = 1 << 32  # of the counters, 32-bit keys
 
 
 class EngineState:
-    """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are for several threads.
+    """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are thread-safe.
 
-    worker, workers, config: whose state it is; config: plain values. residuals: what quantization lost; None: nothing
-    is kept. recorder, rollback: for engines that share them.
+    config: plain values. residuals: None: none are kept. recorder, rollback: given by engines that share them.
     """
 
     def __init__(
@@ -42,40 +41,35 @@ class EngineState:
         self.rollback = rollback or Rollback()
         #: optimizer steps begun
         self.steps = 0
-        #: gradients begun: no two have the same random keys
+        #: gradients begun: the random key, never used twice
         self.round = 0
-        self._measured_step = 0  # of which the recorder has the residuals
+        self._measured_step = 0  # the step of the recorder's residuals
 
     @property
     def step(self) -> int:
-        """The current step, from 0."""
         return max(self.steps - 1, 0)
 
     def start_step(self) -> None:
-        """Begin an optimizer step; called once, before its first gradient."""
         self.steps += 1
         self.recorder.step_began()
 
     def next_round(self) -> int:
-        """Return the random key of the next gradient."""
         taken, self.round = self.round, (self.round + 1) % _END
         return taken
 
     def scale(self, factor: float) -> None:
-        """Multiply all residuals: gradients come in another unit from now on."""
         self.rollback.release()
         if self.residuals is not None:
             self.residuals.scale(factor)
 
     def statistics(self) -> CompressionStats:
-        """Return the figures. The residuals are measured here, once a step: it takes a pass over all of them."""
+        """Return the figures. Measures the residuals, once a step: a pass over all of them."""
         if self.residuals is not None and self._measured_step != self.steps:
             self._measured_step = self.steps
             self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
         return self.recorder.snapshot()
 
     def state_dict(self) -> StateDict:
-        """Return what this worker's checkpoint needs, copied; see engine.Engine."""
         self.rollback.apply()
         state = self._identity | {"round": self.round, "step": self.steps}
         if self.residuals is not None:
@@ -83,17 +77,13 @@ class EngineState:
         return sealed(state)
 
     def load_state_dict(self, state: State) -> None:
-        """Take over a state_dict() of the same worker and settings.
-
-        ConfigurationError when it does not fit or is damaged; then nothing has changed.
-        """
         self._require_fitting(state)
         if self.residuals is not None:
             self.residuals.require_sizes(state["residuals"])
             self.residuals.load(state["residuals"])
         self.rollback.forget()
         self.round, self.steps = state["round"], state["step"]
-        self._measured_step = -1  # the same number may be another step now
+        self._measured_step = -1  # the same number may now be another step
 
     def _require_fitting(self, state: State) -> None:
         if not isinstance(state, Mapping):
@@ -131,14 +121,14 @@ _OF_ONE_RANK = (
 
 
 def _compared(settings: object) -> object:
-    """Return the settings of a state that averages depend on: the size of packets is none."""
+    """Return the settings that averages depend on: packet sizes are not among them."""
     if not isinstance(settings, Mapping):
         return settings
     return {name: setting for name, setting in settings.items() if name != "codes_per_packet"}
 
 
 def _difference(key: str, theirs: object, value: object) -> str:
-    """Say what of a state is another one here: of settings only those."""
+    """Describe the entry of a state that differs here; of settings, only the differing ones."""
     if not isinstance(theirs, Mapping) or not isinstance(value, Mapping):
         return f"its {key} is {theirs!r}, here it is {value!r}"
     given, here = ({name: repr(setting) for name, setting in settings.items()} for settings in (theirs, value))

@@ -1,4 +1,4 @@
-"""How engines of one level are put together: ranks decode each other's codes, or servers sum them."""
+"""Builds engines of one level: ranks decode each other's codes, or servers sum them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:  # it needs Triton
     from byteps_thc._scheme.gpu import GpuCompressor
 
 
-#: Bytes of gradient in a piece among ranks at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB,
-#: which their last parameter may make larger, are three pieces, so that stages of one bucket overlap.
+#: Largest piece among ranks, in bytes of gradient, unless ThcConfig.partition_bytes is given. DDP's buckets of 25 MiB,
+#: or a little more, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
 
 
@@ -65,15 +65,13 @@ def flat_engine(
 ) -> FlatEngine:
     """Return an engine for a process group (gloo or NCCL); collective.
 
-    network: servers or a switch that sum; None: the ranks are the servers, too. gradients_on: where gradients will be,
-    if that is known; without servers, the same kind of device on all ranks. Ranks may compress on different devices for
-    servers: the bits are the same. communicators: new ones of the group, which end with the engine; None: its own.
-    sharded: for a reduce-scatter among the ranks. Pieces among ranks have _PIECE_BYTES of gradient at most unless
-    config says something else.
+    network: servers or a switch that sum; None: the ranks do. gradients_on: device of the gradients, if known; without
+    servers, the same kind on all ranks. With servers, ranks may compress on different devices: the bits are the same.
+    communicators: new ones of the group, which end with the engine; None: its own. sharded: for a reduce-scatter among
+    the ranks.
 
     All ranks of the group must call this, in the same order and with the same settings. Raises ConfigurationError if
-    ranks have different settings, or one asks for kernels="device" that it cannot have, and what Session raises if
-    servers cannot be joined.
+    ranks have different settings or one cannot have kernels="device", and Session's errors if servers cannot be joined.
     """
     if sharded:
         config.warn_of_ignored_bits("FSDP2's reduce-scatters", process_group.rank())
@@ -142,22 +140,22 @@ def _agree(
     network: NetworkConfig | None = None,
     resolve: Callable[[], RankSettings] | None = None,
 ) -> tuple[torch.device | None, Introductions]:
-    """Return what device_of() gives, and what ranks have told each other.
+    """Return device_of()'s result, and the ranks' introductions.
 
-    They have the same settings then, of which `engine` is one. resolve: what must have the same result on all ranks.
-    All of that is one exchange. Raises what device_of() and resolve() raise.
+    One exchange compares the settings, of which `engine` is one, and the result of `resolve`. Raises what device_of()
+    and resolve() raise.
     """
     workers = process_group.size()
     device, chosen, refusal, unresolved = None, None, None, None
     try:
         device = device_of(process_group, config, policy, gradients_on, engine=engine, needs_nccl=network is None)
     except ConfigurationError as error:
-        refusal = error  # the other ranks, which wait for this one, get it too
+        refusal = error  # sent to the other ranks, which wait for this one
     try:
         chosen = None if resolve is None else resolve().chosen
     except ConfigurationError as error:
         unresolved = error  # on all ranks, or their settings differ
-    # To servers it is all the same where codes come from.
+    # Servers do not care where codes were made.
     kernels = "any" if network is not None else "host" if device is None else "device"
     settings = policy.shared_settings() | {"engine": engine, "kernels": str(refusal) if refusal else kernels}
     shared = {} if network is None else network.shared_settings(workers)
@@ -171,7 +169,7 @@ def _agree(
 
 @dataclass(frozen=True)
 class Kernels:
-    """What partitions are compressed with. device: where the kernels work, and residuals are; on `stream`."""
+    """The tools that compress partitions. device: of kernels and residuals, whose work is on `stream`."""
 
     compressor: Compressor | StagedCompressor
     device: torch.device
@@ -179,17 +177,17 @@ class Kernels:
 
     @property
     def host_zeros(self) -> HostZeros:
-        """What makes the arrays that codes and sums travel in."""
+        """Return the allocator of arrays for codes and sums."""
         return pinned_zeros(self.device)
 
     def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
-        """Return what brings gradients like this one to the kernels; None: they are there. recorder: counts copies."""
+        """Return the way of such gradients to the kernels; None: they are there. recorder: counts copies."""
         if isinstance(self.compressor, Compressor):
             return make_staging(gradient, recorder)
         return make_device_staging(gradient, self.stream, recorder)
 
     def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
-        """Return a sum of float32 tensors where the kernels work, made of one of host tensors."""
+        """Return a sum of float32 tensors where the kernels work, from a sum of host tensors."""
         return exact if isinstance(self.compressor, Compressor) else StagedSum(exact, recorder)
 
 
@@ -202,14 +200,14 @@ def open_kernels(
     threads: int,
     recorder: TrafficRecorder,
 ) -> Kernels:
-    """Return those of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
+    """Return the kernels of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
     if device is None:
         return Kernels(Compressor(config, workers=workers, worker=worker, threads=threads), _CPU, SideStream(_CPU))
     return device_kernels(open_gpu_compressor(device, config, workers=workers, worker=worker), recorder)
 
 
 def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
-    """Return those of gpu/, for engines whose codes travel through host memory, and which have the recorder, too."""
+    """Return gpu/'s kernels, for engines whose codes travel through host memory, with the engine's recorder."""
     stream = SideStream(compressor.device)
     return Kernels(StagedCompressor(compressor, stream, recorder), compressor.device, stream)
 
@@ -217,7 +215,7 @@ def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kern
 def open_gpu_compressor(
     device: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int
 ) -> GpuCompressor:
-    """Return a GpuCompressor, whose module needs Triton."""
+    """Return a GpuCompressor; imports Triton."""
     from byteps_thc._scheme.gpu import GpuCompressor
 
     return GpuCompressor(config, workers=workers, worker=worker, device=device)
@@ -237,10 +235,10 @@ def host_engine(
 ) -> FlatEngine:
     """Return an engine with a thread for each stage.
 
-    kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums small
-    parameters and uncompressed steps, host tensors. questions: see FlatEngine; asked by the same
-    communicator. recorder: the transport's too. clock: of several engines together. rollback: for several
-    engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
+    kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums host
+    tensors that travel uncompressed. questions: asked over the same communicator. recorder: the transport's too. clock:
+    shared by several engines. rollback: shared by engines whose steps are one, with the same kernels. leave: see
+    FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
     rollback, residuals = rollback or Rollback(), Residuals(kernels.device)
@@ -277,7 +275,7 @@ def host_engine(
 
 
 _CPU = torch.device("cpu")
-#: Communicators of an engine: for what is asked and summed exactly, for codes, and for averages.
+#: Communicators of an engine: for questions and exact sums, for codes, and for averages.
 COMMUNICATORS = 3
 
 
@@ -296,12 +294,11 @@ def rank_engine(
 ) -> FlatEngine:
     """Return an engine: in host memory, with a thread for each stage, or on a device.
 
-    communicators: COMMUNICATORS of host tensors, or one of tensors on the device, for nobody else. device: its engine
-    puts everything on a stream of its own, so that no call waits for the device. Deadlines are the communicator's own
-    there: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter.
-    threads: of the kernels in host memory. of_layouts: on a device ranks compare the first gradient of each layout over
-    it. compress_alone: compress on a device also with one rank, which has nothing to average: for tests and
-    measurements. leave: see FlatEngine.
+    communicators: for this engine alone; COMMUNICATORS of host tensors, or one of tensors on the device. device: the
+    engine puts everything on its own stream, so that no call waits. Deadlines are the communicator's there: NCCL's
+    watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. threads: of host
+    kernels. of_layouts: on a device, ranks compare the first gradient of each layout over it. compress_alone: compress
+    on a device even with one rank, for tests and measurements. leave: see FlatEngine.
     """
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
     clock, hint = WorkClock(), SAME_ROWS if sharded else SAME_MODEL

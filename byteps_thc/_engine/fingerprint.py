@@ -1,19 +1,18 @@
-"""Do all workers average the same gradient? Asked with the norms of every piece, before any of its codes is sent.
+"""Checks that all workers average the same gradient, with the norms of every piece, before its codes are sent.
 
-Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that
-(names, sizes, settings, round, loss scale) is hashed to a fingerprint f of 31 bits. Two words more travel in front of
-the norms,
+Sums of codes are right only if all workers encode the same elements with the same random bits. Names, sizes, settings,
+round and loss scale decide that; they are hashed to a fingerprint f of 31 bits. Two words travel in front of the norms,
 
     f    and    2^31 - 1 - f
 
-which, like norms, never have a sign bit, and of which, as of the norms, the workers get the maximum. Let M be the
-largest f and m the smallest: the maxima are M and 2^31 - 1 - m. If all are equal, everyone gets back the words that it
-sent. If not, M > m, and everyone finds out: who has f < M gets another first word; who has f = M > m gets another
-second one. So all workers raise an error at the same piece, nobody waits for the codes of it, and M or m is what
-another worker has. With a quorum the maxima are of the workers in the sum, and of nobody else.
+which, like norms, never have a sign bit, and whose maxima over the workers return. Let M be the largest f and m the
+smallest: the maxima are M and 2^31 - 1 - m. If all f are equal, every worker gets its own words back. Otherwise M > m:
+a worker with f < M gets another first word, and one with f = M > m another second word. So all workers raise an error
+at the same piece, nobody waits for its codes, and M or m is another worker's fingerprint. With a quorum, the maxima
+include only the workers in the sum.
 
-f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: who knows another's gradient knows its
-round, too, and other loss scales are tried out.
+f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: a worker that knows another's gradient
+can compute its round, and can try likely loss scales.
 """
 
 from __future__ import annotations
@@ -33,28 +32,26 @@ from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.errors import InputError, TransportError
 
 _MODULUS = 1 << 31
-#: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
+#: Sum of the two words, and of their maxima if, and only if, all workers have the same words.
 LARGEST_WORD = _MODULUS - 1
-#: Rounds between two workers, at most, for the other's fingerprint to be taken for a gradient that is known here: the
-#: wider, the likelier is a chance hit. Of the same gradient, whose rounds differ after other checkpoints; of another.
+#: Most rounds between two workers for a foreign fingerprint to count as a known gradient: chance hits grow with it. For
+#: the same gradient, whose rounds may differ after other checkpoints, and for other gradients.
 _NEAR_ROUNDS_SAME = 1 << 20
 _NEAR_ROUNDS_OTHER = 1 << 10
-#: What another worker's loss scale may be: a GradScaler begins with 2^16, doubles and halves.
+#: Likely loss scales of another worker: a GradScaler begins with 2^16, doubles and halves.
 _LIKELY_SCALES = tuple(2.0**exponent for exponent in range(-32, 65))
 
 
 @dataclass(frozen=True)
 class Known:
-    """A piece of a gradient, and the hash of what identifies it."""
-
     label: str
     hash: int
 
 
 class Fingerprints:
-    """The pieces that a worker knows, to tell what another worker averages instead.
+    """The pieces that a worker knows, to name another worker's gradient in errors.
 
-    settings: what else the average depends on (ResolvedConfig.identity). worker: this one.
+    settings: further inputs of the average (ResolvedConfig.identity). worker: this one.
     """
 
     def __init__(self, settings: tuple[object, ...], worker: int) -> None:
@@ -64,19 +61,19 @@ class Fingerprints:
         self._scale = self._scale_before = 1.0
 
     def use_loss_scale(self, scale: float) -> None:
-        """Gradients are multiplied by it from now on. Call it while none is under way."""
+        """Note the factor of later gradients. Call it while none is under way."""
         if scale != self._scale:
             self._scale, self._scale_before = scale, self._scale
 
     def words(self, known: Known, round: int) -> tuple[int, int]:
-        """Return the two words that stand for a piece in a round, of 31 bits."""
+        """Return the two words of a piece in a round, of 31 bits each."""
         fingerprint = _fingerprint(known, round, self._scale)
         return fingerprint, LARGEST_WORD - fingerprint
 
     def of(self, names: Sequence[str], columns: int, label: str, layout: str = "") -> Known:
-        """Return what identifies a piece, which is known from now on.
+        """Return the identity of a piece, and remember it.
 
-        label: what errors call it, with its size. layout: what is in the gradient it is of (agreement.layout_of).
+        label: its name in errors, with its size. layout: text of the gradient's contents (agreement.Contents.layout).
         """
         key = (tuple(names), columns, label, layout)
         known = self._known.get(key)
@@ -86,9 +83,9 @@ class Fingerprints:
         return known
 
     def difference(self, own: Known, round: int, received: npt.NDArray[np.int32]) -> InputError | None:
-        """Return the error of ranks that average different gradients; None: all have the same.
+        """Return the error of ranks that average different gradients; None if all average the same.
 
-        received: int32[ranks, words], which begin with the two of each rank. It came with codes: no average is written.
+        received: int32[ranks, words], beginning with each rank's two words. It came with codes: no average is written.
         """
         largest, complement = received[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
         if (largest, complement) == self.words(own, round):
@@ -98,9 +95,11 @@ class Fingerprints:
     def mismatch(
         self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"
     ) -> InputError:
-        """Return the error that names both sides. maxima: of the two words. outcome: what became of the gradient."""
+        """Return the error that names both sides. maxima: of the two words. outcome: fate of the gradient, for the
+        text.
+        """
         others = maxima[0], LARGEST_WORD - maxima[1]
-        # A device tells some steps later, and the scaler has halved the scale because of it.
+        # A device tells some steps later, after the scaler has halved the scale because of the mismatch.
         used = (scale for scale in (self._scale, self._scale_before) if _fingerprint(own, round, scale) in others)
         own_scale = next(used, self._scale)
         guesses = [guess for other in others for guess in self._guesses(own, round, own_scale, other)]
@@ -132,12 +131,11 @@ class Fingerprints:
         )
 
     def _guesses(self, own: Known, round: int, scale: float, other: int) -> list[tuple[int, str, int]]:
-        """What the other's fingerprint may mean: (rounds from here, label, round)."""
+        """Return readings of another's fingerprint: (rounds from here, label, round)."""
         guesses = []
         if other == _fingerprint(own, round, scale):
             return []
         for known in list(self._known.values()):
-            # Signed, the shorter way around.
             ahead = (other - _fingerprint(known, round, scale) + _MODULUS // 2) % _MODULUS - _MODULUS // 2
             near = _NEAR_ROUNDS_SAME if known is own else _NEAR_ROUNDS_OTHER
             if abs(ahead) <= near and round + ahead >= 0:
@@ -146,7 +144,7 @@ class Fingerprints:
 
 
 def _name(worker: int) -> str:
-    """What users know a worker by: its rank, too, where the workers are only some of the ranks."""
+    """Return the worker's name for users, with its rank if the workers are only some of the ranks."""
     rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else worker
     return f"worker {worker}" if rank == worker else f"worker {worker}, rank {rank}"
 
@@ -156,25 +154,25 @@ def _fingerprint(known: Known, round: int, scale: float) -> int:
 
 
 def _other_scale(own: Known, round: int, own_scale: float, other: int) -> float | None:
-    """The loss scale with which the other's fingerprint is of the same piece and round; None: it is not that."""
+    """Return the loss scale that explains the other's fingerprint of the same piece and round; None: no likely one."""
     others = (scale for scale in _LIKELY_SCALES if scale != own_scale)
     return next((scale for scale in others if other == _fingerprint(own, round, scale)), None)
 
 
 @functools.lru_cache(maxsize=256)
 def _scale_hash(scale: float) -> int:
-    """1: no scale at all."""
+    """Return 1 for no scale at all."""
     if scale == 1:
         return 0
     return int.from_bytes(hashlib.blake2b(scale.hex().encode(), digest_size=4).digest()) % _MODULUS
 
 
 class NormMessage:
-    """What travels before the codes of a piece: its fingerprint and its norms, used again every round.
+    """The message before the codes of a piece: fingerprint and norms, in memory that every round uses again.
 
-    norms: how many. compared_words: of the transport. sent: float32, the words for Transfer.send_norms(). They are
-    compared as integers, which are ordered like norms, with NaN above infinity: without the sign that a NaN may have.
-    digest: of the last results (Transfer.digest()), which travels in two words like a fingerprint where it may differ.
+    norms: their number. compared_words: of the transport. sent: float32, for Transfer.send_norms(). The words are
+    compared as integers, which order like norms, with NaN above infinity, because the sign of NaN is removed. digest:
+    of the last results (Transfer.digest()); it travels in two words, like a fingerprint, on routes where it may differ.
     """
 
     def __init__(self, fingerprints: Fingerprints, known: Known, norms: int, compared_words: int) -> None:
@@ -185,7 +183,6 @@ class NormMessage:
         self._max_norms: F32 = np.zeros(norms, np.float32)
 
     def write(self, round: int, norms: F32) -> None:
-        """Begin a round with these norms."""
         compared, digest = len(self._own), self.digest & LARGEST_WORD
         both = (*self._fingerprints.words(self._known, round), digest, LARGEST_WORD - digest)
         self._round, self._own = round, list(both[:compared])
@@ -194,10 +191,10 @@ class NormMessage:
         np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=words[compared:])
 
     def take(self, received: F32) -> F32:
-        """Return the maximum norms from what Transfer.wait_norms() gave.
+        """Return the maximum norms from Transfer.wait_norms()'s result.
 
-        Raises InputError on all workers unless all average the same, TransportError unless all got the same before.
-        Zeros, of a worker that was left behind by a quorum, are nobody's words, and no error.
+        Raises InputError on all workers unless all average the same, and TransportError unless all got the same results
+        before. Zeros mean that a quorum left this worker behind: no error.
         """
         maxima = received[: len(self._own)].view(np.int32).tolist()
         largest, complement = maxima[:FINGERPRINT_WORDS]

@@ -1,7 +1,7 @@
-"""The engine among workers that all do the same. hierarchy/engine.py has the one around it for several GPUs in a node.
+"""The engine among workers with equal roles. hierarchy/engine.py wraps it for several GPUs in a node.
 
 Gradients are encoded and decoded piece by piece (layout.py), in stages (stages.py), which a driver calls (drivers.py).
-Here is who comes and goes, and what is kept from step to step. factory.py makes engines.
+This module admits gradients and keeps the state between steps. factory.py makes engines.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from byteps_thc._net.communicator import ExactSum
 from byteps_thc._net.ending import Ending
 from byteps_thc._scheme.errors import InputError, ThcError, TransportError
 
-_UPLOADS_S = 2.0  # at the end, for copies from memory that goes with the engine
+_UPLOADS_S = 2.0  # at the end, for copies from memory that ends with the engine
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an engine works.
+    """The place where an engine works.
 
-    device: of the kernels, whose work is put on `stream`. in_stream: by the calling thread, which waits for nothing;
-    else by a thread for each stage. staging: what brings gradients there, by one that is like them; None: they are
-    there.
+    device: of the kernels, whose work is put on `stream`. in_stream: the calling thread puts it there and waits for
+    nothing; else a thread for each stage does. staging: brings gradients there; None: they are there.
     """
 
     device: torch.device
@@ -54,12 +53,11 @@ class Place:
 class FlatEngine(Engine):
     """Averages gradients over workers, as a whole or each its own row.
 
-    prepare: sets the pieces of a new layout, and its residual; raises ConfigurationError where a residual does not fit.
-    fingerprints: of the pieces. exact: sums what is not compressed; of tensors in `place`. questions: about what has
-    no fingerprint.  alone: there is nobody else to average with. clock: of the stages;
-    the time in which gradients are in flight and none of them works is reported as communicate_ms. hang_up: lets
-    threads that wait for the network go on, to their end. leave: ends the communicators; called when nothing of this
-    engine uses them any more.
+    prepare: sets the pieces of a new layout, and its residual; raises ConfigurationError if a residual does not fit.
+    fingerprints: of the pieces. exact: sums uncompressed tensors in `place`. questions: about gradients without
+    fingerprints. alone: there are no other workers. clock: of the stages; time in which gradients are in flight and no
+    stage works counts as communicate_ms. hang_up: wakes threads that wait for the network, so that they end. leave:
+    ends the communicators; called once nothing of this engine uses them.
     """
 
     def __init__(
@@ -104,27 +102,25 @@ class FlatEngine(Engine):
 
     @property
     def device(self) -> torch.device:
-        """Where gradients are compressed."""
+        """The device that compresses gradients."""
         return self._place.device
 
     @property
     def in_stream(self) -> bool:
-        """Whether a gradient's work is on a stream of that device when all_reduce() returns, and nobody waits."""
+        """Whether all_reduce() returns with the work on a stream of that device, and nobody waits."""
         return self._place.in_stream
 
     @property
     def recorder(self) -> StatsRecorder:
-        """What counts for statistics()."""
         return self._state.recorder
 
     @property
     def compressing(self) -> bool:
-        """Whether gradients of the current step are compressed."""
         return self._compressing
 
     @override
     def start_step(self) -> None:
-        """See Engine. InputError when ranks have averaged different gradients on a device; it may come later there."""
+        """Begin a step. Raises InputError if ranks have averaged different gradients; on a device it may come later."""
         with self._place.stream.behind_current():
             self._end_on(self._questions.look())
         self._state.start_step()
@@ -150,12 +146,12 @@ class FlatEngine(Engine):
     def reduce_scatter(self, label: str, matrix: ShardMatrix, gradient: Tensor, output: Tensor) -> Reduction:
         """Start writing the average over the ranks of row `worker` to `output`.
 
-        label: describes the gradient. When not all ranks have that as the next one, with the same parameters and loss
-        scale, all get InputError, which says what each has; otherwise they would wait for one another until the
-        deadline, or sum gradients of different parameters. gradient: [matrix.size], output: [matrix.columns]; float32,
-        float16 or bfloat16, contiguous; on the engine's device, or CUDA, which is staged through the host and done on
-        return. The gradient is used as scratch. What travels together with a gradient that is not finite on any rank
-        (THC: a rotation block) becomes NaN. Raises InputError for other tensors.
+        label: describes the gradient. If ranks pass different labels, parameters or loss scales, all get InputError,
+        which names each rank's gradient; otherwise they would wait until the deadline, or sum gradients of different
+        parameters. gradient: [matrix.size], output: [matrix.columns]; float32, float16 or bfloat16, contiguous; on the
+        engine's device, or CUDA, which is staged through the host and done on return. The gradient is used as scratch.
+        If it is not finite on any rank, everything that travels with the value (THC: a rotation block) becomes NaN.
+        Raises InputError for other tensors.
         """
         require_not_captured(gradient)
         check_rows(matrix, self.workers, gradient, output)
@@ -172,10 +168,10 @@ class FlatEngine(Engine):
         return job
 
     def require_same(self, label: str, matrix: ShardMatrix, dtype: torch.dtype) -> None:
-        """Wait until it is known that a gradient reduced without this engine is the next one on all ranks.
+        """Wait until a gradient that is reduced without this engine is known to be the next one on all ranks.
 
-        Raises what reduce_scatter() gives; on a device nobody waits, and the error comes with the next step. label,
-        matrix: as there; the gradient may lack some of the parameters. dtype: of it.
+        Raises the errors of reduce_scatter(); on a device nothing waits, and the error comes with the next step. label,
+        matrix: as there; the gradient may lack some of the parameters. dtype: the gradient's.
         """
         none, contents = torch.empty(0, dtype=dtype, device=self.device), Contents(label, matrix.parameters)
         if (contents, dtype) not in self._without_layout:
@@ -184,7 +180,6 @@ class FlatEngine(Engine):
         self._begin(label, contents, none, none, None, False, _future(none)).wait()
 
     def count_uncompressed(self, elements: int, element_bytes: int) -> None:
-        """Count a gradient that was reduced without this engine."""
         self._state.recorder.add_gradient(uncompressed=elements)
         self._state.recorder.add_collective(elements * element_bytes, self.workers)
 
@@ -211,7 +206,8 @@ class FlatEngine(Engine):
 
     @override
     def state_dict(self) -> StateDict:
-        """See Engine; waits for a device. InputError, once, when ranks have averaged different gradients there."""
+        """Return the state; waits for a device. Raises InputError, once, if ranks averaged different gradients there.
+        """
         with self._between_steps("state_dict"):
             self._require_agreement()
             return self._state.state_dict()
@@ -227,7 +223,7 @@ class FlatEngine(Engine):
 
     @override
     def statistics(self) -> CompressionStats:
-        """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
+        """Return statistics; waits for a device, where times are not measured. Raises the errors of state_dict()."""
         self._state.recorder.add_time("communicate_ms", self._clock.take_idle_ms())
         with self._place.stream.behind_current():
             self._require_agreement()
@@ -261,7 +257,7 @@ class FlatEngine(Engine):
         known = self._layouts.known(buffer.key, kind)
         if known is not None:
             return known
-        with self._place.stream.behind_current(), torch.no_grad():  # only now: the stream waits for no gradient
+        with self._place.stream.behind_current(), torch.no_grad():  # as late as here: the stream waits for no gradient
             staging = self._place.staging(buffer.gradient)
             layout = Layout.of_buffer(buffer, self.policy, self.device, staging)
             compress = self._compressing and not layout.all_exact
@@ -285,7 +281,7 @@ class FlatEngine(Engine):
         return layout
 
     def _ask_of_layout(self, contents: Contents, size: int, *facts: str) -> None:
-        """End the engine, on all ranks, unless all begin with the same layout; waits for them."""
+        """End the engine, on all ranks, unless all begin with the same layout; wait for them."""
         if self._alone:
             return
         number, step = self._state.round, self._state.step
@@ -300,13 +296,13 @@ class FlatEngine(Engine):
 
     def _moving(self, layout: Layout) -> None:
         self._wait_for_uploads()
-        if layout.extent.sharded:  # what is frozen changes between steps, and other groups are in flight by now
+        if layout.extent.sharded:  # frozen parameters change between steps, and other groups are in flight by now
             self._state.rollback.forget_unsaved()
-        else:  # in the middle of a step that is protected, if ever: the rest of it is protected in its new place
+        else:  # rare, within a protected step: its remainder is protected in the new place
             self._state.rollback.release()
 
     def _wait_for_uploads(self) -> None:
-        """Call before layouts go, and pinned memory with them, of which the stream may still be copying."""
+        """Call before layouts and their pinned memory go: the stream may still be copying from it."""
         if not self._place.in_stream:
             self._place.stream.wait()
 
@@ -317,7 +313,7 @@ class FlatEngine(Engine):
             yield
 
     def _require_agreement(self) -> None:
-        # One may look at an engine that has ended: its residuals are those from before.
+        # An engine that has ended can be inspected: it has the residuals from before.
         if self._ended is None:
             self._end_on(self._questions.wait())
 

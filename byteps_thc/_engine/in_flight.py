@@ -1,4 +1,4 @@
-"""The gradients of an engine by key: which are on their way, who waits for them, how it all ends; and their layouts."""
+"""The gradients of an engine by key, with their futures and layouts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from byteps_thc._scheme.torch_private import raise_when_waited
 
 
 def require_not_captured(*gradients: Tensor) -> None:
-    """Raise ConfigurationError while the current stream is recorded as a CUDA graph by the caller.
+    """Raise ConfigurationError while the caller records the current stream as a CUDA graph.
 
-    Replays would have the signs and rounding of the recorded round again, and residuals of gradients that are gone.
+    Replays would repeat the signs and rounding of the recorded round, with residuals of old gradients.
     """
     if any(gradient.is_cuda for gradient in gradients) and torch.cuda.is_current_stream_capturing():
         raise ConfigurationError(
@@ -32,8 +32,8 @@ def require_not_captured(*gradients: Tensor) -> None:
 class InFlight:
     """The futures of the gradients in flight, by key. Thread-safe.
 
-    changed: told of every one that comes (+1) or goes (-1). The first error is given to all who wait, and to all who
-    come later.
+    changed: called with +1 for every new one, and -1 for every finished one. The first error goes to all waiters, and
+    to all later calls.
     """
 
     def __init__(self, changed: Callable[[int], None] = lambda _: None) -> None:
@@ -43,19 +43,19 @@ class InFlight:
         self._error: Exception | None = None
 
     def begin(self, key: str, future: Future[Tensor]) -> None:
-        """Let a gradient in. InputError when one of that key is in flight, TransportError when the engine has ended."""
+        """Add a gradient. Raises InputError if its key is in flight, TransportError if the engine has ended."""
         with self._lock:
             self._require_free(key)
             self._futures[key] = future
         self._changed(+1)
 
     def require_free(self, key: str) -> None:
-        """Raise what begin() would raise for that key."""
+        """Raise begin()'s errors for that key."""
         with self._lock:
             self._require_free(key)
 
     def finish(self, key: str, future: Future[Tensor], gradient: Tensor) -> None:
-        """Give the averaged gradient to its future, unless that has an error already."""
+        """Complete the future with the averaged gradient, unless it has an error already."""
         with self._lock:
             done = self._futures.pop(key, None)
         if done is future:
@@ -63,7 +63,7 @@ class InFlight:
             future.set_result(gradient)
 
     def fail(self, error: Exception) -> None:
-        """End all that is in flight, and all later calls."""
+        """End all gradients in flight, and all later calls."""
         with self._lock:
             self._error = self._error or error
             futures = list(self._futures.values())
@@ -73,12 +73,10 @@ class InFlight:
             set_error(future, error)
 
     def keys(self) -> set[str]:
-        """Return the keys of the gradients in flight."""
         with self._lock:
             return set(self._futures)
 
     def require_idle(self, call: str) -> None:
-        """Raise InputError when there are gradients in flight."""
         if count := len(self.keys()):
             raise InputError(f"{call} while {count} buffers are in flight: call it between steps")
 
@@ -92,8 +90,8 @@ class InFlight:
 def set_error(future: Future[Any], error: Exception) -> None:
     """As future.set_exception(), but every wait raises a copy of the error.
 
-    An exception that is raised collects the frames of its callers, with all their variables. The garbage collector does
-    not see through a future, which would keep the callers' models for good.
+    A raised exception collects the frames of its callers, with all their variables. The garbage collector does not see
+    through a future, which would keep the callers' models for good.
     """
     raise_when_waited(future, _raise_copy)
     future.set_result(error)
@@ -102,7 +100,7 @@ def set_error(future: Future[Any], error: Exception) -> None:
 def _raise_copy(error: Exception) -> NoReturn:
     try:
         other = copy.copy(error)
-    except Exception:  # of a class whose constructor takes other arguments
+    except Exception:  # its constructor takes other arguments
         raise error from error.__cause__
     raise other.with_traceback(error.__traceback__) from error.__cause__
 
@@ -111,21 +109,22 @@ LayoutT = TypeVar("LayoutT")
 
 
 class Layouts(Generic[LayoutT]):
-    """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
+    """An engine's layouts, by key. moving: called with a layout before its parameters move to another one."""
 
     def __init__(self, in_flight: InFlight, moving: Callable[[LayoutT], None] = lambda _: None) -> None:
         self._in_flight, self._moving = in_flight, moving
         self._known: dict[str, tuple[object, LayoutT, frozenset[str]]] = {}
 
     def known(self, key: str, kind: object) -> LayoutT | None:
-        """Return that of a key, if there is one of that kind."""
+        """Return the layout of a key, if it has that kind."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
     def make_room(self, layout: LayoutT, key: str, names: frozenset[str]) -> None:
-        """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
+        """Call before a new layout gets its residual. Raises InputError if its parameters are in flight in another
+        layout.
 
-        A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
+        A parameter lies in one gradient: its earlier layouts, as before DDP rebuilt its buckets, are forgotten.
         """
         stale = {other for other, (_, _, theirs) in self._known.items() if other == key or theirs & names}
         if stale & self._in_flight.keys():
@@ -136,11 +135,10 @@ class Layouts(Generic[LayoutT]):
             del self._known[other]
 
     def add(self, layout: LayoutT, key: str, names: frozenset[str], kind: object) -> None:
-        """Take in a new one of these names; `kind`: as known() has it."""
         self._known[key] = kind, layout, names
 
     def clear(self) -> None:
-        """Forget all: the residuals are other ones."""
+        """Forget all layouts: the residuals were replaced."""
         self._known.clear()
 
 

@@ -3,9 +3,9 @@
     measure -> encode -> sum -> decode
 
 A layout is a matrix of rows x columns with named parameters, some of which travel exactly. An all-reduce has one row, a
-reduce-scatter one for every rank. What is kept for a layout: where its parameters lie, their residuals, and the pieces.
-Drivers decide when a piece takes a stage (drivers.py): a thread per stage, one stream of a device, or one thread that
-goes from piece to piece. server_piece.py has pieces whose codes servers add, ranks/ those whose codes ranks decode.
+reduce-scatter one for every rank. A layout keeps the places of its parameters, their residuals, and the pieces. Drivers
+decide when a piece takes a stage (drivers.py). Servers add the codes of server_piece.py's pieces; ranks decode the
+codes of ranks/.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from byteps_thc._scheme.shares import partition_name
 
 
 class Layout:
-    """Made of the first gradient of its kind, for all that follow. Tensors are on `device`, where the kernels work.
+    """Made of the first gradient of its kind, for all later ones. Tensors are on `device`, where the kernels work.
 
-    parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed.
-    tensors: columns (start, stop) of each that does, in the first row. exact: columns (start, stop) that travel
-    exactly; exact_values: memory for them, once there were any. cleared: spans of the flat gradient that are not
-    compressed, padding included. all_exact: nothing is large enough to be compressed. dtype: of gradients.
-    staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
-    in every one. pieces_take_exact: when a round is compressed they take out what travels exactly, and put its averages
-    back. asked_first: whether ranks tell each other what they average before they send any of it.
+    parameters: with residuals, in the flat gradient. compressed: number of their compressed elements. tensors: columns
+    (start, stop) of each compressed one, in the first row. exact: columns (start, stop) that travel exactly;
+    exact_values: memory for them. cleared: uncompressed spans of the flat gradient, padding included. all_exact:
+    nothing is large enough for compression. dtype: of gradients. staging: brings gradients to the kernels; None: they
+    are there. pieces: called in every round for its pieces. pieces_take_exact: in compressed rounds, the pieces
+    themselves carry the exact columns. asked_first: ranks compare their gradients before they send any of it.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Layout:
         self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
         self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
-        #: parameters (start, stop) of which residuals stay here while their gradients are zero
+        #: parameters (start, stop) whose residuals wait while their gradients are zero
         self.waiting: tuple[tuple[int, int], ...] = ()
         self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
         self.pieces_take_exact = self.asked_first = False
@@ -74,7 +73,7 @@ class Layout:
     def of_buffer(
         cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
     ) -> Layout:
-        """Return that of a buffer; InputError unless it is what GradientBuffer says."""
+        """Return the layout of a buffer; InputError unless it is as GradientBuffer requires."""
         check_buffer(buffer, policy)
         size = buffer.gradient.numel()
         alone = {part for part in buffer.parameters if policy.travels_exactly(part.name, part.size, part.row)}
@@ -101,9 +100,8 @@ class Layout:
 
     @classmethod
     def of_matrix(cls, matrix: ShardMatrix, dtype: torch.dtype, device: torch.device) -> Layout:
-        """Return that of a gradient with a row for every rank."""
         contents = Contents(repr(matrix.key), matrix.parameters)
-        # Shards of later ranks may be shorter than the first one's, and are padded.
+        # Later ranks' shards may be shorter than the first one's, and are padded.
         first_row = [part for part in matrix.compressed if part.start < matrix.columns]
         plan = _plan((), first_row)
         same = f"{contents.layout} {plan}".rstrip()
@@ -122,10 +120,9 @@ class Layout:
 
 
 def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None) -> None:
-    """Raise InputError unless the buffer is what GradientBuffer says.
+    """Raise InputError unless the buffer is as GradientBuffer requires.
 
-    policy: parameters of float64 that it compresses are refused; None: they are none of the caller's, who converts them
-    to float32.
+    policy: refuse float64 parameters that it compresses; None: the caller converts them to float32.
     """
     gradient = buffer.gradient
     if gradient.dim() != 1 or not gradient.is_contiguous():
@@ -149,7 +146,6 @@ def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None
 
 
 def check_rows(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tensor) -> None:
-    """Raise InputError for tensors that Engine.reduce_scatter() does not take."""
     if matrix.rows != workers or gradient.numel() != matrix.size or output.numel() != matrix.columns:
         raise InputError(
             f"matrix {matrix.key!r} of {matrix.rows} x {matrix.columns} does not fit {workers} ranks, "
@@ -177,24 +173,24 @@ def _gaps(parameters: tuple[ParameterSlice, ...], size: int) -> Iterator[tuple[i
 
 @dataclass(frozen=True)
 class Round:
-    """A round of a gradient. number: the random key, the same on all workers. compress: False: all of it travels
-    exactly."""
+    """A round of a gradient. number: random key, the same on all workers. compress: False: everything travels exactly.
+    """
 
     number: int
     compress: bool
 
 
 class Piece(Protocol):
-    """What stages do with a piece, in this order; each is called by one thread."""
+    """The stages of a piece, in this order; each is called by one thread."""
 
     def measure(self, gradient: Tensor, round: int) -> None:
-        """Begin a round with the rows of a gradient, [rows, columns], not to be touched until encode() is over.
+        """Begin a round with the rows of a gradient, [rows, columns], which must not change until encode() is over.
 
-        Sends what the other workers need first: norms, or codes.
+        Sends the first message to the other workers: norms, or codes.
         """
 
     def encode(self) -> None:
-        """Send the codes, if they have not left yet, and keep what they lack. Raises InputError as sum()."""
+        """Send the codes, if they have not left yet, and update the residual. Raises InputError as sum() does."""
 
     def sum(self) -> None:
         """Average this worker's share, if it has one.
@@ -208,7 +204,7 @@ class Piece(Protocol):
 
 @dataclass(frozen=True)
 class PlacedPiece:
-    """A piece, and the columns of the gradient that it compresses. last: of the gradient."""
+    """A piece, and its columns of the gradient. last: of the gradient."""
 
     piece: Piece
     span: slice
@@ -217,11 +213,11 @@ class PlacedPiece:
 
 @dataclass(frozen=True)
 class Extent:
-    """What is cut into pieces: rows x columns of a gradient.
+    """The rows x columns of a gradient that are cut into pieces.
 
-    key: names it, the same on all workers. sharded: every worker decodes the row of its number, else all of them the
-    only one. label: what errors call it, the same on all workers. layout: a text, the same for the same
-    parameters and plan only. plan: of the blocks, in columns.
+    key: names it, the same on all workers. sharded: every worker decodes the row of its number; else all decode the
+    only row. label: its name in errors, the same on all workers. layout: text that identifies parameters and plan.
+    plan: of the blocks, in columns.
     """
 
     key: str
@@ -240,9 +236,9 @@ class Extent:
 def identity_of(
     extent: Extent, names: Sequence[str], span: slice, derived: str, *, whole: bool
 ) -> tuple[Sequence[str], int, str, str]:
-    """Return what identifies a piece, for Fingerprints.of(): names, elements of a row, label, layout.
+    """Return the identity of a piece, for Fingerprints.of(): names, elements of a row, label, layout.
 
-    derived: a text that is the same for the same keys and blocks only.
+    derived: a text that identifies the keys and blocks.
     """
     columns, layout = span.stop - span.start, f"{extent.layout} {derived}"
     if whole:

@@ -1,8 +1,8 @@
-"""In which levels ranks average. Who shares a node is found when an engine is made, so that nobody has to say it.
+"""Chooses the levels in which ranks average. Engines find the ranks of a node themselves.
 
-Averages can take two levels, exact within a node and compressed between the nodes, if nodes have equal numbers of
-ranks, more than one each, and there is more than one node. Over gloo both ways are measured then, because two levels
-send less and compute more: which one is faster depends on network and processors. Without a choice nothing is measured.
+Averages can take two levels, exact within a node and compressed between the nodes, if there are several nodes, each
+with the same number of ranks, more than one. Over gloo both ways are measured then, because two levels send less and
+compute more: network and processors decide. Without a choice nothing is measured.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import warn_once
 
 _LISTED = 8  # nodes
-#: Ranks that take longer for a word are far from each other: both ways wait as long there, and two levels send less.
-#: To make engines and measure would take many seconds.
+#: Ranks that take longer for a word are far apart: both ways wait as long there, two levels send less, and measuring
+#: would take many seconds.
 _LONG_S = 0.03
-#: Parameters of the largest gradient that is averaged, 20 ms of traffic at 1 Gb/s; and of the one that says how large.
+#: Elements of the largest measured gradient, 20 ms of traffic at 1 Gb/s, and of a first one that shows whether it fits.
 MOST_PARAMETERS, LEAST_PARAMETERS = 1 << 20, 1 << 16
-#: An average takes no longer if the least gradient's does not.
+#: Longest average, unless the smallest gradient's takes longer.
 _AVERAGE_S = 0.1
-#: The first one makes memory, tables and threads; the shortest of the others counts.
+#: The first round makes memory, tables and threads; the shortest of the others counts.
 _ROUNDS = 3
 
 _logger = logging.getLogger("byteps_thc")
@@ -47,24 +47,20 @@ _logger = logging.getLogger("byteps_thc")
 
 @dataclass(frozen=True)
 class WayTimes:
-    """Seconds that an average takes in two levels, and in one."""
-
     two_levels_s: float
     flat_s: float
 
     @property
     def takes_two(self) -> bool:
-        """Whether two levels are as fast."""
+        """Whether two levels are at least as fast."""
         return self.two_levels_s <= self.flat_s
 
     def agreed(self, gather: Gather) -> WayTimes:
-        """Return the times of the slowest rank, the same on all ranks; collective."""
         everyone = [json.loads(text) for text in gather(json.dumps([self.two_levels_s, self.flat_s]).encode())]
         two_levels_s, flat_s = (max(times) for times in zip(*everyone, strict=True))
         return WayTimes(two_levels_s, flat_s)
 
     def __str__(self) -> str:
-        """Both numbers, for the log."""
         return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
 
 
@@ -77,9 +73,9 @@ def find_levels(
 ) -> MeshGroups | None:
     """Return the two levels in which the ranks of a process group average, None for one; collective.
 
-    Servers and switches average in one level, unless a mesh is given. Rank 0 logs which nodes there are, what was
-    chosen and what was measured, and warns of uneven nodes. Raises ConfigurationError if ranks have different `asked`,
-    TransportError or DeadlineError if ranks do not answer.
+    Servers and switches average in one level, unless a mesh is given. Rank 0 logs the nodes, the choice and the
+    measurements, and warns of uneven nodes. Raises ConfigurationError if ranks have different `asked`, TransportError
+    or DeadlineError if ranks do not answer.
     """
     if isinstance(asked, str) and process_group.size() == 1:
         return None
@@ -90,7 +86,7 @@ def find_levels(
     if not isinstance(asked, str):
         return mesh_groups(*asked, process_group)
     if not all(has_levels for _, has_levels, _ in everyone.values()):
-        return None  # where they differ, so do settings that will be compared
+        return None  # a difference here is an error of later comparisons
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
     levels, measured = None, ""
@@ -114,7 +110,7 @@ def find_levels(
 def time_both_ways(
     process_group: dist.ProcessGroup, levels: MeshGroups, config: ThcConfig, policy: CompressionPolicy, gather: Gather
 ) -> WayTimes:
-    """Return how long averages take on this rank in two levels and in one, over engines of their own; collective."""
+    """Return the seconds of averages on this rank in two levels and in one, over new engines; collective."""
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
     flat_s, two_levels_s = seconds_of_averages(
         [
@@ -127,10 +123,10 @@ def time_both_ways(
 
 
 def seconds_of_averages(engines: Sequence[Callable[[], Engine]], slowest: Callable[[float], float]) -> list[float]:
-    """Return how long each new engine takes for the same float32 gradient in host memory; collective.
+    """Return the seconds of each new engine for the same float32 gradient in host memory; collective.
 
-    slowest: returns the longest time of all ranks, collective: the gradient is smaller if the network is slow. Returns
-    infinity for an engine that cannot be had (ConfigurationError). Raises what averages raise.
+    slowest: returns the longest time of all ranks, collective: a slow network gets a smaller gradient. Returns infinity
+    for an engine that raises ConfigurationError. Raises the errors of averages.
     """
     seconds, parameters = [], 0
     for make in engines:
@@ -164,9 +160,9 @@ def _least_s(engine: Engine, parameters: int) -> float:
 
 
 def seconds_of_exchange(gather: Gather) -> float:
-    """Return how long ranks take to exchange a word, twice the round trip between them; the same on all ranks.
+    """Return the seconds that ranks take to exchange a word, twice the round trip; the same on all ranks, collective.
 
-    The median, as a rank that comes late waits for nobody, and all others wait for it. Collective.
+    It is the median: a late rank waits for nobody, and all others wait for it.
     """
     began_s = time.perf_counter()
     gather(b"")
@@ -178,10 +174,7 @@ def _everyones(gather: Gather, seconds: float) -> list[float]:
 
 
 def group_by_node(names: Sequence[str]) -> list[list[int]]:
-    """Return the ranks of each node in ascending order, the node of the lowest rank first.
-
-    names[r]: of the node of rank r.
-    """
+    """Return the ranks of each node in ascending order, the lowest rank's node first. names[r]: node of rank r."""
     ranks_of: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         ranks_of.setdefault(name, []).append(rank)
@@ -189,13 +182,13 @@ def group_by_node(names: Sequence[str]) -> list[list[int]]:
 
 
 def has_two_levels(nodes: Sequence[Sequence[int]]) -> bool:
-    """Whether these nodes, of such ranks, allow for two levels."""
+    """Whether these nodes, lists of ranks, allow for two levels."""
     sizes = {len(ranks) for ranks in nodes}
     return len(nodes) > 1 and len(sizes) == 1 and sizes != {1}
 
 
 def chosen_levels(names: Sequence[str], *, two: bool) -> str:
-    """Return in which levels ranks average, in words. names: as group_by_node's. two: there are two."""
+    """Return the log's words for the levels. names: as group_by_node's. two: two levels were chosen."""
     nodes = group_by_node(names)
     if two:
         return f"averages are exact within each of {len(nodes)} nodes of {len(nodes[0])} ranks, compressed between them"
@@ -210,7 +203,7 @@ def chosen_levels(names: Sequence[str], *, two: bool) -> str:
 
 
 def warning_of_uneven(found: Sequence[Sequence[int]]) -> str | None:
-    """Return what keeps these nodes, of such ranks, from two levels, in words; None: nothing that need be said."""
+    """Return the reason why these nodes, lists of ranks, cannot have two levels; None: nothing to warn of."""
     sizes = [len(ranks) for ranks in found]
     if len(set(sizes)) == 1:
         return None

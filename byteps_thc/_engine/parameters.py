@@ -1,4 +1,4 @@
-"""Parameters and their gradients: of which types, which are unlike others, and several in one flat buffer."""
+"""Parameters and their gradients: dtypes, embeddings, and several in one flat buffer."""
 
 from __future__ import annotations
 
@@ -18,36 +18,35 @@ _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 def embedding_weights(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """Give the weights of those of the modules that are embeddings; a tied weight is one of them."""
+    """Yield the weights of the embeddings among the modules, tied weights included."""
     for module in modules:
         if isinstance(module, _EMBEDDINGS):
             yield module.weight
 
 
 def is_embedding_weight(module: nn.Module, name: str) -> bool:
-    """Return whether the module's parameter of that name is the weight of an embedding."""
     return isinstance(module, _EMBEDDINGS) and name == "weight"
 
 
 def weights_of_all_embeddings() -> set[int]:
     """Return the id() of the weight of every embedding in this process.
 
-    An optimizer is given parameters without their modules, so all objects are searched: some 50 ms, once.
+    An optimizer gets parameters without their modules, so this searches all objects: some 50 ms, once.
     """
-    # By type: isinstance() may run code of proxies.
+    # By type: isinstance() may run a proxy's code.
     modules = [item for item in gc.get_objects() if issubclass(type(item), _EMBEDDINGS)]
     return {id(weight) for weight in embedding_weights(modules)}
 
 
-#: Of such a parameter, at least: a collective of its own costs more than the codes of a smaller one.
+#: Smallest excluded parameter with a buffer of its own: for smaller ones a collective costs more than their codes.
 _OWN_BUFFER_ELEMENTS = 1 << 14
 
 
 def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuffer]:
-    """Return the parts of a buffer, one after another, in which large excluded parameters are by themselves.
+    """Return the parts of a buffer, in order, with large excluded parameters by themselves.
 
-    Beside compressed ones each of their elements costs an index of 8 bytes, and the code of the zero in its place.
-    Without any such parameter, that is the buffer.
+    Beside compressed parameters, each of their elements costs an index of 8 bytes and the code of a zero. Without such
+    parameters, the only part is the buffer.
     """
 
     def alone(part: ParameterSlice) -> bool:
@@ -69,9 +68,9 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
 
 
 class Packed:
-    """Tensors in one flat buffer: the memory of the only one if it is contiguous, else copies in memory of its own.
+    """Tensors of one type and device in one flat buffer: the tensor itself if there is one, contiguous, else a copy.
 
-    slices: where each tensor lies, of one type and device. size: of the buffer.
+    slices: the place of each tensor. size: of the buffer.
     """
 
     def __init__(self, slices: Sequence[ParameterSlice], size: int) -> None:
@@ -79,7 +78,6 @@ class Packed:
         self._memory: Tensor | None = None
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the buffer, 1-D."""
         first = tensors[0]
         if len(tensors) == 1 and first.is_contiguous():
             return first.view(-1)
@@ -90,24 +88,23 @@ class Packed:
         return self._memory
 
     def unpack(self, flat: Tensor, tensors: Sequence[Tensor]) -> None:
-        """Copy back what pack() has copied."""
         if flat is self._memory:
             for tensor, part in zip(tensors, self.slices, strict=True):
                 tensor.copy_(flat[part.start : part.stop].view(tensor.shape))
 
 
-#: What is compressed.
+#: Dtypes that can be compressed.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _EXACT_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
 
 def real_view(tensor: Tensor) -> Tensor:
-    """Return the real and imaginary parts of a complex tensor in a last dimension of 2, the same memory."""
+    """Return real and imaginary parts of a complex tensor in a last dimension of 2, the same memory."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def real_parts(buffer: GradientBuffer) -> GradientBuffer:
-    """Return a buffer as one of real numbers, the same memory: a complex parameter has two for each element."""
+    """Return a buffer of real numbers, the same memory: a complex parameter has two for each element."""
     if not buffer.gradient.is_complex():
         return buffer
     parts = (ParameterSlice(part.name, 2 * part.start, 2 * part.stop) for part in buffer.parameters)
@@ -115,24 +112,24 @@ def real_parts(buffer: GradientBuffer) -> GradientBuffer:
 
 
 def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return averages in another type, as kernels write them: finite ones stay finite.
+    """Return averages in another type, as kernels write them: finite values stay finite.
 
-    The average of float16 gradients is in the range of float16, and only the error of codes leads beyond it.
+    The average of float16 gradients is in the range of float16; only the error of codes can exceed it.
     """
     if dtype == torch.float16 and average.dtype != dtype:
-        largest, average = torch.finfo(dtype).max, average.float()  # which bfloat16 does not have
+        largest, average = torch.finfo(dtype).max, average.float()  # bfloat16 has a larger range
         average = torch.where(average.isinf(), average, average.clamp(-largest, largest))
     return average.to(dtype)
 
 
 def is_averaged(name: str, dtype: torch.dtype, elements: int, policy: CompressionPolicy) -> bool:
-    """Whether a parameter of that type can be averaged: float64 and complex, too, where it travels exactly."""
+    """Whether the parameter can be averaged: float64 and complex, too, if it travels exactly."""
     numbers = 2 * elements if dtype.is_complex else elements
     return dtype in DTYPES or (dtype in _EXACT_DTYPES and policy.travels_exactly(name, numbers))
 
 
 def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], policy: CompressionPolicy) -> None:
-    """Raise ConfigurationError that names the parameters (name, type of the gradient, elements) of other types."""
+    """Raise ConfigurationError that names parameters (name, type of the gradient, elements) of unsupported types."""
     wrong = [
         f"{name} is {dtype} ({elements} elements)".replace("torch.", "")
         for name, dtype, elements in parameters

@@ -1,4 +1,4 @@
-"""Which gradients are compressed, and how long to wait for the others."""
+"""Which gradients are compressed, and deadlines."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from byteps_thc._scheme.settings import Settings, warn_once
 
 
 def _patterns(value: object) -> object:
-    """Return the patterns of a text with commas, or of a collection, each once and in one order."""
+    """Return the patterns of a text with commas, or of a collection, sorted and unique."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(item, str) for item in value):
-        return value  # which pydantic refuses
+        return value  # pydantic raises
     return tuple(sorted({item.strip() for item in value}))
 
 
-#: Rows with fewer elements travel uncompressed: a rotation block and two scales for each would take about fp32's bytes.
+#: Narrower rows travel uncompressed: a rotation block and two scales for each would take about fp32's bytes.
 _NARROW_ELEMENTS = 8
 #: PEFT's LoRA on an embedding has a token in each column: unseen tokens are zeros inside all rows, and codes move them.
 _TOKENS_IN_COLUMNS = ("lora_embedding_A", "*.lora_embedding_A")
-#: Patterns of parameters' names.
 _Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_patterns)]
 
 
@@ -188,13 +187,12 @@ class CompressionPolicy(Settings):
         return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)
 
 
-#: Modules that wrap the one that they are named after.
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
 _DDP = "module."
 
 
 def without_wrappers(name: str) -> str:
-    """Return a module's name as it is without torch.compile and without torch's wrapper for activation checkpoints."""
+    """Return a module's name without torch.compile's and activation checkpointing's wrappers."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
@@ -202,20 +200,19 @@ def matches_any(patterns: Sequence[str], name: str) -> bool:
     """Return whether a pattern selects the parameter.
 
     patterns: as in the shell (`*`, `?`, `[...]`, case matters), of a parameter or of a module above it: `lm_head`
-    selects `lm_head.weight`. Neither patterns nor names need the parts that DDP, torch.compile and activation
-    checkpoints add.
+    selects `lm_head.weight`. Patterns and names may omit the parts added by DDP, torch.compile and activation
+    checkpoints.
     """
     return any(_selects(pattern, name) for pattern in patterns)
 
 
 def unmatched(patterns: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Return the patterns that select none of the names."""
     everyone = [*names]
     return [pattern for pattern in patterns if not any(_selects(pattern, name) for name in everyone)]
 
 
 def _selects(pattern: str, name: str) -> bool:
-    # A model may have a module of its own that is called "module": both names are tried.
+    # A model may have a module that is called "module": both names are tried.
     return any(_matcher(pattern).match(candidate) for candidate in _spellings(name))
 
 

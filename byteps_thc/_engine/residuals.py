@@ -1,4 +1,4 @@
-"""What quantization lost of every parameter, by name, wherever it lies; and as it was before a step that is skipped."""
+"""Residuals of quantization by parameter name, and their rollback after a skipped step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _CPU = torch.device("cpu")
 
 
 def energy_of(residual: Tensor) -> float:
-    """Return the squared Euclidean norm; waits for a device."""
     return float(torch.linalg.vector_norm(residual, dtype=torch.float64)) ** 2
 
 
 @dataclass
 class _Home:
-    """The residual of a buffer layout, and the parameters that have theirs in it."""
+    """The residual of a buffer layout, and the parameters with their residuals in it."""
 
     flat: Tensor
     missing: set[str]
@@ -31,25 +30,25 @@ class _Home:
 
 
 class Residuals:
-    """Flat residuals of buffer layouts; parameters that turn up in another layout take theirs along.
+    """Flat residuals of buffer layouts; a parameter that moves to another layout takes its residual along.
 
     DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
     have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
 
-    device: where they lie.
+    device: of the residuals.
     """
 
     def __init__(self, device: torch.device = _CPU) -> None:
         self._device = device
         self._homes: dict[str, _Home] = {}
         self._home_of: dict[str, str] = {}  # parameter -> layout
-        self._parts: dict[str, list[Tensor]] = {}  # parameter -> its parts of a flat residual, or what was loaded
+        self._parts: dict[str, list[Tensor]] = {}  # parameter -> its parts of a flat residual, or a loaded residual
 
     def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> Tensor:
         """Return the flat residual, [size], of a layout, to be read and written in place.
 
-        It stays the same tensor until all its parameters have moved to other layouts, or load(). ConfigurationError
-        when a parameter had another size before.
+        It stays the same tensor until all its parameters have moved to other layouts, or load(). Raises
+        ConfigurationError if a parameter had another size before.
         """
         home = self._homes.get(key)
         if home is None:
@@ -69,23 +68,21 @@ class Residuals:
         return home.flat
 
     def scale(self, factor: float) -> None:
-        """Multiply all residuals."""
         for parts in self._parts.values():
             for part in parts:
                 part *= float(np.float32(factor))
 
     def energy(self) -> float:
-        """Return the squared Euclidean norm of all of them together."""
+        """Return the squared Euclidean norm of all residuals together."""
         return sum(energy_of(part) for parts in self._parts.values() for part in parts)
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies by parameter name, 1-D, in host memory."""
         return {name: torch.cat(parts).cpu() for name, parts in self._parts.items()}
 
     def load(self, state: State) -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        Raises ConfigurationError when one is not a finite 1-D array or tensor of float32; then nothing has changed.
+        Raises ConfigurationError, with nothing changed, unless all are finite 1-D float32 arrays or tensors.
         """
         arrays = {name: residual_array(name, value).copy() for name, value in state.items()}
         parts = {name: [torch.from_numpy(array).to(self._device)] for name, array in arrays.items()}
@@ -94,7 +91,7 @@ class Residuals:
         self._parts = parts
 
     def require_sizes(self, state: State) -> None:
-        """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
+        """Raise ConfigurationError if a state has another size of a known parameter."""
         for name, value in state.items():
             if name in self._home_of:
                 size = sum(len(part) for part in self._parts[name])
@@ -128,29 +125,29 @@ class Residuals:
 
 
 class Rollback:
-    """Copies residuals before they are overwritten, and brings them back when an average was not finite.
+    """Copies residuals before they are overwritten, and restores them if an average was not finite.
 
-    Does nothing before the first begin(). save() of a residual is called by one thread, request() and forget_unsaved()
-    by any; the others when nothing is in flight.
+    Does nothing before the first begin(). One thread calls save() for a residual, any thread request() and
+    forget_unsaved(); all other calls need an engine with nothing in flight.
     """
 
     def __init__(self) -> None:
         self.active = False
         self._requested = False
-        self._lock = threading.Lock()  # of what is saved, between save() and forget_unsaved()
+        self._lock = threading.Lock()  # guards the saved residuals between save() and forget_unsaved()
         self._saved: set[tuple[int, tuple[int, ...]]] = set()  # in this step
-        #: address and shape of a residual -> itself, which keeps it alive, and memory for its copy
+        #: address and shape of a residual -> the residual, kept alive, and memory for its copy
         self._copies: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
 
     def begin(self) -> None:
-        """Begin a step, after rolling back the one before if that was requested."""
+        """Begin a step, after rolling back the last one if requested."""
         self.apply()
         self.active = True
         self._requested = False
         self._saved.clear()
 
     def save(self, residual: Tensor) -> None:
-        """Copy a residual that is about to be overwritten, the first time in a step. Always cut in the same way."""
+        """Copy a residual before its first overwrite in a step. Residuals must always be cut in the same way."""
         if not self.active:
             return
         key = (residual.data_ptr(), tuple(residual.shape))
@@ -167,18 +164,18 @@ class Rollback:
         self._requested = True
 
     def request_unless(self, fine: bool | Tensor) -> None:
-        """As request(), unless that is so: a bool, or a tensor of one element."""
+        """As request(), unless `fine`: a bool, or a tensor of one element."""
         if self.active and not fine:
             self.request()
 
     def restore(self) -> None:
-        """Bring the residuals back to what they were at begin(); what is saved is kept."""
+        """Restore the residuals of begin(), and keep the copies."""
         for key in self._saved:
             residual, copy = self._copies[key]
             residual.copy_(copy)
 
     def apply(self) -> None:
-        """As restore(), if that was requested."""
+        """As restore(), if requested."""
         if self._requested:
             self.restore()
 
@@ -188,11 +185,11 @@ class Rollback:
         self.forget()
 
     def forget_unsaved(self) -> None:
-        """Let go of the copies of steps before: some of these residuals move. What this step has saved stays."""
+        """Drop the copies of earlier steps: some of these residuals move. This step's copies stay."""
         with self._lock:
             self._copies = {key: self._copies[key] for key in self._saved}
 
     def forget(self) -> None:
-        """Let go of all copies: the residuals have moved, or are other ones. The rest of the step begins here."""
+        """Drop all copies: the residuals were moved or replaced. The rest of the step begins here."""
         self._saved.clear()
         self._copies.clear()

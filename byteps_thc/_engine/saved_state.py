@@ -1,7 +1,7 @@
-"""Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
+"""Checks a state before any of it is loaded: undamaged, and of these parameters.
 
-A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32
-of each of these by "residuals.NAME", and of all plain values together by "values".
+A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32 of
+each of these by "residuals.NAME", and of all plain values together by "values".
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from byteps_thc._scheme.errors import ConfigurationError
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: What state_dict() returns, and load_state_dict() takes: counters, settings, and mappings such as "residuals".
+#: Counters, settings, and mappings such as "residuals".
 StateDict = dict[str, Any]
 State = Mapping[str, Any]
 
-#: of states
 VERSION = 2
 
-#: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM).
+#: Bound of all residuals: gradients of larger norms leave none (compressor.LARGEST_NORM).
 LARGEST_RESIDUAL = 2.0**96
 
-#: A scope that names a shard; the user's may be in front.
+#: A scope that names a shard; the user's prefix may come first.
 _SHARD = re.compile(r"(?:.*\.)?shard\d+of(\d+)")
 
 _CHECKSUMS = "checksums"
@@ -38,25 +37,24 @@ _AGAIN = "load the checkpoint again, or an earlier one"
 
 
 def sealed(state: State) -> StateDict:
-    """Return the state with its checksums; those that it has already are replaced."""
+    """Return the state with new checksums."""
     return {**state, _CHECKSUMS: _checksums(state)}
 
 
 def with_values(state: State, **values: object) -> StateDict:
-    """Return a sealed state with these plain values, too: its arrays, which may be large, are not summed again."""
+    """Return a sealed state with further plain values; its arrays, which may be large, are not summed again."""
     changed = {**state, **values}
     return {**changed, _CHECKSUMS: {**state[_CHECKSUMS], **_checksum_of_values(changed)}}
 
 
 def unsealed(state: State) -> StateDict:
-    """Return the state without checksums."""
     return {key: value for key, value in state.items() if key != _CHECKSUMS}
 
 
 def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, complete: bool = True) -> None:
     """Raise ConfigurationError, naming the entry, unless this can be a state of these parameters.
 
-    sizes: elements of the parameters that are known here; None: none are. complete: whether there are no others.
+    sizes: elements of the known parameters; None: none are known. complete: there are no others.
     """
     if not isinstance(state, Mapping):
         raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
@@ -73,13 +71,13 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
 
 
 def shards_of(scope: object) -> int | None:
-    """Return of how many shards a state with this scope has one; None: its residuals are whole."""
+    """Return the number of shards in a state's scope; None: its residuals are whole."""
     shard = _SHARD.fullmatch(scope) if isinstance(scope, str) else None
     return None if shard is None else int(shard[1])
 
 
 def require_scope(state: object, scope: str | None) -> None:
-    """Raise ConfigurationError when a state is not of the ranks that average this shard; None: whole parameters."""
+    """Raise ConfigurationError unless a state belongs to the ranks that average this shard; None: whole parameters."""
     if not isinstance(state, Mapping) or (theirs := state.get("scope")) == scope:
         return
     if scope is None:
@@ -97,7 +95,7 @@ def require_scope(state: object, scope: str | None) -> None:
 
 
 def require_as_saved(state: State) -> None:
-    """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
+    """Raise ConfigurationError, naming the entry, if a valid state does not match its checksums."""
     saved, now = state.get(_CHECKSUMS), _checksums(state)
     if not isinstance(saved, Mapping):
         raise ConfigurationError(f"state is damaged: its checksums are missing; {_AGAIN}")
@@ -110,7 +108,6 @@ def require_as_saved(state: State) -> None:
 
 
 def require_size(name: str, saved: int, size: int) -> None:
-    """Raise ConfigurationError unless what a state has of a parameter has as many elements as the parameter."""
     if saved != size:
         raise ConfigurationError(
             f"the residual of parameter {name!r} has {saved} elements and its gradient {size}: load the checkpoint of "
@@ -119,7 +116,7 @@ def require_size(name: str, saved: int, size: int) -> None:
 
 
 def residual_array(name: object, value: object) -> F32:
-    """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
+    """Return a saved residual as an array, not copied; ConfigurationError if it is none."""
     array = _array(value)
     what = f"state is damaged: residuals of {name!r} is not a finite 1-D float32 tensor"
     known = isinstance(array, np.ndarray) and array.dtype == np.float32
@@ -142,14 +139,14 @@ def _residuals(state: State) -> State:
 def _checksums(state: State) -> dict[str, int]:
     sums = _checksum_of_values(state)
     for name, value in _residuals(state).items():
-        # Not residual_array(): that a state cannot be loaded is no reason not to save it.
+        # Not residual_array(): a state that cannot be loaded can still be saved.
         sums[f"residuals.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
     return sums
 
 
 def _checksum_of_values(state: State) -> dict[str, int]:
     values = {key: value for key, value in state.items() if key not in ("residuals", _CHECKSUMS)}
-    # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
+    # As JSON, like byteps_thc.checkpoint: a tuple is a list there.
     return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 
 

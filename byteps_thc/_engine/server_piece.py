@@ -1,8 +1,6 @@
-"""A piece whose codes servers or a switch add:
+"""A piece, or partition of a gradient, whose codes servers or a switch add; a Transfer does the steps in brackets:
 
     measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
-
-A piece is a partition of a gradient. A Transfer moves what is in brackets.
 """
 
 from __future__ import annotations
@@ -31,8 +29,6 @@ from byteps_thc._scheme.shares import even_spans, parts_within, random_key
 
 @dataclass(frozen=True)
 class ServerTools:
-    """What the pieces of an engine share."""
-
     compressor: Compressor | StagedCompressor
     transport: Transport
     fingerprints: Fingerprints
@@ -41,14 +37,14 @@ class ServerTools:
     rollback: Rollback
 
 
-#: Elements that tell most gradients from zeros at once.
+#: Elements that distinguish most gradients from zeros.
 _SAMPLE = 64
 
 
 class ServerPiece(Piece):
-    """A partition of a gradient. residual: of all of it, where the kernels work; None without error feedback.
+    """A partition of a gradient. residual: its whole residual, where the kernels work; None without error feedback.
 
-    waiting: tensors (start, stop) of the gradient. The residual of one waits for a gradient that is not zero.
+    waiting: tensors (start, stop) of the gradient whose residuals wait while their gradients are zero.
     """
 
     def __init__(
@@ -59,7 +55,7 @@ class ServerPiece(Piece):
         residual: Tensor | None,
         waiting: Iterable[tuple[int, int]],
     ) -> None:
-        # Or a StagedCompressor, which has the same methods.
+        # A StagedCompressor has the same methods.
         compressor = cast(Compressor, tools.compressor)
         coordinates, plan = span.stop - span.start, extent.plan.within(span)
         norms, padded = compressor.sizes(coordinates, plan)
@@ -80,7 +76,6 @@ class ServerPiece(Piece):
         self._message = NormMessage(tools.fingerprints, known, norms, tools.transport.compared_words)
 
     def measure(self, gradient: Tensor, round: int) -> None:
-        """See Piece. gradient: one row."""
         [mine] = gradient
         if self._residual is not None:
             unused = (part for part in self._waiting if not (mine[part][:_SAMPLE].any() or mine[part].any()))
@@ -91,7 +86,6 @@ class ServerPiece(Piece):
         self._transfer.send_norms(self._message.sent)
 
     def encode(self) -> None:
-        """See Piece. Waits for the maximum norms."""
         tools = self._tools
         received = self._transfer.wait_norms()
         if self._residual is not None:
@@ -117,10 +111,9 @@ class ServerPiece(Piece):
                 part += before
 
     def sum(self) -> None:
-        """See Piece: the servers do it."""
+        """Do nothing: the servers sum."""
 
     def decode(self, out: Tensor) -> None:
-        """See Piece. Waits for the sums."""
         tools = self._tools
         self._transfer.wait_sums()
         self._message.digest = self._transfer.digest()
@@ -146,27 +139,26 @@ def server_pieces(
 
 
 def of_round(pieces: Sequence[PlacedPiece], round: Round) -> Sequence[PlacedPiece]:
-    """Return the pieces of a gradient in a round: none when it travels uncompressed."""
+    """Return the pieces of a gradient in a round: none if it travels uncompressed."""
     return pieces if round.compress else ()
 
 
-#: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
-#: time of encoding.
+#: Gradients of a partition between two looks at its residual. A look takes about a tenth of the time of encoding.
 _GRADIENTS_PER_LOOK = 16
-#: What counts as growth: chance takes some tables that contract a little above 1.
+#: Growth that warns: chance takes some tables that contract a little above 1.
 OUTGROWN = 1.1
 
 _logger = logging.getLogger("byteps_thc")
 
 
 class PartitionFigures:
-    """Reports partitions (compressor.Partition) to a recorder, and looks at their residuals now and then.
+    """Reports partitions (compressor.Partition) to a recorder, and watches the growth of their residuals.
 
-    It warns once, on the logger "byteps_thc", when a residual has outgrown what it was made of at two looks in a row.
-    Compared are |residual|^2 after quantization and the energy of the maximum norms, those of gradient + residual on
-    the worker where they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps
-    below 1. Coordinates that are far from normal after the rotation may break that promise: a residual as large as
-    gradient and residual were together is larger than the gradient, and larger again after the next one.
+    It warns once, on the logger "byteps_thc", if a residual is larger than its input at two looks in a row:
+    |residual|^2 after quantization against the energy of the maximum norms, of gradient + residual on the worker where
+    they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps below 1.
+    Coordinates that are far from normal after the rotation may break that promise: a residual as large as gradient and
+    residual were together is larger than the gradient, and larger again after the next one.
     """
 
     def __init__(self, recorder: StatsRecorder) -> None:
@@ -176,7 +168,6 @@ class PartitionFigures:
         self._outgrown = False  # at the last look
 
     def encoded(self, partition: Partition | StagedPartition, residual: Tensor | None) -> None:
-        """Note a partition that was encoded."""
         self._encoded[partition.name] += 1
         if residual is not None and self._encoded[partition.name] % _GRADIENTS_PER_LOOK == 0:
             self.look(partition, residual)
@@ -184,12 +175,11 @@ class PartitionFigures:
             coordinates=partition.coordinates,
             clamped=partition.clamped,
             energy=partition.energy,
-            # The engine measures it when somebody asks.
+            # The engine measures the residual on demand.
             lost_energy=0.0 if partition.residual_kept else None,
         )
 
     def look(self, partition: Partition | StagedPartition, residual: Tensor) -> None:
-        """Check the residual of a partition that was just encoded."""
         if self._warned or not partition.residual_kept:
             return
         lost, quantized = energy_of(residual), norms_energy(partition.max_norms)

@@ -1,9 +1,9 @@
-"""What happens to a gradient, wherever it is compressed:
+"""The stages of a gradient, wherever it is compressed, piece by piece (layout.py):
 
     measure -> encode -> sum -> decode
 
-piece by piece (layout.py). What is not compressed travels beside the pieces: it leaves once all workers are known to
-have the same gradient, and is put back in the last stage. drivers.py says who calls.
+Exact values travel beside the pieces: they leave once all workers are known to have the same gradient, and the last
+stage puts them back. drivers.py calls the stages.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _NOTHING = torch.empty(0, device="cpu")
 
 @dataclass
 class ExactPart:
-    """What of a gradient travels exactly. values: float32[..., n], float64 of such a gradient, of this rank, then their
-    sum over the ranks once `sum` is waited for; None: not started yet. whole: it is all of the gradient.
+    """The exact values of a gradient: float32[..., n], or float64; their sum over the ranks once `sum` is waited for.
+
+    sum: None: not started yet. whole: they are the whole gradient.
     """
 
     values: Tensor
@@ -38,11 +39,10 @@ class ExactPart:
 
 @dataclass(eq=False)
 class Reduction:
-    """A gradient on its way to its average, which `gradient` is for: what the future gives.
+    """A gradient on its way to its average; the future returns `gradient`.
 
-    source: what is averaged; the same tensor in an all-reduce. layout: None: nothing is averaged, it is only asked
-    whether all ranks have the same. contents: what that is. staged: the source where the kernels work. out: where the
-    average is written there. exact: what travels exactly.
+    source: the input, the same tensor in an all-reduce. layout: None: ranks only compare `contents`, nothing is
+    averaged. staged: the source where the kernels work. out: the place of the average there. exact: exact values.
     """
 
     key: str
@@ -62,17 +62,17 @@ class Reduction:
         return self.future.wait()
 
     def wait_taken(self) -> None:
-        """Wait until the memory of a source of its own is free again. Raises the engine's error."""
+        """Wait until the memory of a separate source is free again. Raises the engine's error."""
         self._taken.wait()
         if self.future.done():
             self.future.wait()
 
     def take_no_longer(self) -> None:
-        """Let wait_taken() return when the engine has ended, if not before."""
+        """Let wait_taken() return if the engine has ended first."""
         self.future.add_done_callback(lambda _: self._taken.set())
 
     def release_source(self) -> None:
-        """Let go of the source: what is needed of it is in codes."""
+        """Drop the source: the codes have its values."""
         self.source = self.staged = _NOTHING
         self._taken.set()
 
@@ -87,9 +87,9 @@ class Task:
 
 
 class Stages:
-    """The stages, each to be called in the order of the gradients.
+    """The stages, each called in the order of the gradients.
 
-    exact: sums what travels exactly. finish: told of the keys and futures of gradients that have their averages.
+    exact: sums exact values. finish: called with key and future of each averaged gradient.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Stages:
         self._finish = finish
 
     def measure(self, job: Reduction) -> Iterator[Task]:
-        """Take out what travels exactly, and send the norms of the pieces."""
+        """Take out exact values, and send the norms of the pieces."""
         layout = job.layout
         if layout is None or layout.asked_first:
             self._ask(job)
@@ -131,7 +131,7 @@ class Stages:
             yield Task(job, None, last=True)
 
     def encode(self, task: Task) -> Iterator[Task]:
-        """Send the codes, and what travels exactly once no worker can have another gradient."""
+        """Send the codes, and exact values once no worker can have another gradient."""
         job, layout = task.job, task.job.layout
         if task.placed is not None:
             task.placed.piece.encode()
@@ -153,7 +153,7 @@ class Stages:
         yield task
 
     def decode(self, task: Task) -> Iterator[Task]:
-        """Write the average; with the last piece, put back what travelled exactly."""
+        """Write the average; with the last piece, put back exact values."""
         job = task.job
         if task.placed is not None:
             task.placed.piece.decode(job.out[task.placed.span])
@@ -192,7 +192,7 @@ class Stages:
         part.sum.wait()
         if self._rollback.active:
             self._rollback.request_unless(part.values.isfinite().all())
-        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
+        # A tensor: torch multiplies by the inverse of a number on a GPU, with other bits.
         average = part.values.div_(self._divisor)
         if not part.whole:
             assert layout.exact_index is not None
@@ -203,9 +203,9 @@ class Stages:
 
 
 def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart | None:
-    """Take out what travels exactly, and make it and padding zero; None: there is nothing."""
+    """Take out exact values, and set them and padding to zero; None: there are none."""
     if not compress:
-        values = gradient if gradient.dtype == torch.float64 else gradient.float()  # the same one if it is float32
+        values = gradient if gradient.dtype == torch.float64 else gradient.float()  # no copy of float32
         return ExactPart(values, whole=True)
     part = None
     if layout.exact_index is not None:
@@ -220,6 +220,6 @@ def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart |
 
 
 def _clear_residual(layout: Layout) -> None:
-    """Forget what quantization made of padding and of what travelled exactly: it is no gradient."""
+    """Clear the quantization error of padding and exact values, which is no gradient."""
     if layout.residual is not None and layout.clear_index is not None:
         layout.residual.index_fill_(0, layout.clear_index, 0.0)

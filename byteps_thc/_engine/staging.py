@@ -1,4 +1,4 @@
-"""Gradients that are not where the kernels work are copied there and back."""
+"""Copies gradients to the kernels and back."""
 
 from __future__ import annotations
 
@@ -22,36 +22,33 @@ _CPU = torch.device("cpu")
 
 
 class Staging(Protocol):
-    """Brings a gradient to where the kernels work, and back."""
-
     def begin(self, gradient: Tensor) -> None:
-        """Note that the gradient is complete once the current stream gets here. By the thread that computed it."""
+        """Note that the gradient is complete once the current stream gets here. Called by the thread that computed it.
+        """
 
     def fetch(self, gradient: Tensor) -> Tensor:
-        """Return the gradient, complete, where the kernels work. By another thread."""
+        """Return the complete gradient where the kernels work. Called by another thread."""
 
     def put_back(self, gradient: Tensor) -> None:
-        """Overwrite the gradient by what the tensor of fetch() holds now."""
+        """Overwrite the gradient by the current values of fetch()'s tensor."""
 
 
 def make_staging(gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
-    """Return what gradients like this one need for kernels in host memory; None: nothing. recorder: counts copies."""
+    """Return the staging of such gradients for kernels in host memory; None: not needed. recorder: counts copies."""
     return PinnedStaging(gradient, recorder) if gradient.is_cuda else None
 
 
 def make_device_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
-    """Return what gradients like this one need for kernels on a device; their stream is the current one in fetch() and
-    put_back(). None: nothing.
-    """
+    """As make_staging(), for kernels on a device; their stream is the current one in fetch() and put_back()."""
     if gradient.device == stream.device:
         return InPlaceStaging(stream) if gradient.is_cuda else None
     return CopyStaging(gradient, stream, recorder)
 
 
 class PinnedStaging(Staging):
-    """For CUDA tensors and kernels in host memory: copies on a stream of its own, so that backward goes on meanwhile.
+    """For CUDA tensors and kernels in host memory: copies on its own stream, so that backward overlaps.
 
-    The average is back on return of put_back().
+    put_back() returns once the average is there.
     """
 
     def __init__(self, gradient: Tensor, recorder: TrafficRecorder) -> None:
@@ -82,7 +79,7 @@ class PinnedStaging(Staging):
 
 
 class InPlaceStaging(Staging):
-    """For CUDA tensors and kernels on the same GPU: nothing is copied."""
+    """For CUDA tensors and kernels on the same GPU: no copies."""
 
     def __init__(self, stream: SideStream) -> None:
         self._stream = stream
@@ -95,7 +92,7 @@ class InPlaceStaging(Staging):
 
     @override
     def fetch(self, gradient: Tensor) -> Tensor:
-        # The thread waits, not the stream, on which sums of earlier buffers are decoded meanwhile.
+        # The thread waits, not the stream, which decodes sums of earlier buffers meanwhile.
         self._ready.synchronize()
         return gradient
 
@@ -105,7 +102,7 @@ class InPlaceStaging(Staging):
 
 
 class CopyStaging(Staging):
-    """For tensors that are elsewhere, in host memory or on another GPU, and kernels on a GPU; waits for both copies."""
+    """For tensors in host memory or on another GPU, and kernels on a GPU; waits for both copies."""
 
     def __init__(self, gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> None:
         self._stream, self._recorder = stream, recorder
@@ -136,7 +133,7 @@ class CopyStaging(Staging):
 
 
 class StagedSum:
-    """An ExactSum of tensors on a device, made of one of host tensors."""
+    """An ExactSum of device tensors, made of one of host tensors."""
 
     def __init__(self, exact: ExactSum, recorder: TrafficRecorder) -> None:
         self._exact, self._recorder = exact, recorder
@@ -163,13 +160,13 @@ class _SumUnderWay(Waitable):
 
 
 def pinned_zeros(device: torch.device) -> HostZeros:
-    """Return what makes host arrays of zeros for copies to and from a device: pinned ones, for a GPU."""
+    """Return an allocator of host arrays of zeros for copies to and from a device: pinned for a GPU."""
     return _pinned_zeros if device.type == "cuda" else np.zeros
 
 
 def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
     dtype = np.dtype(dtype)
-    # The array keeps the tensor, which has the memory.
+    # The array keeps the tensor alive.
     memory: U8 = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu").numpy()
     return memory.view(dtype)
 
@@ -178,7 +175,7 @@ _POLL_S = 1e-3
 
 
 class SideStream:
-    """A stream of its own beside that of backward, before which it is served; on the CPU there is none."""
+    """A high-priority stream beside backward's; on the CPU there is none."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -188,7 +185,7 @@ class SideStream:
 
     @contextmanager
     def behind_current(self, *used: Tensor) -> Iterator[None]:
-        """Make it the current stream, behind what is on the current one. used: tensors of others that it works on."""
+        """Make it the current stream, behind the current one. used: foreign tensors that it works on."""
         if self._stream is None:
             yield
             return
@@ -199,7 +196,7 @@ class SideStream:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the current stream of this thread, behind nothing but what is on it already."""
+        """Make it the current stream of this thread, behind nothing else."""
         if self._stream is None:
             yield
             return
@@ -207,20 +204,20 @@ class SideStream:
             yield
 
     def uses(self, *tensors: Tensor) -> None:
-        """Keep the memory of others' tensors until what is on the stream by the time they go is done."""
+        """Keep the memory of foreign tensors until the stream's work at the time of their end is done."""
         if self._stream is not None:
             for tensor in tensors:
                 tensor.record_stream(self._stream)
 
     def wait(self) -> None:
-        """Let this thread wait for what is on the stream by now, without a core of its own."""
+        """Wait for the stream's work so far, without spinning."""
         if self._stream is not None:
             done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             done.record(self._stream)
             done.synchronize()
 
     def wait_at_most(self, limit_s: float) -> None:
-        """As wait(), but not longer than that: when the process is about to end, the device may never get there."""
+        """As wait(), for limit_s at most: when the process is about to end, the device may never get there."""
         if self._stream is not None:
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record(self._stream)

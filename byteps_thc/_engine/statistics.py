@@ -91,9 +91,8 @@ class CompressionStats:
 class StatsRecorder(TrafficRecorder):
     """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
 
-    Figures "of the last step" start at zero with step_began(), so a snapshot taken before the next step_began(), when
-    all averages have arrived, has all of the step. plain: what ratios compare with;
-    None: a push of the gradient.
+    Figures "of the last step" start at zero with step_began(), so a snapshot before the next step_began(), once all
+    averages have arrived, has all of the step. plain: base of the ratios; None: a push of the gradient.
     """
 
     def __init__(self, plain: PlainCollective | None = None) -> None:
@@ -103,7 +102,6 @@ class StatsRecorder(TrafficRecorder):
         self._clear_step()
 
     def step_began(self) -> None:
-        """Count a step and forget the figures of the one before."""
         with self._lock:
             self._counts["steps"] += 1
             self._clear_step()
@@ -117,9 +115,9 @@ class StatsRecorder(TrafficRecorder):
     def add_quantization(
         self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
     ) -> None:
-        """Add what quantization did to a piece of a gradient.
+        """Add the quantization figures of a piece.
 
-        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None when no residual was kept:
+        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None if no residual was kept:
         without error feedback, or because the gradient was not finite.
         """
         with self._lock:
@@ -132,12 +130,11 @@ class StatsRecorder(TrafficRecorder):
                 self._lost_energy += lost_energy
 
     def add_time(self, figure: Literal["encode_ms", "communicate_ms", "decode_ms"], time_ms: float) -> None:
-        """Add time that stages were busy, or that nothing was left to do but wait."""
+        """Add time that stages were busy, or only waited."""
         with self._lock:
             self._times[figure] += time_ms
 
     def snapshot(self) -> CompressionStats:
-        """Return the figures as they are now."""
         with self._lock:
             plain = self._plain.compressed * self._counts["coordinates"] + self._plain.exact * self._uncompressed
             sent_bytes = self._counts["sent_bytes"]
@@ -162,7 +159,6 @@ class StatsRecorder(TrafficRecorder):
 
 
 def require_log_interval(every: object) -> None:
-    """Raise ConfigurationError unless `every` is one for Steps."""
     if not isinstance(every, int) or every < 0:
         raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every!r}")
 
@@ -178,7 +174,7 @@ class WorkClock:
         self._since = 0.0
 
     def buffers(self, change: int) -> None:
-        """Count buffers that begin (+) or end (-) their way through the engine."""
+        """Count buffers that enter (+) or leave (-) the engine."""
         with self._lock:
             self._account()
             self._in_flight += change
@@ -199,7 +195,7 @@ class WorkClock:
                 self._busy -= 1
 
     def take_idle_ms(self) -> float:
-        """Return the time since the last call."""
+        """Return the idle time since the last call."""
         with self._lock:
             self._account()
             idle_s, self._idle_s = self._idle_s, 0.0

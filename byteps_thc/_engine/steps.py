@@ -1,4 +1,4 @@
-"""An optimizer step as front ends see it: the log line of the one before, warnings, loss scale, the engines' turn."""
+"""Steps of an optimizer for all front ends: log lines, warnings, loss scale, and start_step() of the engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme.errors import ConfigurationError
 
-#: Steps after which somebody should have made a ParameterSynchronizer.
+#: Steps after which a missing ParameterSynchronizer is worth a warning.
 PATIENCE_STEPS = 1000
 
 _logger = logging.getLogger("byteps_thc")
@@ -22,10 +22,9 @@ _logger = logging.getLogger("byteps_thc")
 class Steps:
     """Begins the steps of engines that work for one model.
 
-    grad_scaler, sees_all: see LossScaling. log_every: steps from one log line of rank 0 to the next; 0: none. network:
-    of `workers` workers; if they may get different averages, rank 0 warns once unless somebody synchronises them.
-    replicas: the ranks that average; None without a process group. statistics: figures of all engines; None: of the
-    only one.
+    grad_scaler, sees_all: see LossScaling. log_every: steps between log lines of rank 0; 0: none. network: of `workers`
+    workers; if they may get different averages, rank 0 warns once unless parameters are synchronized. replicas: the
+    ranks that average; None without a process group. statistics: of all engines; None: of the only one.
     """
 
     def __init__(
@@ -48,22 +47,21 @@ class Steps:
         self._logged = self._begun = 0
         self._watches_drift, self._replicas = drifts and rank == 0, replicas
         self._statistics = statistics or engines[0].statistics
-        #: begun, those before a checkpoint included if load_state_dict() set it
+        #: steps begun, including those before a checkpoint
         self.count = 0
 
     def begin(self) -> None:
-        """Begin a step, of one backward pass."""
-        self.log()  # of residuals as they are, before a new scale
+        self.log()  # residuals as they are, before a new scale
         self.scaling.begin_backward()
         self._start()
 
     def start(self) -> None:
-        """Begin a step whose backward passes scaling.begin_backward() is told of by the caller."""
+        """Begin a step whose backward passes the caller reports to scaling.begin_backward()."""
         self.log()
         self._start()
 
     def log(self) -> None:
-        """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
+        """Log the last step if it is due; only then are statistics taken, which are not free."""
         if self._log_every and self.count != self._logged and self.count % self._log_every == 0:
             self._logged = self.count
             _logger.info("%s", self._statistics())
@@ -88,8 +86,6 @@ class Steps:
 
 
 class LossScale(Protocol):
-    """torch.amp.GradScaler, or what has its get_scale()."""
-
     def get_scale(self) -> float:
         """Return the factor of the gradients."""
 
@@ -97,10 +93,10 @@ class LossScale(Protocol):
 class LossScaling:
     """Keeps the residuals of engines in step with a GradScaler.
 
-    scaler: None, or one that is not enabled: nothing happens. sees_all: whether the engines see all averages that
-    the scaler sees; otherwise, as with shards, a skipped step is known by a smaller scale, too. compared: whether all
-    workers must have the same scale. Not where replicas may drift: one that was left behind by a quorum does not skip
-    the step that the others skip, and its scaler is copied from rank 0 like the parameters (ParameterSynchronizer).
+    scaler: None or disabled: nothing happens. sees_all: the engines see all averages that the scaler sees; otherwise,
+    as with shards, a smaller scale, too, means a skipped step. compared: all workers must have the same scale. Not if
+    replicas may drift: a worker that a quorum left behind does not skip the others' skipped step, and gets rank 0's
+    scaler with the parameters (ParameterSynchronizer).
     """
 
     def __init__(
@@ -114,26 +110,25 @@ class LossScaling:
         self._scaler = scaler
         self._engines = engines
         self._sees_all, self._compared = sees_all, compared
-        self._told: float | None = None  # what the engines compare
-        self._update: object = None  # the last update() of the scaler
-        #: of the residuals; None: no step yet, or no scaler
+        self._told: float | None = None  # compared by the engines
+        self._update: object = None  # the scaler's last update()
+        #: scale of the residuals; None: no step yet, or no scaler
         self.scale: float | None = None
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a scaler, and it does something."""
         enabled = getattr(self._scaler, "is_enabled", None)
         return self._scaler is not None and (enabled is None or bool(enabled()))
 
     def begin_backward(self) -> None:
         """Call before Engine.start_step().
 
-        Averages of several backward passes between two updates of the scaler are kept or thrown away together.
+        Averages of several backward passes between two updates of the scaler are kept or dropped together.
         """
         if self._scaler is None or not self.enabled:
             return
         self.undo_skipped_step()
-        # update() replaces it. Scalers that have none are taken to be updated after every backward pass.
+        # update() replaces it. Scalers without it count as updated after every backward pass.
         update = getattr(self._scaler, "_per_optimizer_states", None)
         if update is None or update is not self._update:
             self._update = update
@@ -150,7 +145,7 @@ class LossScaling:
         self.scale = scale
 
     def undo_skipped_step(self) -> None:
-        """Bring residuals back if the scaler has skipped the last step. Call between steps, before saving them."""
+        """Restore residuals if the scaler has skipped the last step. Call between steps, before saving them."""
         if self._scaler is None or not self.enabled or self._sees_all:
             return
         if self.scale is not None and self._scaler.get_scale() < self.scale:
@@ -159,7 +154,7 @@ class LossScaling:
 
 
 def saved_scale(scale: object) -> float | None:
-    """Return the loss scale of a state; ConfigurationError when it is none."""
+    """Return the loss scale of a state; ConfigurationError if it is invalid."""
     if scale is None:
         return None
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:  # NaN neither

@@ -1,4 +1,4 @@
-"""Process groups of the engines' own: collectives of one thread never wait for, or mix with, those of another."""
+"""The engines' communicators: collectives of one thread never wait for, or mix with, another thread's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
 
-# Before there is a process group: its functions' default arguments would hold the group, whose threads then outlive
-# destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it, some time.
+# Imported before there is a process group: its functions' default arguments would hold the group, whose threads then
+# outlive destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it later.
 import torch.distributed.nn.functional  # noqa: F401
 from torch import Tensor
 
@@ -20,18 +20,16 @@ OptionsT = TypeVar("OptionsT")
 
 
 class Waitable(Protocol):
-    """A collective in flight."""
-
     def wait(self) -> None:
         """Wait until it is done; once. Raises TransportError or DeadlineError."""
 
 
-#: Starts replacing a float32 tensor by its sum over the workers, exactly; in order of the calls.
+#: Starts replacing a float32 tensor by its exact sum over the workers; in order of the calls.
 ExactSum = Callable[[Tensor], Waitable]
 
 
 class Asking(Protocol):
-    """What ranks compare words with; all of them must start the same collectives in the same order."""
+    """Collectives that compare words of ranks; all ranks must start the same ones in the same order."""
 
     def max_(self, tensor: Tensor) -> Waitable:
         """Start replacing every element by its maximum over the ranks. int32."""
@@ -44,19 +42,19 @@ class Communicator(Asking, Protocol):
     """A stream of collectives, of host tensors but for nccl.DeviceCommunicator."""
 
     def sum_(self, tensor: Tensor) -> Waitable:
-        """Start replacing every element by its sum over the ranks. float32, or int32, modulo 2^32: gloo's C++ wraps."""
+        """Start replacing every element by its sum over the ranks. float32, or int32 modulo 2^32: gloo's C++ wraps."""
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8, flat, or of
-        host tensors [ranks, bytes], whose rows may lie apart.
+        """Start sending the r-th part of `source` to rank r; output[r] comes from rank r. uint8, flat, or host tensors
+        [ranks, bytes] with any row stride.
         """
 
     def broadcast(self, tensor: Tensor) -> Waitable:
-        """Start replacing the tensor by that of rank 0. uint8."""
+        """Start replacing the tensor by rank 0's. uint8."""
 
 
 def translate(error: RuntimeError) -> ThcError:
-    """What a back end's exception means: another rank was too late, or is gone."""
+    """Return the library's error for a back end's exception: another rank was too late, or is gone."""
     text = str(error)
     late = "timed out" in text.lower() or "timeout" in text.lower()
     if late:
@@ -68,7 +66,6 @@ def translate(error: RuntimeError) -> ThcError:
 
 
 def from_rank_zero() -> dist.BroadcastOptions:
-    """Options of a broadcast."""
     options = dist.BroadcastOptions()
     options.rootRank = 0
     options.rootTensor = 0
@@ -76,9 +73,9 @@ def from_rank_zero() -> dist.BroadcastOptions:
 
 
 def on_current_stream(options: OptionsT) -> OptionsT:
-    """Return options with which NCCL's collectives run on the current stream, where torch has that (2.8 and newer).
+    """Return options that run NCCL's collectives on the current stream, if torch can (2.8 and newer).
 
-    Else they run on a stream of the group's own, which waits for the current one, and is waited for.
+    Otherwise they run on the group's own stream, which waits for the current one, and is waited for.
     """
     if hasattr(options, "asyncOp"):
         setattr(options, "asyncOp", False)  # noqa: B010
@@ -86,7 +83,6 @@ def on_current_stream(options: OptionsT) -> OptionsT:
 
 
 def reduction(operation: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
-    """Options of an all-reduce."""
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(operation)
     return options

@@ -1,4 +1,4 @@
-"""Ends what an object owns (threads, connections, devices): when the object is closed or collected, or at exit."""
+"""Ends an object's threads, connections and devices when it is closed or collected, or at exit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PATIENCE_S = 30.0
 class Ending:
     """Calls `end` once: in close(), else when `owner` is collected, else at exit. A forked child never calls it.
 
-    end: holds what `owner` owns, and must not lead back to `owner`, which would then never be collected. Runs in a
-    thread of its own for a collected owner, because the garbage collector may interrupt any thread under any lock.
-    at_exit: whether to call `end` before Python ends, newest first. An `end` under way is waited for in any case: it
-    could not finish afterwards, as a thread that returns from C++ while Python ends waits for good (csrc/python).
+    end: holds the owner's resources, and must not lead back to `owner`, which would then never be collected. For a
+    collected owner it runs in a new thread, because the garbage collector may interrupt any thread under any lock.
+    at_exit: call `end` before Python ends, newest first. An `end` under way is waited for in any case, because a thread
+    that returns from C++ while Python ends waits for good (csrc/python).
     """
 
     def __init__(self, owner: object, end: Callable[[], None], *, at_exit: bool = True) -> None:
@@ -39,7 +39,6 @@ class Ending:
         atexit.register(self._at_exit)
 
     def close(self) -> None:
-        """Call `end` in this thread, unless it was called before."""
         if self._begin():
             self._run()
 
@@ -49,7 +48,7 @@ class Ending:
             self._over.wait(max(0.0, deadline_s - time.monotonic()))
 
     def _begin(self) -> bool:
-        """Return whether this call is the first, in the process whose threads and connections they are."""
+        """Return whether this call is the first, in the process that owns the threads and connections."""
         return os.getpid() == self._process and self._begun.acquire(blocking=False)
 
     def _run(self) -> None:
@@ -58,13 +57,13 @@ class Ending:
         try:
             end()
         finally:
-            del end  # destructors of what it held are part of the end
+            del end  # destructors of its objects belong to the end
             atexit.unregister(self._at_exit)
             _open.remove(self)
             self._over.set()
 
     def _forgotten(self, _: weakref.ref[object]) -> None:
-        # In a forked child _open keeps what is owned: destructors would wait for threads that only the parent has.
+        # In a forked child _open keeps the resources: destructors would wait for threads that only the parent has.
         if self._exiting or sys.is_finalizing() or not self._begin():
             return
         try:
@@ -80,7 +79,7 @@ class Ending:
             _logger.warning("closing a forgotten object failed: %s", error)
 
     def _at_exit(self) -> None:
-        self._exiting = True  # nobody would wait for a thread that begins now
+        self._exiting = True  # nobody would wait for a thread that starts now
         if self._ends_at_exit:
             self.close()
         if os.getpid() == self._process:
@@ -91,7 +90,7 @@ _open: list[Ending] = []
 
 
 def collect_forgotten() -> None:
-    """Close the objects of this process that are unreachable, before more are opened; wait 30 s for that at most.
+    """Close the unreachable objects of this process before more are opened; wait 30 s at most.
 
     Runs the garbage collector if there are open objects: a DDP model is part of reference cycles, and a sweep that
     allocates little would run out of descriptors before the collector's own turn.
@@ -104,10 +103,7 @@ def collect_forgotten() -> None:
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
-    """Call that method when this process's Python ends, if its object is still there; not in a forked child.
-
-    The object is held weakly.
-    """
+    """Call that method when this process's Python ends, not in a forked child. Its object is held weakly."""
     _closed_at_exit[weakref.WeakMethod(close, _closed_at_exit.pop)] = os.getpid()
 
 

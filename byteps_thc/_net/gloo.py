@@ -17,9 +17,9 @@ from byteps_thc._net.ending import close_at_exit
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
-#: Between the tags of an operation and the next: odd, so that tags repeat late, and far from the sizes of messages.
+#: Step between tags of operations: odd, so that tags repeat late, and far from the sizes of messages.
 _OPERATION_STEP = 0x2545F491
-#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
+#: Up to this total of all ranks, tensors are sent to all and reduced there; a ring moves fewer bytes in more rounds.
 _EXCHANGED_BYTES = 64 << 10
 
 
@@ -29,12 +29,12 @@ def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
 
 
 class GlooCommunicator(Communicator):
-    """Host tensors as they are.
+    """Host tensors, in place.
 
-    Small maxima and uint8 messages go from rank to rank: gloo's own all-gather copies everything once more, and its
-    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by its size and the number
-    of its operation, which are the same on all ranks. A rank with messages of another size waits until the deadline,
-    where gloo's own collectives end the process.
+    Small maxima and uint8 messages go from rank to rank: gloo's all-gather copies everything once more, and its
+    all-reduce takes 2 (n - 1) rounds even for a few norms. The size and the number of the operation identify a message,
+    and are the same on all ranks. A rank with messages of another size waits until the deadline, where gloo's own
+    collectives end the process.
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
@@ -46,10 +46,10 @@ class GlooCommunicator(Communicator):
         close_at_exit(self.close)
 
     def close(self) -> None:
-        """Let go of the group: its threads end now, unless something is in flight (_GlooWork).
+        """Drop the group: its threads end now, unless something is in flight (_GlooWork).
 
-        They are still there a moment after a collective is over, and destroy its tensors. For those that were Python's
-        they want the interpreter, and when that is ending, the process would be aborted.
+        Gloo's threads outlive a collective for a moment, and destroy its tensors. Tensors from Python need the
+        interpreter: if it is ending, the process would be aborted.
         """
         self._group = None
 
@@ -80,9 +80,9 @@ class GlooCommunicator(Communicator):
     def _exchange(
         self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None
     ) -> _GlooWork:
-        """Start sending sent[r] to rank r; received[r] is the message of rank r. Call `then` at the end."""
+        """Start sending sent[r] to rank r; received[r] comes from rank r. Call `then` at the end."""
         tag, self._operations = self._tag(sent[0].nbytes), self._operations + 1
-        # Each rank begins with the next one, so that no rank is everybody's first.
+        # Each rank begins with the next one, so that no rank is first for all others.
         others = [(self._rank + step) % self._size for step in range(1, self._size)]
 
         def start() -> list[dist.Work]:
@@ -101,11 +101,11 @@ class GlooCommunicator(Communicator):
 
 
 class _GlooWork(Waitable):
-    """What has been started on a Gloo group; `then` is called when it is over.
+    """Operations of a Gloo group; `then` is called when they are over.
 
-    While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
-    would keep a process whose peers do not answer from ending. So this object, which has group and tensors, is held
-    where Python's end does not let go, for good if it fails: messages from living ranks may still be on their way.
+    Until then the group must not be destroyed: its destructor would wait for the group's timeout, and keep a process
+    whose peers do not answer from ending. So this object, with group and tensors, is held where Python's end does not
+    free it, for good if it fails: messages from living ranks may still be on their way.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class _GlooWork(Waitable):
                 work.wait(timedelta(seconds=left_s))
             except RuntimeError as error:
                 raise translate(error) from error
-        # Whoever keeps this keeps neither the group nor its connections and threads, which its works have, too.
+        # The works hold the group, its connections and threads: a caller that keeps this object must keep none of them.
         self._group, self._works = None, []
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
         self._then()

@@ -1,4 +1,4 @@
-"""The communicators of an engine over a process group, and which ones its back end allows."""
+"""An engine's communicators over a process group, by the group's back ends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from byteps_thc._scheme.torch_private import PrefixStore, Store, backend_of
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
-    """Return the process group that a front end is given as its first argument, None for the default one.
+    """Return the process group in a front end's first argument; None: the default group.
 
-    caller: what users call. ConfigurationError that says what to write when it is no group, or this rank is not in it.
+    caller: the front end's name. Raises ConfigurationError that says what to pass if `given` is no group, or this rank
+    is not in it.
     """
     group = dist.group.WORLD if given is None else given
     if isinstance(group, dist.ProcessGroup):
@@ -52,16 +53,16 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
 
 @contextmanager
 def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
-    """Be around what a front end does before the ranks of a process group ask each other anything.
+    """Report errors of the block to the other ranks of a process group, before ranks ask each other anything.
 
-    An error is what this rank answers their first question with: so they raise it, too, instead of waiting for this
-    rank until the deadline, and what is asked later is asked of all. None: nobody is told.
+    An error is this rank's answer to the first question: so the others raise it, too, instead of waiting until the
+    deadline. None: nobody is told.
     """
     try:
         yield
     except Exception as error:
         if process_group is not None and process_group.size() > 1:
-            with suppress(ThcError):  # of a store that is gone: the others see that, too
+            with suppress(ThcError):  # from a lost store: the others see that, too
                 _questions(process_group, _new_store(process_group), 0.0).refuse(
                     f"rank {dist.get_rank()} could not begin: {error}"
                 )
@@ -69,18 +70,18 @@ def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
 
 
 class Communicators:
-    """Those of one engine over the ranks of a process group (gloo or NCCL), which end with it.
+    """Communicators of one engine over the ranks of a process group (gloo or NCCL); they end with it.
 
-    Host tensors travel over gloo in any case, device tensors over NCCL: no thread of an engine starts a collective of
-    NCCL's beside those of the training, whose order among ranks would be left to chance. All ranks must open the same
-    ones in the same order. timeout_s: of every collective. callers: communicators that for_caller() will return, which
-    connect with the first ones of of_host(): connecting takes several round trips, however many connect. The
-    constructor raises ConfigurationError for other back ends.
+    Host tensors always travel over gloo, device tensors over NCCL: no thread of an engine starts a collective of NCCL's
+    beside the training's, whose order among ranks would be left to chance. All ranks must open the same communicators
+    in the same order. timeout_s: of every collective. callers: number of later for_caller() calls, whose communicators
+    connect with the first ones of of_host(): connecting takes several round trips, for any number. The constructor
+    raises ConfigurationError for other back ends.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, timeout_s: float, *, callers: int = 0) -> None:
         _require_known(process_group)
-        collect_forgotten()  # before the ranks meet: after that no rank is in a server's job of an earlier training
+        collect_forgotten()  # before the ranks meet: then no rank is in a server's job of an earlier training
         self._process_group, self._timeout_s = process_group, timeout_s
         self._store, self._stores = _new_store(process_group), 0
         self._questions = _questions(process_group, self._store, timeout_s)
@@ -88,17 +89,19 @@ class Communicators:
         self._callers, self._for_callers = callers, list[GlooCommunicator]()
 
     def for_questions(self) -> StoreCommunicator:
-        """Return one of few, small host tensors and texts, which needs no connections: for what is asked once."""
+        """Return a communicator without connections, for rare, small host tensors and texts."""
         return self._questions
 
     def of_host(self, count: int) -> list[GlooCommunicator]:
-        """Return so many of host tensors, which connect together. TransportError or DeadlineError if they cannot."""
+        """Return `count` of host tensors, which connect together. Raises TransportError or DeadlineError if they
+        cannot.
+        """
         opened = self._connect(count)
         self._opened += opened
         return opened
 
     def for_caller(self) -> GlooCommunicator:
-        """Return one of host tensors, which the caller closes. Raises what of_host() raises."""
+        """Return one of host tensors, which the caller closes. Raises of_host()'s errors."""
         if not self._for_callers:
             self._callers = max(1, self._callers)
             self._connect(0)
@@ -111,7 +114,7 @@ class Communicators:
         return opened[:count]
 
     def of_device(self) -> Communicator:
-        """Return one of tensors on a GPU; the process group has NCCL. Raises what of_host() raises."""
+        """Return one of GPU tensors; the process group has NCCL. Raises of_host()'s errors."""
         group, timeout = self._process_group, timedelta(seconds=self._timeout_s)
         try:
             opened = DeviceCommunicator(self.new_store(), group.rank(), group.size(), timeout)
@@ -121,21 +124,21 @@ class Communicators:
         return opened
 
     def new_store(self) -> PrefixStore:
-        """Return a store of the ranks for nothing else."""
+        """Return a new store of these ranks."""
         number, self._stores = self._stores, self._stores + 1
         return PrefixStore(f"store{number}", self._store)
 
     def close(self) -> None:
-        """End all of them, in the order in which they were opened: the same on all ranks. May be called again."""
+        """End all of them in the order of their opening, the same on all ranks. May be called again."""
         while self._opened:
             self._opened.pop(0).close()
 
 
 def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> GlooCommunicator:
-    """Return a new communicator of host tensors over the ranks of `process_group`, of whatever back end.
+    """Return a new communicator of host tensors over the ranks of `process_group`; collective.
 
-    All of them must call this, in the same order. timeout_s: a collective that takes longer fails. ConfigurationError
-    for back ends other than gloo and NCCL, TransportError or DeadlineError when the ranks cannot connect.
+    timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
+    TransportError or DeadlineError if the ranks cannot connect.
     """
     _require_known(process_group)
     questions = _questions(process_group, _new_store(process_group), timeout_s)
@@ -171,10 +174,10 @@ def _how_to_connect(error: ThcError) -> ThcError:
 
 
 class GroupPart(dist.ProcessGroup):
-    """Some ranks of a process group, with what communicators are opened with: number, size, store and back ends.
+    """Some ranks of a process group: number, size, store and back ends, which is enough to open communicators.
 
-    It has no connections and no threads of its own, so none of torch's collectives work on it, making one waits for
-    nobody, and nothing is to be closed.
+    It has no connections or threads, so torch's collectives do not work on it, its constructor waits for nobody, and
+    nothing is to be closed.
     """
 
     def __init__(self, whole: dist.ProcessGroup, ranks: Sequence[int], store: PrefixStore) -> None:
@@ -187,12 +190,11 @@ class GroupPart(dist.ProcessGroup):
 
     @override
     def get_group_store(self) -> PrefixStore:
-        """Return where these ranks find each other."""
         return self._part_store
 
 
 def world_ranks(process_group: dist.ProcessGroup) -> list[int]:
-    """Return the ranks of a group by their numbers in the world, in its own order."""
+    """Return a group's ranks by their numbers in the world, in the group's order."""
     if isinstance(process_group, GroupPart):
         return process_group.world_ranks
     ranks: list[int] = dist.get_process_group_ranks(process_group)
@@ -200,7 +202,7 @@ def world_ranks(process_group: dist.ProcessGroup) -> list[int]:
 
 
 def group_of(ranks: Sequence[int]) -> GroupPart:
-    """Return a group of some ranks of the world, in ascending order; these call it, and no others need to."""
+    """Return a group of some ranks of the world, in ascending order; only these ranks call it."""
     world = dist.group.WORLD
     assert world is not None
     name = hashlib.blake2b(repr(ranks).encode(), digest_size=8).hexdigest()
@@ -208,7 +210,7 @@ def group_of(ranks: Sequence[int]) -> GroupPart:
 
 
 def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:
-    """Return the parts of a process group that this rank is in, one of each division; all its ranks must call this.
+    """Return this rank's parts of a process group, one of each division; collective.
 
     parts[d]: disjoint groups of ranks, by their numbers in the process group, which together are all of them.
     """
@@ -222,16 +224,16 @@ def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequenc
 
 
 def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:
-    """Return where the ranks of a new communicator find each other."""
+    """Return a store in which the ranks of a new communicator find each other."""
     # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
-    # after the number of groups that the process knows, which need not be the same on all ranks.
+    # after the process's number of groups, which may differ between ranks.
     store = process_group.get_group_store()
     number = store.add(f"thc/communicators/{process_group.rank()}", 1)
     return PrefixStore(f"thc/communicator{number}", store)
 
 
 def backends(process_group: dist.ProcessGroup) -> list[str]:
-    """Return those of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+    """Return the back ends of host and device tensors; dist.get_backend() may say "undefined"."""
     if isinstance(process_group, GroupPart):
         return backends(process_group.whole)
     names = []

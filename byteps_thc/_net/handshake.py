@@ -1,4 +1,4 @@
-"""Do all ranks have the same? Settings, asked once when an engine is made; a number, as often as needed; texts."""
+"""Compares values of all ranks: settings once per engine, a number as often as needed, and texts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from byteps_thc._net.run import host_identity
 from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
 from byteps_thc._scheme.errors import ConfigurationError
 
-#: Returns the texts of all ranks of a group, which all call it; TransportError or DeadlineError when they do not.
+#: Returns the texts of all ranks of a group, collectively; raises TransportError or DeadlineError.
 Gather = Callable[[bytes], list[bytes]]
 
-#: Ranks that an error names one by one.
+#: Most ranks that an error lists.
 _NAMED_RANKS = 8
 #: The setting of every rank that its user does not choose.
 _ARITHMETIC = "arithmetic"
-#: Decodes any bytes to a text that JSON takes.
+#: Decodes any bytes to a text for JSON.
 _ANY_BYTES = "latin-1"
 
 
 @dataclass(frozen=True)
 class Introductions:
-    """What the ranks of a group have told each other before they do anything else. run: a random text of rank 0's."""
+    """First messages of a group's ranks to each other. run: a random text of rank 0's."""
 
     ranks_on_this_host: int
     run: str
@@ -38,11 +38,11 @@ class Introductions:
 def introduce(
     gather: Gather, settings: Mapping[str, object], chosen: Mapping[str, object] | None = None
 ) -> Introductions:
-    """Exchange what ranks must know of each other, in one exchange.
+    """Exchange the ranks' first messages, in one exchange.
 
-    settings: plain values. chosen: what they have come to, which other versions may have chosen otherwise: compared if
-    the settings are the same. Raises ConfigurationError on all ranks when a setting is not the same on all of them,
-    naming it and who has what; TransportError or DeadlineError when other ranks do not answer.
+    settings: plain values. chosen: their consequences, which other versions may choose otherwise: compared if the
+    settings are the same. Raises ConfigurationError on all ranks if a setting differs, naming it and each rank's value;
+    TransportError or DeadlineError if other ranks do not answer.
     """
     own = host_identity().decode()
     told = [with_arithmetic(settings), dict(chosen or {}), own, secrets.token_hex(8)]
@@ -54,14 +54,13 @@ def introduce(
 
 
 def with_arithmetic(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings and the version of the arithmetic, for require_equal()."""
     return {_ARITHMETIC: version_name(arithmetic_version()), **settings}
 
 
 def require_equal(everyone: Mapping[int, Mapping[str, object]]) -> None:
-    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r of the world."""
+    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: of rank r of the world."""
     versions = {rank: str(theirs.get(_ARITHMETIC, "unknown")) for rank, theirs in everyone.items()}
-    if len({*versions.values()}) > 1:  # alone: other differences may follow from this one
+    if len({*versions.values()}) > 1:  # first: other differences may follow from this one
         raise ConfigurationError(
             f"ranks have different versions of byteps_thc's arithmetic: {_who(versions)}. Install the same version of "
             "byteps_thc on the hosts of all ranks"
@@ -77,7 +76,7 @@ def require_equal(everyone: Mapping[int, Mapping[str, object]]) -> None:
 
 
 def first_difference(texts: Mapping[int, str]) -> tuple[int, str]:
-    """Return the number, from 0, of the first line that not all ranks have, and who has what there.
+    """Return the number, from 0, of the first line that differs between ranks, and each rank's line.
 
     texts[r]: the lines of rank r of the world, which are not the same on all ranks.
     """
@@ -108,36 +107,35 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def all_have_same(communicators: Iterable[Asking], fingerprint: int) -> bool:
-    """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
+    """Return, on all ranks, whether all pass the same number of 62 bits. It takes 16 bytes to each rank.
 
     communicators: one of all ranks, or one within a node, then one between the nodes. Raises TransportError or
     DeadlineError if other ranks do not answer.
     """
     halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32, device="cpu")
-    largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
+    largest = torch.cat([halves, -halves])  # the largest -x is the smallest x
     for communicator in communicators:
         communicator.max_(largest).wait()
     return torch.equal(largest[:2], -largest[2:])
 
 
 def gather_by_rank(gather: Gather, text: str) -> dict[int, str]:
-    """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
+    """Return the texts of a group's ranks by their numbers in the world, as users know them."""
     return by_rank(gather(with_rank(dist.get_rank(), text)))
 
 
 def with_rank(rank: int, text: str) -> bytes:
-    """Return what a rank sends for by_rank()."""
+    """Return a rank's message for by_rank()."""
     return f"{rank} {text}".encode()
 
 
 def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
-    """Return the texts of with_rank(), in the same order."""
     parts = (each.decode().partition(" ") for each in gathered)
     return {int(rank): text for rank, _, text in parts}
 
 
 def gather_in_levels(fast: Gather, slow: Gather) -> Gather:
-    """Return what gathers the texts of all nodes, node by node. fast: gathers within a node; slow: between them."""
+    """Return a gather over all nodes, node by node. fast: within a node; slow: between nodes."""
 
     def gather(text: bytes) -> list[bytes]:
         node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
@@ -147,7 +145,7 @@ def gather_in_levels(fast: Gather, slow: Gather) -> Gather:
 
 
 def gather_over(communicator: Asking, ranks: int) -> Gather:
-    """Return what gathers texts over a communicator, in two collectives; without the spaces that they end with."""
+    """Return a gather over a communicator, in two collectives; texts lose trailing spaces."""
 
     def gather(text: bytes) -> list[bytes]:
         longest = torch.tensor([len(text)], dtype=torch.int32, device="cpu")

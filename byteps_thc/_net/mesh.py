@@ -1,6 +1,6 @@
 """Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
 
-A mesh says which ranks those are, or they are found (_engine/levels.py).
+A mesh defines them, or _engine/levels.py finds them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.settings import describe
 
-#: auto: two levels if they are the faster way. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension
-#: between the nodes.
+#: auto: two levels if they are faster. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension between
+#: the nodes.
 Levels = Literal["auto", "flat"] | tuple[DeviceMesh, str]
 _LISTED_NODES = 16
 
 
 @dataclass(frozen=True)
 class MeshGroups:
-    """The two process groups that this rank is in. fast: averages exactly, on a node. slow: compressed, between the
-    nodes, among the ranks that have the same place on theirs.
+    """This rank's two process groups. fast: exact, on a node. slow: compressed, between the nodes, among the ranks with
+    the same place on their nodes.
     """
 
     fast: dist.ProcessGroup
@@ -39,26 +39,23 @@ class MeshGroups:
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
         return self.fast.size() * self.slow.size()
 
     @property
     def rank(self) -> int:
-        """This one's number, from 0: node by node."""
+        """This rank's number, from 0: node by node."""
         return self.slow.rank() * self.fast.size() + self.fast.rank()
 
     @property
     def shard(self) -> str:
-        """What checkpoints call the ranks that average the same shard."""
+        """Name, in checkpoints, of the ranks that average the same shard."""
         return f"shard{self.fast.rank()}of{self.fast.size()}"
 
     def __str__(self) -> str:
-        """As users see it."""
         return f"{counted(self.slow.size(), 'node')} of {counted(self.fast.size(), 'rank')}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things in words: 1 node, 2 nodes."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -90,7 +87,7 @@ def require_levels(levels: object) -> None:
 def choose_ranks(given: object, levels: object, caller: str) -> dist.ProcessGroup:
     """Return the ranks that average: a front end's first argument, or the mesh's ranks if it is None.
 
-    levels: Levels, unchecked. caller: as choose_process_group's, which raises ConfigurationError.
+    levels: Levels, unchecked. caller: for choose_process_group(), which raises ConfigurationError.
     """
     mesh = levels[0] if isinstance(levels, tuple) and levels else None
     if given is None and isinstance(mesh, DeviceMesh) and mesh.get_coordinate() is not None:
@@ -101,14 +98,14 @@ def choose_ranks(given: object, levels: object, caller: str) -> dist.ProcessGrou
 
 
 def nodes_of(mesh: DeviceMesh, dim: str) -> list[list[int]]:
-    """Return the ranks of each node, in the order of the mesh. dim: its dimension between the nodes."""
+    """Return the ranks of each node, in the order of the mesh. dim: the dimension between the nodes."""
     assert mesh.mesh_dim_names is not None
     nodes: list[list[int]] = mesh.mesh.movedim(mesh.mesh_dim_names.index(dim), 0).tolist()
     return nodes
 
 
 def describe_levels(levels: Levels) -> str:
-    """Return a text that is the same for the same levels only."""
+    """Return a text that identifies the levels."""
     if isinstance(levels, str):
         return levels
     nodes = nodes_of(*levels)
@@ -117,10 +114,10 @@ def describe_levels(levels: Levels) -> str:
 
 
 def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup) -> MeshGroups:
-    """Return the groups of a mesh that require_levels() accepts; all ranks of the process group call this.
+    """Return the groups of a mesh that require_levels() accepts; collective.
 
-    Ranks have the order of the mesh, and torch's groups their own. Raises ConfigurationError unless the mesh has the
-    ranks of the process group.
+    Ranks have the order of the mesh, unlike torch's groups. Raises ConfigurationError unless the mesh has the ranks of
+    the process group.
     """
     nodes, members = nodes_of(mesh, dim), world_ranks(process_group)
     if (ranks := sorted(itertools.chain(*nodes))) != sorted(members):
@@ -134,9 +131,9 @@ def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup) ->
 
 
 class MeshReplicas(Replicas):
-    """All ranks of a mesh, of which the first is the root; what it sends crosses the slow dimension once.
+    """All ranks of a mesh, with the first as root; a broadcast crosses the slow dimension once.
 
-    deadline_s: of each wait. As RankReplicas, the first call connects them.
+    deadline_s: of each wait. The first call connects them, as in RankReplicas.
     """
 
     def __init__(self, groups: MeshGroups, deadline_s: float) -> None:

@@ -1,4 +1,4 @@
-"""NCCL, which moves device memory only."""
+"""NCCL: collectives on device memory only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from byteps_thc._net.ending import close_at_exit
 from byteps_thc._scheme.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
 
 _POLL_S = 1e-3
-_END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
+_END_S = 10.0  # for collectives under way at the end; with a dead rank they never finish
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -34,8 +34,8 @@ _logger = logging.getLogger("byteps_thc")
 class DeviceCommunicator(Communicator):
     """A communicator of tensors on this rank's GPU.
 
-    A collective begins behind what is on the current stream; to wait for it makes the current stream wait, not the
-    thread. With a dead rank NCCL's own watchdog ends the process after the timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    A collective starts behind the current stream's work; wait() makes the current stream wait, not the thread. With a
+    dead rank NCCL's watchdog ends the process after the timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING).
     """
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
@@ -50,8 +50,7 @@ class DeviceCommunicator(Communicator):
     def close(self) -> None:
         """End the communicator once its collectives are over, ten seconds at most; may be called again.
 
-        Nobody else does it in order: when torch destroys the group it is aborted, which takes kernels away that a
-        slower rank may still need.
+        torch aborts a group that it destroys, and the abort removes kernels that a slower rank may still need.
         """
         group, self._group = self._group, None
         last, self._last = self._last, None
@@ -92,12 +91,12 @@ class DeviceCommunicator(Communicator):
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Backend:
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    options.is_high_priority_stream = True  # where torch has no collectives on the current stream
+    options.is_high_priority_stream = True  # for versions of torch without collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
 class _InOrder(Waitable):
-    """A collective on a stream (None: on the CPU), behind which all else there waits for it."""
+    """A collective on a stream (None: on the CPU), behind which all later work there waits for it."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._stream = stream
@@ -107,12 +106,12 @@ class _InOrder(Waitable):
         pass
 
     def is_completed(self) -> bool:
-        """Whether it is over, and what is behind it."""
+        """Whether it is over, with the work behind it."""
         return self._stream is None or self._stream.query()
 
 
 def end_group(group: Backend, last: Backend, wait_s: float) -> None:
-    """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails.
+    """Shut a process group's back end down; abort it if that fails, or takes longer than wait_s.
 
     last: the work of its last collective; None: there is none.
     """
@@ -135,7 +134,7 @@ def _over(work: Backend, wait_s: float) -> bool:
 
 
 def _shut_down(group: Backend, wait_s: float) -> None:
-    """RuntimeError when it fails, or takes longer than that."""
+    """Shut down; RuntimeError if that fails, or takes longer than wait_s."""
     errors: list[RuntimeError] = []
 
     def shut_down() -> None:
@@ -144,11 +143,11 @@ def _shut_down(group: Backend, wait_s: float) -> None:
         except RuntimeError as error:
             errors.append(error)
 
-    # A thread, because nothing of torch's or NCCL's ends the wait for a rank that is dead.
+    # A thread, because nothing in torch or NCCL ends the wait for a dead rank.
     ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
     try:
         ending.start()
-    except RuntimeError:  # Python 3.12 starts none when it is ending; by now there is nothing to wait for
+    except RuntimeError:  # Python 3.12 starts none at its end; by now there is nothing to wait for
         shut_down()
     else:
         ending.join(wait_s)

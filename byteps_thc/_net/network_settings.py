@@ -1,6 +1,6 @@
-"""How a worker talks to servers: the settings of Session, NetworkConfig and Compression.thc, listed once.
+"""Settings of the connection between workers and servers: for Session, NetworkConfig and Compression.thc.
 
-Annotations are types here, no strings: classes of other modules inherit them, where the names would mean nothing.
+Annotations here are types, not strings: classes of other modules inherit them, where the names are undefined.
 """
 
 import math
@@ -76,7 +76,7 @@ class DpdkConfig(RefusesUnknown):
 
 @dataclass(frozen=True)
 class FaultConfig:
-    """Faults put in on purpose, for tests and demonstrations: probabilities of a datagram, up and down each."""
+    """Deliberate faults for tests and demonstrations: probabilities of a datagram, up and down each."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -145,7 +145,6 @@ def settings_of(network: NetworkSettings) -> dict[str, Any]:
 
 
 def has_key(key: JobKey | None) -> bool:
-    """Whether a Session with this argument would use a key."""
     return key is not None or bool(variable("KEY_FILE"))
 
 
@@ -155,12 +154,12 @@ def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
         io.use_key(key)
     elif isinstance(key, (str, os.PathLike)):
         io.use_key_file(os.fspath(key))
-    elif key is not None:  # not shown: it may be a secret all the same
+    elif key is not None:  # not shown: it may be a secret
         raise ConfigurationError(f"key must be the path of a key file or 32 bytes, not a {type(key).__name__}")
 
 
 def io_config(network: NetworkSettings) -> _comm.IoConfig:
-    """Return back end, faults and key as C++ takes them."""
+    """Return back end, faults and key for C++."""
     io = _comm.IoConfig()
     backend = UdpConfig() if network.backend == "udp" else network.backend
     if isinstance(backend, UdpConfig):
@@ -185,7 +184,7 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
 
 
 def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
-    """Return what asks whether servers are there: kernel UDP from a port of its own, without faults, with the key."""
+    """Return the configuration of probes: kernel UDP on a separate port, without faults, with the key."""
     backend = network.backend if isinstance(network.backend, UdpConfig) else UdpConfig()
     io = _comm.IoConfig()
     io.use_udp(local=split_port(backend.local)[0] + ":0", gso=False, gro=False)
@@ -196,8 +195,8 @@ def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
 def resolve_quorum(quorum: Quorum, workers: int) -> int:
     """Return the number of workers, 1 .. workers, that complete a sum.
 
-    quorum: that number, a share above 0 and below 1 of the workers, which is rounded up (0.9 of 12 are 11), or None for
-    all. ConfigurationError for anything else.
+    quorum: that number, a share of the workers above 0 and below 1, which is rounded up (0.9 of 12 is 11), or None for
+    all. Raises ConfigurationError for anything else.
     """
     if quorum is None:
         return workers
@@ -206,14 +205,14 @@ def resolve_quorum(quorum: Quorum, workers: int) -> int:
             return int(quorum)
         raise ConfigurationError(f"quorum must be in 1 .. {workers}, the number of workers, not {quorum}")
     if isinstance(quorum, numbers.Real) and not isinstance(quorum, bool) and 0 < quorum < 1:
-        # What is written, not the nearest binary fraction: 0.07 of 100 are 7, and 0.07 * 100 is a little more.
+        # The decimal text, not the nearest binary fraction: 0.07 of 100 is 7, and 0.07 * 100 is a little more.
         return math.ceil(Fraction(repr(float(quorum))) * workers)
     raise ConfigurationError(
         f"quorum is {quorum!r}: give a number of workers (9), or a share of them below 1 (0.9, which is 90 %)"
     )
 
 
-#: Of THC_SERVERS, besides the addresses and Timeouts.
+#: Types in THC_SERVERS, besides the addresses and Timeouts.
 _KINDS: dict[str, tuple[type, ...]] = {"quorum": (int, float), "loss_tolerant": (bool,), "lanes": (int,)}
 _ALLOWED = {
     "quorum": "a number of workers (9), or a share of them below 1 (0.9)",
@@ -229,9 +228,9 @@ def servers_of(text: object) -> tuple[str, ...]:
 
 
 def network_from_environment() -> dict[str, Any]:
-    """Return what THC_SERVERS says, by the names of NetworkSettings, `servers` and `lanes`.
+    """Return the settings in THC_SERVERS: by the names of NetworkSettings, `servers` and `lanes`.
 
-    An operation takes THC_DEADLINE_S at most unless operation_s is given.
+    THC_DEADLINE_S limits operations unless operation_s is given.
     """
     seconds = [field.name for field in fields(Timeouts)]
     settings = variable_settings("SERVERS", ("servers", *_KINDS, *seconds))
@@ -251,15 +250,15 @@ def network_from_environment() -> dict[str, Any]:
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
         for address in settings["servers"]:
-            if not re.fullmatch(r"[\w.:\[\]-]+", address):  # Session refuses IPv6 and wrong ports
+            if not re.fullmatch(r"[\w.:\[\]-]+", address):  # Session checks IPv6 and ports
                 raise ConfigurationError(f"THC_SERVERS: {address!r} is not a server: write HOST or HOST:PORT")
     return settings
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
-    """Return what THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say; None: nothing.
+    """Return the back end of THC_BACKEND, THC_LOCAL and THC_EAL_ARGS; None if none is set.
 
-    socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
+    socket: number among processes that share the variables, added to the port of THC_LOCAL with kernel UDP.
     """
     kind, local = variable("BACKEND"), variable("LOCAL")
     if kind not in ("", "udp", "dpdk"):
@@ -279,7 +278,7 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
-    """Return the same with a port that is `number` above; a port that is left open stays so."""
+    """Return the same with a port that is `number` higher; port 0 stays 0."""
     address, port = split_port(backend.local)
     if not (number and port.isdigit() and int(port)):
         return backend

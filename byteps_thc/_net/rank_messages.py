@@ -1,4 +1,4 @@
-"""How messages travel among ranks: to the owners of shards in one all-to-all, and of them in one all-gather."""
+"""Messages among ranks: to the owners of shards in one all-to-all, and from the owners in one all-gather."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from byteps_thc._net.transport import TrafficRecorder
 class RankMessages:
     """Memory for messages, and the two collectives. to_owners, of_owners: may be the same if one thread starts both.
 
-    device: where messages are. Memory is lent for a round: pieces of the same size share it.
+    device: of the messages. Memory is lent for a round: pieces of the same size share it.
     """
 
     def __init__(
@@ -32,27 +32,26 @@ class RankMessages:
         self._free: defaultdict[int, list[Tensor]] = defaultdict(list)
 
     def take(self, size_bytes: int) -> Tensor:
-        """Return memory for a message of every rank, uint8[ranks, size_bytes]; it may hold anything."""
+        """Return memory for a message of every rank, uint8[ranks, size_bytes], with any content."""
         with self._lock:
             free = self._free[size_bytes]
             if free:
                 return free.pop()
-        # Zeros: what fills messages up must not be what some other object left there.
+        # Zeros: the padding of messages must not leak another object's memory.
         return torch.zeros(self.ranks, size_bytes, dtype=torch.uint8, device=self._device)
 
     def give_back(self, memory: Tensor) -> None:
-        """Let others have the memory."""
         with self._lock:
             self._free[memory.shape[1]].append(memory)
 
     def all_to_all(self, received: Tensor, sent: Tensor) -> Waitable:
-        """Start sending message r to rank r; received[r] is that of rank r."""
+        """Start sending message r to rank r; received[r] comes from rank r."""
         self._recorder.add_collective(sent.numel(), self.ranks)
         return self._to_owners.all_to_all(received.view(-1), sent.view(-1))
 
     def all_to_all_apart(self, received: Tensor, sent: Tensor, header_bytes: int) -> tuple[Waitable, Waitable]:
-        """As all_to_all(), in host memory: the headers of the messages arrive also from ranks whose messages have
-        another size, and the rest from no rank then. Return the headers' work, and that of the rest.
+        """As all_to_all(), in host memory, in two works: the headers, which arrive even if another rank's messages have
+        another size, and the rest, which arrives from no rank then.
         """
         self._recorder.add_collective(sent.numel(), self.ranks)
         at = header_bytes
@@ -60,6 +59,6 @@ class RankMessages:
         return headers, self._to_owners.all_to_all(received[:, at:], sent[:, at:])
 
     def all_gather(self, gathered: Tensor, own: Tensor) -> Waitable:
-        """Start sending a message to all; gathered[r] is that of rank r. own: not in `gathered`."""
+        """Start sending a message to all; gathered[r] comes from rank r. own: not in `gathered`."""
         self._recorder.add_collective(gathered.numel(), self.ranks)
         return self._of_owners.all_gather(gathered.view(-1), own)

@@ -1,4 +1,4 @@
-"""Ranks that should have the same parameters: what it takes to compare them, and to copy those of one to all."""
+"""Ranks that should have the same parameters: comparing them, and copying one rank's to all."""
 
 from __future__ import annotations
 
@@ -24,35 +24,31 @@ _LENGTH_BYTES = 8
 
 
 class Replicas(Protocol):
-    """A group of ranks; all of them call the same methods in the same order. Each may raise TransportError or
-    DeadlineError.
+    """A group of ranks; all call the same methods in the same order, which may raise TransportError or DeadlineError.
     """
 
     rank: int
-    """this one's number, from 0"""
     world_rank: int
-    """this one's number among all processes, by which errors name it"""
+    """this one's number among all processes, used in errors"""
     is_root: bool
-    """whether this one's tensors are copied to the others"""
     size: int
-    """number of ranks"""
     synchronized: bool = False
-    """whether there is, or was, somebody to synchronise them"""
+    """whether the replicas are synchronized by a ParameterSynchronizer, now or earlier"""
 
     def gather(self, text: bytes) -> list[bytes]:
-        """Return the texts of all ranks, without the spaces that they end with."""
+        """Return the texts of all ranks, without trailing spaces."""
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Overwrite tensors with those of the root, bit for bit. The same names, shapes and dtypes on all ranks."""
+        """Overwrite tensors by the root's, bit for bit. The same names, shapes and dtypes on all ranks."""
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Return what the root passes; others pass anything."""
+        """Return the root's `data`; the other ranks' is ignored."""
 
 
 class RankReplicas(Replicas):
-    """The ranks of a process group (gloo or NCCL), of which rank 0 is the root.
+    """The ranks of a process group (gloo or NCCL), with rank 0 as root.
 
-    deadline_s: of each wait. The first call connects them, and raises what open_communicator raises.
+    deadline_s: of each wait. The first call connects them, and raises open_communicator()'s errors.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, deadline_s: float) -> None:
@@ -80,7 +76,7 @@ class RankReplicas(Replicas):
                 in_flight.append(self._communicator.broadcast(data[first : first + _SLICE_BYTES]))
                 if len(in_flight) == _SLICES_IN_FLIGHT:
                     in_flight.popleft().wait()
-            if data.data_ptr() != tensor.data_ptr():  # a copy, which is not to be kept for all tensors at a time
+            if data.data_ptr() != tensor.data_ptr():  # copy back now: copies of all tensors would take too much memory
                 _wait(in_flight)
                 put_bytes(data, tensor)
         _wait(in_flight)
@@ -98,9 +94,9 @@ class RankReplicas(Replicas):
 
 
 def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> None:
-    """Raise ConfigurationError on all ranks, naming the first line that differs, unless all pass the same ones.
+    """Raise ConfigurationError on all ranks, naming the first line that differs, unless all pass the same lines.
 
-    what: that ranks have different ones of. Collective; raises what Replicas raises.
+    what: name of the lines in the error. Collective; raises the errors of Replicas.
     """
     prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
     if len(set(prints)) > 1:
@@ -109,12 +105,12 @@ def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> N
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Return a tensor's bytes, uint8[nbytes] on the host: the same memory where it is contiguous and on the host."""
+    """Return a tensor's bytes, uint8[nbytes] on the host: the same memory if it is contiguous and on the host."""
     return tensor.detach().contiguous().cpu().view(-1).view(torch.uint8)
 
 
 def put_bytes(data: Tensor, tensor: Tensor) -> None:
-    """Overwrite a tensor with what bytes_of() has returned for another one."""
+    """Overwrite a tensor by another tensor's bytes_of()."""
     with torch.no_grad():
         tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
 

@@ -1,6 +1,6 @@
-"""Which training a worker is of, which host and which node it is on.
+"""Identity of a worker's training, host and node.
 
-HELLO says the training, so that two trainings with one job number do not average each other.
+HELLO has the training, so that two trainings with one job number do not average each other.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from byteps_thc._scheme.environment import variable
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.hello import fnv1a_64
 
-#: What all workers of a training say, and those of no other do; 7 and "7" are the same.
+#: A text or number of one training, the same on all its workers; 7 and "7" are the same.
 Run = int | str
 #: TORCHELASTIC_RUN_ID without --rdzv-id or --standalone, the same in all trainings.
 _TORCHRUN_DEFAULT = "none"
 
 
 def told_run(run: Run | None) -> str | None:
-    """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
+    """Return the run, by default THC_RUN's, as a text; None without any. ConfigurationError for other types."""
     run = (variable("RUN") or None) if run is None else run
     if run is None:
         return None
@@ -36,21 +36,21 @@ def told_run(run: Run | None) -> str | None:
 
 
 def run_of_launcher() -> str | None:
-    """Return the run that the launcher's variables name, the same on all workers it has started; None without them.
+    """Return the run in the launcher's variables, the same on all its workers; None without them.
 
-    A process that torchrun or srun starts again has the same one.
+    A process that torchrun or srun restarts has the same run.
     """
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
     if torchrun and torchrun != _TORCHRUN_DEFAULT:
         return f"torchrun {torchrun}"
     job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
-    if job and step:  # without a step srun has not started this process
+    if job and step:  # without a step, srun has not started this process
         return f"slurm {job}.{step}"
     return run_of_scheduler()
 
 
 def run_number(run: str | None) -> int:
-    """Return the 64 bits that HELLO has: 0 when no run is told, and else never 0."""
+    """Return the 64 bits for HELLO: 0 without a run, and otherwise never 0."""
     return 0 if run is None else fnv1a_64(run.encode(errors="surrogateescape")) or 1
 
 
@@ -72,8 +72,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def host_identity() -> bytes:
-    """Return what the processes of this host have in common, and no others."""
-    # Host names may be the same on all hosts (localhost), boot ids may not.
+    """Return bytes that identify the host."""
+    # Host names may be the same on all hosts (localhost); boot ids differ.
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -81,11 +81,11 @@ def host_identity() -> bytes:
 
 
 def node_identity() -> str:
-    """Return what the processes of a node have in common: the host, and its network as they see it.
+    """Return a text that identifies the node: the host, and its network as this process sees it.
 
-    Containers of a host that have networks of their own are nodes of their own.
+    A container with its own network is a node.
     """
-    # Of this process: a thread may be elsewhere.
+    # Of this process: a thread may be in another network namespace.
     try:
         network = Path("/proc/self/ns/net").stat()
     except OSError:
@@ -94,5 +94,4 @@ def node_identity() -> str:
 
 
 def host_of(node: str) -> str:
-    """Return the host of what node_identity() gave."""
     return node.partition(" ")[0]

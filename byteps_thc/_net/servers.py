@@ -1,4 +1,4 @@
-"""THC with parameter servers or a switch: codes go there, sums come back."""
+"""THC with parameter servers or a switch: codes go up, sums come back."""
 
 from __future__ import annotations
 
@@ -116,13 +116,14 @@ class NetworkConfig(NetworkSettings):
 
 
 class ServersTransport(Transport):
-    """Norms and codes are numbered in separate streams, so a thread each keeps their order.
+    """The transport over a session. Norms and codes have separate streams of numbers, so a thread each keeps their
+    order.
 
-    Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the
-    same time meets on the same server, and fingerprints tell whether it is the same (_engine/fingerprint.py).
-    Numbers that go with names would send other names to other servers, to wait for each other until the deadline.
+    Partitions are numbered in the order of their norms, whatever their contents: pushes of different workers at the
+    same time meet on the same server, where fingerprints are compared (_engine/fingerprint.py). Numbers by name would
+    send other names to other servers, to wait for each other until the deadline.
 
-    zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
+    zeros: allocates the arrays of codes and sums, which packets use directly.
     """
 
     def __init__(
@@ -133,8 +134,8 @@ class ServersTransport(Transport):
         self.zeros = zeros
         self.codes_per_chunk = session.codes_per_packet
         self.compared_words = FINGERPRINT_WORDS + (DIGEST_WORDS if session.compares_sums else 0)
-        self.servers = len(session.servers)  # also after failover: pieces stay as they are
-        self._sent = 0  # partitions
+        self.servers = len(session.servers)  # constant, even after failover: pieces stay as they are
+        self._sent = 0  # partitions so far
         self._counted: dict[str, int] = {}
 
     @override
@@ -142,7 +143,7 @@ class ServersTransport(Transport):
         return ServersTransfer(self, norms, codes)
 
     def next_partition(self) -> int:
-        """Return the number of the partition whose norms are sent now; by one thread."""
+        """Return the number of the next norms' partition; by one thread."""
         number, self._sent = self._sent % MAX_PARTITIONS, self._sent + 1
         return number
 
@@ -151,7 +152,7 @@ class ServersTransport(Transport):
         self.session.close()
 
     def count(self) -> None:
-        """Report what the session sent and repeated since the last call; by one thread."""
+        """Report packets sent and repeated since the last call; by one thread."""
         now = self.session.counters()
         new = {name: now[name] - self._counted.get(name, 0) for name in now}
         self._counted = now
@@ -161,7 +162,7 @@ class ServersTransport(Transport):
 
 
 class ServersTransfer(Transfer):
-    """The servers sum, so there is nothing to relay."""
+    """A partition; the servers sum, so nothing is relayed."""
 
     def __init__(self, transport: ServersTransport, norms: int, codes: int) -> None:
         self._transport, self._partition = transport, 0

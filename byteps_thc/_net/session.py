@@ -5,9 +5,8 @@
         session.wait(session.push_codes(0, codes, aggregate, contributions))
 
 All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
-server refuses (TransportError) to add partitions of different numbers to each other. What is in them is compared above
-(_engine/fingerprint.py). One thread sends and receives; the methods may be called
-from any thread.
+server refuses to add partitions of different numbers (TransportError). _engine/fingerprint.py compares their contents.
+One thread sends and receives; the methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
 
 __all__ = ["DpdkConfig", "FaultConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig", "has_dpdk"]
 
-#: How long a wait lasts before it looks for silent servers.
+#: Length of a wait before it looks for silent servers.
 _LOOK_S = 1.0
 
 
@@ -78,7 +77,7 @@ class Session(NetworkSettings):
     _session: _comm.Session = field(init=False)
     _silence: SilenceLog = field(init=False)
 
-    # A session is itself, whatever its settings, which may be lists.
+    # Identity, because settings may be lists.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -94,27 +93,25 @@ class Session(NetworkSettings):
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         operation_s = (self.timeouts or Timeouts()).operation_s
         object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
-        # Say GOODBYE, and end the polling thread before static destructors take the devices away from them.
+        # Say GOODBYE, and end the polling thread before static destructors destroy its devices.
         close_at_exit(self.close)
 
     @cached_property
     def codes_per_packet(self) -> int:
-        """Codes in a full packet, which is a chunk of `contributions`."""
+        """Codes in a full packet, a chunk of `contributions`."""
         return self._session.config.codes_per_packet
 
     @property
     def addresses(self) -> list[str]:
-        """IP:PORT of each server."""
         return self._session.config.servers
 
     @cached_property
     def compares_sums(self) -> bool:
-        """Whether workers compare results: packets of a switch have no checksum, and all must get the same."""
+        """Whether workers compare results: a switch's packets have no checksum, and all workers must get the same."""
         return self._session.is_of_switch and not self.may_drift(self.workers)
 
     @property
     def code_bits(self) -> int:
-        """Bits of a code."""
         return self.config.code_bits
 
     @cached_property
@@ -236,7 +233,7 @@ class Session(NetworkSettings):
 
 
 def has_dpdk() -> bool:
-    """Whether this build has the DPDK back end, and DPDK's libraries are installed here; loads them."""
+    """Whether this build has the DPDK back end and finds DPDK's libraries, which it loads."""
     return _comm.has_dpdk()
 
 
@@ -274,16 +271,16 @@ def _session_config(session: Session) -> _comm.SessionConfig:
 
 _logger = logging.getLogger("byteps_thc")
 
-#: From a question whether a server is there to the first repeat, at least.
+#: Shortest time from a probe of a server to its repeat.
 _ASK_AGAIN_S = 0.05
-#: Seconds without an answer after which the log says so. Moves of ranks with failover come earlier.
+#: Silence of a server that is logged. Ranks with failover move earlier.
 SILENT_S = 5.0
 
 
 class SilenceLog:
-    """Says once of each server that it is silent, and again only if it has answered in between. For several threads.
+    """Logs each silent server once, and again after an answer. Thread-safe.
 
-    servers: their addresses. deadline_s: how long a partition may have no result.
+    servers: their addresses. deadline_s: longest time of a partition without a result.
     """
 
     def __init__(self, servers: Sequence[str], deadline_s: float) -> None:
@@ -292,7 +289,7 @@ class SilenceLog:
         self._lock = threading.Lock()
 
     def look(self, heard: Sequence[float], unanswered: Sequence[tuple[float, int]]) -> None:
-        """Take in what Session.heard() and Session.unanswered() say now."""
+        """Log from the current Session.heard() and Session.unanswered()."""
         with self._lock:
             for number, (ago_s, (waiting_s, port)) in enumerate(zip(heard, unanswered, strict=True)):
                 if ago_s < SILENT_S:

@@ -1,9 +1,9 @@
 """A process group's store as a communicator, for the few words that ranks compare before they have another one.
 
-Over it several gloo groups of the same ranks connect together. Gloo reads the address of each rank from a store by
-itself, in two or three round trips, for each group: 16 round trips a group with 4 ranks. Here each group has a store of
-its own in this process; the values that gloo puts into it are exchanged for all groups at once, and connections are
-opened side by side. A second exchange ends it, so that no rank closes a group that another one still connects.
+It also connects several gloo groups of the same ranks together. Gloo reads each rank's address from a store by itself,
+in two or three round trips for each group: 16 round trips a group with 4 ranks. Here each group has a local store; the
+values that gloo writes are exchanged for all groups at once, and connections are opened side by side. A second exchange
+ends it, so that no rank closes a group that another rank still connects.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from byteps_thc._net.communicator import Asking, Backend, Waitable, translate
 from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
 from byteps_thc._scheme.torch_private import Store
 
-#: What values in the store begin with.
+#: First byte of values in the store.
 _ANSWER, _REFUSAL = b"+", b"-"
 _LENGTH_BYTES = 4
-#: No value in the store is this.
 _NO_VALUE = "?"
 
 
@@ -37,16 +36,16 @@ class _Done(Waitable):
 
 
 class StoreCommunicator(Asking):
-    """Host tensors by way of the store of a process group, without a connection or a GPU of its own.
+    """Host tensors by way of a process group's store, without a connection or a GPU.
 
-    Every rank puts its tensor into the store; rank 0 takes them out, and puts all of them back as one value. So a
-    collective is two round trips to the store on every rank but 0, however many ranks there are: for settings, not for
-    gradients. Calls return when it is done. timeout_s: of each wait. DeadlineError that names a rank when it does not
-    answer, TransportError when the store is gone, ConfigurationError when a rank refuses to answer.
+    Every rank puts its tensor into the store; rank 0 joins all of them in one value. A collective is two round trips to
+    the store on every rank but 0, for any number of ranks: for settings, not for gradients. Calls return when it is
+    done. timeout_s: of each wait. DeadlineError names a rank that does not answer; TransportError if the store is gone,
+    ConfigurationError if a rank refuses to answer.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
-        self._store: Backend = store  # whose stubs know no bytes
+        self._store: Backend = store  # torch's stubs know no bytes
         self._rank, self._size = rank, size
         self._timeout, self._timeout_s = timedelta(seconds=timeout_s), timeout_s
         self._number = 0
@@ -73,10 +72,7 @@ class StoreCommunicator(Asking):
         return _Done()
 
     def refuse(self, reason: str) -> None:
-        """Take part in the next collective without a tensor: other ranks get ConfigurationError, which says why.
-
-        Waits for nobody.
-        """
+        """Answer the next collective with `reason`, which other ranks raise as ConfigurationError. Waits for nobody."""
         number, refusal = self._next(), _REFUSAL + reason.encode()
         try:
             self._store.set(f"{number}/{self._rank or 'all'}", refusal)
@@ -101,7 +97,7 @@ class StoreCommunicator(Asking):
         self._store.set(f"{number}/{self._rank}", _ANSWER + data)
         if self._missing([f"{number}/all"]):
             raise self._late("not all ranks of the group (its rank 0 says which) answered")
-        # get() would wait for the value once more, which is another round trip.
+        # get() would cost another round trip, to wait for the value once more.
         joined: bytes = self._store.compare_set(f"{number}/all", _NO_VALUE, _NO_VALUE)
         self._store.set(f"{number}/taken{self._rank}", b"")
         return joined
@@ -116,15 +112,16 @@ class StoreCommunicator(Asking):
         joined = refusals[0] if refusals else _ANSWER + _join([data, *(text.removeprefix(_ANSWER) for text in texts)])
         if answers:
             self._store.set(f"{number}/all", joined)
-            # Rank 0's process often has the store: it must not end, as with an error, before the others have read it.
+            # Rank 0's process often has the store: it must not end, as after an error, before the others have read the
+            # value.
             if self._missing([f"{number}/taken{rank}" for rank in others]):
                 raise self._late("not all ranks of the group took the answer")
         for name in (*answers, f"{number}/all"):
-            self._store.set(name, b"")  # which takes no round trip, as deleting it would
+            self._store.set(name, b"")  # no round trip, unlike a deletion
         return joined
 
     def _missing(self, keys: Sequence[str]) -> list[str]:
-        """Wait for all of the keys; return those that have no value at the deadline."""
+        """Wait for all keys; return those without a value at the deadline."""
         if not keys:
             return []
         try:
@@ -147,7 +144,6 @@ def _join(texts: Sequence[bytes]) -> bytes:
 
 
 def _split(joined: bytes) -> list[bytes]:
-    """Return what _join() was called on."""
     texts, at = [], 0
     while at < len(joined):
         end = at + _LENGTH_BYTES + int.from_bytes(joined[at : at + _LENGTH_BYTES], "big")
@@ -156,16 +152,16 @@ def _split(joined: bytes) -> list[bytes]:
     return texts
 
 
-#: All bytes are text in it, and the text is those bytes again.
+#: Decodes any bytes to a text, and back.
 _ANY_BYTES = "latin-1"
 
 
 def connect_groups(
     questions: StoreCommunicator, rank: int, size: int, timeout_s: float, count: int
 ) -> list[dist.ProcessGroupGloo]:
-    """Return so many new gloo groups of the ranks that `questions` asks; collective.
+    """Return `count` new gloo groups of the ranks of `questions`; collective.
 
-    timeout_s: of every wait. Raises RuntimeError, as gloo does, and what StoreCommunicator.gather() raises.
+    timeout_s: of every wait. Raises RuntimeError, as gloo does, and the errors of StoreCommunicator.gather().
     """
     addresses = _Addresses(count, timeout_s)
     groups: list[Backend] = [None] * count
@@ -174,7 +170,7 @@ def connect_groups(
         try:
             store = _LocalStore(addresses, group)
             groups[group] = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
-        except Exception as error:  # which the caller raises
+        except Exception as error:  # raised by the caller
             addresses.fail(error)
         finally:
             addresses.finish()
@@ -197,15 +193,15 @@ def connect_groups(
         own = dist.get_rank() if dist.is_initialized() else rank
         questions.refuse(f"rank {own} cannot connect: {addresses.error}")
         raise addresses.error
-    questions.gather(b"")  # who closes its groups at once must not do so before others are connected
+    questions.gather(b"")  # a rank may close its groups at once: the others must be connected before
     return groups
 
 
 class _Addresses:
-    """What gloo has put into the stores of this rank, and of the others. Of several threads.
+    """Values that gloo puts into the stores of this rank and the others. Thread-safe.
 
-    Constructors of groups put the same number of values into their stores, on all ranks: the first ones of all groups
-    are exchanged together, then the second ones if there are any.
+    Constructors of groups put the same number of values on all ranks: the first ones of all groups are exchanged
+    together, then the second ones if there are any.
     """
 
     def __init__(self, groups: int, timeout_s: float) -> None:
@@ -217,14 +213,13 @@ class _Addresses:
         self.error: Exception | None = None
 
     def put(self, group: int, key: str, value: bytes) -> None:
-        """Take in a value of this rank."""
         with self._changed:
             self._mine[group].append((key, value))
             self._changed.notify_all()
 
     def get(self, group: int, key: str) -> bytes:
-        """Return a value of any rank once it is known. RuntimeError when the exchange has failed."""
-        # An exchange, which waits twice, ends before that, and says which rank is missing.
+        """Return a value of any rank once it is known. RuntimeError if the exchange has failed."""
+        # The exchange, which waits twice, ends earlier, and names the missing rank.
         longest_s = 3.0 * self._timeout_s
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._known[group] or self.error, longest_s):
@@ -234,7 +229,7 @@ class _Addresses:
             return self._known[group][key]
 
     def next_told(self) -> bytes | None:
-        """Return the next values of all groups as a text for learn(); None: there are no more."""
+        """Return the next values of all groups as a text for learn(); None: no more."""
         with self._changed:
             self._changed.wait_for(lambda: self.error or self._finished == self._groups or self._all_have_next())
             if self.error or not self._all_have_next():
@@ -244,7 +239,6 @@ class _Addresses:
         return json.dumps([(key, value.decode(_ANY_BYTES)) for key, value in told]).encode()
 
     def learn(self, everyone: Sequence[bytes]) -> None:
-        """Take in the texts of all ranks."""
         with self._changed:
             for text in everyone:
                 for known, (key, value) in zip(self._known, json.loads(text), strict=True):
@@ -252,13 +246,13 @@ class _Addresses:
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """End all waiting; the first error is kept."""
+        """End all waits; the first error is kept."""
         with self._changed:
             self.error = self.error or error
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Take in that a group is connected, or will never be."""
+        """Note that a group is connected, or never will be."""
         with self._changed:
             self._finished += 1
             self._changed.notify_all()
@@ -268,8 +262,6 @@ class _Addresses:
 
 
 class _LocalStore(Store):
-    """The store of one group, as gloo uses it."""
-
     def __init__(self, addresses: _Addresses, group: int) -> None:
         super().__init__()
         self._addresses, self._group = addresses, group

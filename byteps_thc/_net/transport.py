@@ -1,4 +1,4 @@
-"""How norms, codes and sums travel between the workers: what differs between the routes."""
+"""The interface of routes: how norms, codes and sums travel between the workers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Protocol, Self
 
 from byteps_thc._scheme.arrays import F32, U8, U16
 
-#: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
-#: gradient (_engine/fingerprint.py).
+#: First words of Transfer.send_norms(), equal on all workers that average the same gradient (_engine/fingerprint.py).
 FINGERPRINT_WORDS = 2
-#: The words behind them where sums may be damaged on the way without notice: those of Transfer.digest().
+#: Words of Transfer.digest() behind them, on routes that may damage sums without notice.
 DIGEST_WORDS = 2
 
 
 class Transfer(Protocol):
-    """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
+    """The route of one piece of a gradient through the network, with its buffers; used again every step.
 
     Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_sums
-    and aggregate by the last. Everything may raise TransportError or DeadlineError. Arrays are flat.
+    and aggregate by the last. All may raise TransportError or DeadlineError. Arrays are flat.
     """
 
     codes: U8
-    """where the packed codes are to be put"""
+    """memory for the packed codes"""
 
     def send_norms(self, norms: F32) -> None:
         """Start the maximum of float32[norms]: fingerprint and norms without signs (_engine/fingerprint.py).
@@ -33,9 +32,9 @@ class Transfer(Protocol):
         """
 
     def wait_norms(self) -> F32:
-        """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind.
+        """Return float32[norms], the maximum over the workers; zeros if a quorum has left this one behind.
 
-        When the fingerprints are not the same on all workers, their maxima may be all that there is.
+        If the fingerprints differ between workers, only their maxima are valid.
         """
 
     def send_codes(self) -> None:
@@ -45,43 +44,42 @@ class Transfer(Protocol):
         """Wait for what aggregate() needs."""
 
     def digest(self) -> int:
-        """Return 32 bits of the maxima and sums that came, which all workers must have; 0: the route sees to it."""
+        """Return 32 bits of the received maxima and sums, to compare between workers; 0: the route ensures equality."""
         return 0
 
     def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
-        """Return the sums, one per code, and the number of workers in each chunk of Transport.codes_per_chunk of them.
+        """Return the sums, one per code, and the number of workers in each chunk of Transport.codes_per_chunk codes.
 
         uint8 or uint16 (value_bits).
         """
 
 
 class Transport(Protocol):
-    """Makes transfers; all workers make those of new names in the same order."""
+    """Makes transfers; all workers request those of new names in the same order."""
 
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""
     compared_words: int = FINGERPRINT_WORDS
     """first words of norms that must be the same on all workers"""
     servers: int = 1
-    """how many sum pieces in turns: they have as much to do if a gradient has a multiple of that many pieces"""
+    """number of servers that sum pieces in turn: multiples of that many pieces balance their work"""
 
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
-        """Return a transfer of pieces with that many words to find the maximum of, and codes in a row.
+        """Return a transfer of pieces with `norms` words for the maximum, and `codes` codes.
 
-        name: the piece's, the same on all workers; BytePS's servers know pieces apart by it, also when it comes again.
+        name: the piece's, the same on all workers; BytePS's servers identify pieces by it, in all rounds.
         """
 
     def close(self) -> None:
-        """Release sockets and threads, if there are any; transfers in flight fail."""
+        """Release sockets and threads; transfers in flight fail."""
         return
 
 
 @dataclass(frozen=True)
 class PlainCollective:
-    """What the same collective sends without compression: coordinates for each of a gradient's.
+    """Traffic of the same collective without compression, in coordinates for each coordinate of a gradient.
 
-    compressed: for those of gradients that travel compressed; exact: for others, which an engine of servers sums by an
-    all-reduce.
+    compressed: of compressed gradients; exact: of others, which an engine of servers sums by an all-reduce.
     """
 
     compressed: float = 1.0
@@ -89,25 +87,22 @@ class PlainCollective:
 
     @classmethod
     def among_ranks(cls, ranks: int, *, sharded: bool) -> Self:
-        """Return that of an engine without servers: a ring all-reduce. sharded: a reduce-scatter, half of it."""
+        """Return the traffic among ranks: a ring all-reduce, or half of it, a reduce-scatter, if sharded."""
         sent = (1 if sharded else 2) * (ranks - 1) / ranks
         return cls(sent, sent)
 
     @classmethod
     def servers(cls, workers: int) -> Self:
-        """Return that of workers that push gradients to servers, and sum what these do not by an all-reduce."""
+        """Return the traffic with servers: a push of compressed gradients, an all-reduce of others."""
         return cls(1.0, 2 * (workers - 1) / workers)
 
 
 class TrafficRecorder:
-    """Adds up what transports report; any thread may call any method."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = Counter[str]()
 
     def add(self, **amounts: int) -> None:
-        """Count amounts, by the names of CompressionStats."""
         with self._lock:
             for name, amount in amounts.items():
                 self._counts[name] += amount

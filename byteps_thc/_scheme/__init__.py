@@ -1,1 +1,1 @@
-"""What THC computes: settings, lookup tables, wire format, compressors of the host and of GPUs."""
+"""THC's computations: settings, lookup tables, wire format, compressors of the host and of GPUs."""

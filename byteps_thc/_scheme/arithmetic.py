@@ -31,15 +31,14 @@ from byteps_thc._scheme.shares import (
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire.layout import ARITHMETIC
 
-#: Bits of the digest in the version.
 DIGEST_BITS = 16
 _COORDINATES = 300  # two rotation blocks and a part of one
 _WORKERS = 2
-# Fixed, so that the digest is about the arithmetic and not about chosen tables, which ranks compare by themselves. The
-# threshold of p = 1/4 needs no logarithm, whose last bit differs between C libraries.
+# Fixed: chosen tables are compared separately. The threshold of p = 1/4 needs no logarithm, whose last bit differs
+# between C libraries.
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
-# Given for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
+# Fixed for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
 _POINTS = np.array([-1.75, -1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1.75], np.float32)
 _EDGES = np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], np.float32)
 _BLOCKS = _core.RotationBlocks(_COORDINATES, 256, np.array([128, 260], np.uint64))
@@ -52,15 +51,11 @@ def arithmetic_version() -> int:
 
 
 def version_name(version: int) -> str:
-    """Return a version for people: number and digest."""
     return f"{version >> DIGEST_BITS} (digest 0x{version & (1 << DIGEST_BITS) - 1:04x})"
 
 
 def golden_digest() -> bytes:
-    """Return a hash of codes, sums and averages of a small fixed gradient, and of keys and shards of a larger one.
-
-    The hash is the same on all processors.
-    """
+    """Return a hash of codes, sums and averages of a small fixed gradient, and of keys and shards of a larger one."""
     digest = hashlib.blake2b(digest_size=16)
     stratified = ThcConfig(rotation_block=128)
     independent = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
@@ -82,7 +77,7 @@ def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashli
         compressor = Compressor(resolved, workers=_WORKERS, worker=worker, threads=1)
         partition = compressor.partition("arithmetic", _COORDINATES, plan=plan)
         compressor.measure(partition, gradient, round=3)
-        # Given, not measured: the last bit of a norm is a worker's own affair.
+        # Fixed norms: the last bit of a measured norm may differ between workers.
         codes = compressor.encode(partition, np.full(len(partition.norms), 30, np.float32))
         digest.update(codes.tobytes())
         if worker == 0:

@@ -1,4 +1,4 @@
-"""Arrays as the kernels take them; gradients are flat NumPy views, nothing copied."""
+"""Arrays for the kernels; gradients are flat NumPy views, not copied."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ U64 = npt.NDArray[np.uint64]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
-#: coordinates that are widened together
+#: coordinates that are converted to float32 together
 _CHUNK = 1 << 15
 
-#: Makes a flat array of so many zeros of a dtype, in host memory of some kind; np.zeros is one.
+#: Allocates a flat array of zeros of a dtype in some kind of host memory; np.zeros is one.
 HostZeros = Callable[[int, npt.DTypeLike], npt.NDArray[Any]]
 
 
 def value_dtype(value_bits: int) -> np.dtype[Any]:
-    """Return the dtype of an aggregate: uint8 or uint16."""
     return np.dtype(np.uint8 if value_bits == 8 else np.uint16)
 
 
 def everybody(workers: int) -> U8 | U16:
-    """Return the contributions of one chunk that all workers are in: uint8[1], or uint16[1] for more than 255."""
+    """Return the contributions of one chunk with all workers: uint8[1], or uint16[1] for more than 255."""
     return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
 
 
 def indexed_device(device: torch.device) -> torch.device:
-    """Return a device by the name that its tensors give it: "cuda" is the current GPU, as "cuda:0", which differs."""
+    """Return a device with its index, as in its tensors: "cuda" is the current GPU, such as "cuda:0"."""
     import torch
 
     if device.type == "cuda" and device.index is None:
@@ -57,8 +56,8 @@ def residual_of_tensor(tensor: torch.Tensor) -> F32:
 def gradient_view(source: Any, *, bfloat16: bool = False, name: str = "gradient") -> Gradient:
     """Return `source` as a flat array that shares its memory.
 
-    source: C-contiguous NumPy array of float32 or float16, or of uint16 holding bfloat16 bits when `bfloat16` says so;
-    or a contiguous torch CPU tensor of float32, float16 or bfloat16. Raises InputError for anything else.
+    source: C-contiguous NumPy array of float32 or float16, or of uint16 with bfloat16 bits if `bfloat16`; or a
+    contiguous torch CPU tensor of float32, float16 or bfloat16. Raises InputError for anything else.
     """
     if not isinstance(source, np.ndarray):
         source, bfloat16 = _from_torch(source, name)
@@ -75,7 +74,7 @@ def gradient_view(source: Any, *, bfloat16: bool = False, name: str = "gradient"
 
 
 def require_tensor(name: str, tensor: torch.Tensor, dtypes: Sequence[torch.dtype], size: int | None = None) -> None:
-    """Raise InputError unless it is contiguous, of one of the types and, unless size is None, of `size` elements."""
+    """Raise InputError unless it is contiguous, of one of the dtypes and, unless size is None, of `size` elements."""
     if tensor.dtype not in dtypes or (size is not None and tensor.numel() != size) or not tensor.is_contiguous():
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         count = "..." if size is None else size
@@ -85,7 +84,7 @@ def require_tensor(name: str, tensor: torch.Tensor, dtypes: Sequence[torch.dtype
 
 
 def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:
-    """Raise InputError when arrays of different names overlap: the average of one would be written into the other.
+    """Raise InputError if arrays of different names overlap: the average of one would be written into the other.
 
     ranges: name, address and bytes (not 0) of every array.
     """
@@ -98,7 +97,7 @@ def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:
 
 
 def _from_torch(tensor: Any, name: str) -> tuple[npt.NDArray[Any], bool]:
-    torch = sys.modules.get("torch")  # not imported here: whoever has a tensor has imported torch
+    torch = sys.modules.get("torch")  # not imported here: a caller with a tensor has imported torch
     if torch is None or not isinstance(tensor, torch.Tensor):
         raise InputError(f"{name} is a {type(tensor).__name__}, not a NumPy array or torch tensor")
     if tensor.device.type != "cpu":
@@ -113,7 +112,7 @@ def _from_torch(tensor: Any, name: str) -> tuple[npt.NDArray[Any], bool]:
 
 
 def energy_of(array: npt.NDArray[Any]) -> float:
-    """Return the sum of squares of float32s, also where it is beyond float32's range: norms near 1e38 are finite."""
+    """Return the sum of float32 squares, even beyond float32's range: norms near 1e38 are finite."""
     with np.errstate(over="ignore"):
         energy = float(np.dot(array, array))
     if math.isfinite(energy):

@@ -1,7 +1,6 @@
-"""How the coordinates of a gradient share rotation blocks and scales, so that the error of one tensor, or of one row of
-an embedding, is not spread over others.
+"""Plans rotation blocks and scales, to keep the error of one tensor, or one row of an embedding, out of others.
 
-Coordinates that are rotated together get the same error each, however small some of them are.
+Coordinates that are rotated together all get the same error, however small some of them are.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy as np
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import U64
 
-#: Coordinates of the smallest tensors with rotation blocks of their own. Smaller ones share theirs with others like
-#: them: a norm for each block of 64 would be an eighth of its codes.
+#: Smallest tensors with separate rotation blocks. Smaller ones share theirs with small neighbours: a norm for each
+#: block of 64 would be an eighth of its codes.
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
@@ -28,9 +27,9 @@ _ALIGNED_BYTES = 16
 
 @dataclass(frozen=True)
 class RowSpan:
-    """Coordinates start .. stop - 1 of a gradient, in rows of `width` coordinates with a scale of their own each.
+    """Coordinates start .. stop - 1 of a gradient, in rows of `width` coordinates with a scale each.
 
-    skipped: coordinates of the first row that lie in front of `start`, fewer than width.
+    skipped: coordinates of the first row before `start`, fewer than width.
     """
 
     start: int
@@ -39,7 +38,7 @@ class RowSpan:
     skipped: int = 0
 
     def within(self, span: slice) -> RowSpan:
-        """Return the part in a span that it overlaps, counted from the span's beginning."""
+        """Return the part in an overlapping span, counted from the span's beginning."""
         start, stop = max(self.start, span.start), min(self.stop, span.stop)
         skipped = (self.skipped + start - self.start) % self.width
         return RowSpan(start - span.start, stop - span.start, self.width, skipped)
@@ -47,10 +46,10 @@ class RowSpan:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """What the workers agree on about the blocks of a gradient.
+    """The workers' agreement about the blocks of a gradient.
 
-    ends: where rotation blocks end, besides where partitions do: ascending multiples of 128. rows: ascending and
-    disjoint spans of rows with scales (row_scales.py).
+    ends: of rotation blocks, besides the ends of partitions: ascending multiples of 128. rows: ascending and disjoint
+    spans of rows with scales (row_scales.py).
     """
 
     ends: tuple[int, ...] = ()
@@ -62,7 +61,7 @@ class BlockPlan:
         return BlockPlan(ends_within(self.ends, span), tuple(row.within(span) for row in overlapping))
 
     def __str__(self) -> str:
-        """A text that is the same for the same plan only; empty for blocks of whole partitions without rows."""
+        """Return a text that identifies the plan; empty for blocks of whole partitions without rows."""
         rows = " ".join(f"{row.start}:{row.stop}/{row.width}-{row.skipped}" for row in self.rows)
         return " ".join(filter(None, (str(self.ends) if self.ends else "", rows)))
 
@@ -72,28 +71,25 @@ WHOLE = BlockPlan()
 
 
 def block_ends(tensors: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """Return where rotation blocks end, besides where partitions do, so that they do not mix tensors of a gradient.
+    """Return ends of rotation blocks, besides the ends of partitions, so that they do not mix tensors of a gradient.
 
-    tensors: (start, stop) of what is compressed, ascending and disjoint; between them are zeros. Ends are multiples of
-    128; a group of 128 with coordinates of several tensors is a block of its own. Tensors of less than 1024 coordinates
-    that follow each other share blocks, until they are as many.
+    tensors: (start, stop) of compressed coordinates, ascending and disjoint; between them are zeros. Ends are multiples
+    of 128; a group of 128 with coordinates of several tensors is a block. Adjacent tensors of less than 1024
+    coordinates share blocks, up to 1024 coordinates.
     """
     neighbours = itertools.pairwise(_with_own_blocks(tensors))
     return tuple(sorted({end for before, behind in neighbours for end in _ends_between(before[1], behind[0])}))
 
 
 def ends_within(ends: Sequence[int], span: slice) -> tuple[int, ...]:
-    """Return the ends of blocks in a partition, counted from its beginning."""
     return tuple(end - span.start for end in ends if span.start < end < span.stop)
 
 
 def ends_array(ends: Sequence[int]) -> U64 | None:
-    """Return ends as kernels take them."""
     return np.array(ends, np.uint64) if ends else None
 
 
 def _with_own_blocks(tensors: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join small neighbours."""
     small: tuple[int, int] | None = None
     for start, stop in tensors:
         if stop - start >= OWN_BLOCKS_COORDINATES:
@@ -111,7 +107,7 @@ def _with_own_blocks(tensors: Iterable[tuple[int, int]]) -> Iterator[tuple[int, 
 
 
 def _ends_between(stop: int, start: int) -> Iterator[int]:
-    """Give ends between a tensor that stops and one that starts there."""
+    """Yield ends between a tensor that stops and one that starts there."""
     last = start // END_MULTIPLE * END_MULTIPLE
     if last >= stop:
         yield last
@@ -122,10 +118,10 @@ def _ends_between(stop: int, start: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Shard:
-    """What a rank owns of a piece: it averages that.
+    """A rank's part of a piece, which it averages.
 
-    tensor: the random key. row: of the gradient. columns: of the piece, and exact: of the values of the piece that
-    travel exactly: those that `blocks` and this shard have.
+    tensor: the random key. row: of the gradient. columns: of the piece, in `blocks`. exact: range of the piece's exact
+    values that this shard has.
     """
 
     tensor: int
@@ -137,8 +133,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """A message to an owner, or of an owner: 16 bytes of header, scales, exact values, codes. All messages of a piece
-    have the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
+    """A message to an owner, or from one: 16 bytes of header, scales, exact values, codes. All messages of a piece have
+    the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
     """
 
     scales: int
@@ -147,7 +143,6 @@ class MessageLayout:
 
     @classmethod
     def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
-        """Return the messages of these shards with codes of `bits` bits."""
         return cls(
             max(len(shard.blocks) for shard in shards),
             max(shard.exact.stop - shard.exact.start for shard in shards),
@@ -166,5 +161,4 @@ class MessageLayout:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a message."""
         return -(-(self.codes_at + self.code_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES

@@ -1,4 +1,4 @@
-"""Whether the compiled modules are there, found out without loading them, and what to do when they are not."""
+"""Finds missing compiled modules without loading them, and says how to get them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPILED_MODULES = ("_core", "_comm")
 
 
 def check_built(package: Path) -> None:
-    """Raise ImportError when `package` is the source folder and nothing is built in it for this Python."""
+    """Raise ImportError if `package` is the source folder and nothing is built in it for this Python."""
     if not (package / "csrc").is_dir():  # installed
         return
     missing = [name for name in COMPILED_MODULES if PathFinder.find_spec(name, [str(package / "_native")]) is None]
@@ -43,7 +43,7 @@ def check_arithmetic(module: ModuleType) -> None:
 
 
 def explain(error: ImportError) -> ImportError:
-    """Return what to raise for an ImportError: it says what to do if torch or a compiled module of ours is missing."""
+    """Return an ImportError with a remedy if torch or a compiled module of this package is missing."""
     if error.name == "torch":
         return ImportError(f"{error}: this part of byteps_thc needs PyTorch, pip install 'torch>={OLDEST_TORCH}'")
     name = Path(error.path or "").name.partition(".")[0]

@@ -1,6 +1,6 @@
 """A worker's side of THC: gradient to codes, aggregate to average gradient (paper, sections 4 to 6).
 
-The network runs between the stages, so each is a call of its own:
+The network runs between the stages, so each is a separate call:
 
     partition = compressor.partition("layer1.weight", gradient.size)
     compressor.measure(partition, gradient, round=step)    # partition.norms
@@ -8,7 +8,7 @@ The network runs between the stages, so each is a call of its own:
     compressor.decode(partition, aggregate, contributions, out)
 
 A Compressor keeps nothing of a gradient; a Partition does. Calls for different partitions may come from different
-threads; those for one partition must be in order. The kernels release the GIL.
+threads; calls for one partition must be in order. The kernels release the GIL.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 check_arithmetic(_core)
 
-#: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
-#: as lost as one with infinite gradients, and a GradScaler will skip it.
+#: Largest max norm with a new residual. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: as with infinite
+#: gradients, a GradScaler will skip the step.
 LARGEST_NORM = 2.0**96
 
 
@@ -112,7 +112,6 @@ class Partition:
         return energy_of(self.measured)
 
     def require(self, stage: _Stage) -> None:
-        """Raise InputError unless the partition is in this stage."""
         if self.stage is not stage:
             raise InputError(f"partition {self.name!r} is {self.stage.value}: call measure, encode, decode in order")
 
@@ -151,7 +150,6 @@ class Compressor:
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
-        #: for all kernels that work on this worker's gradients
         self.pool = _core.ThreadPool(threads) if threads > 1 else None
 
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:

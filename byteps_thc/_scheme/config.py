@@ -1,4 +1,4 @@
-"""Settings of THC, checked when they are made, and what they come to for a number of workers."""
+"""Settings of THC, checked when they are made, and their resolution for a number of workers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from byteps_thc._scheme.wire.layout import (
     SWITCH_CODES_PER_PACKET,
 )
 
-#: of a code
 Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
-#: Of a code, unless bits are given.
+#: Unless bits are given.
 _DEFAULT_BITS: Bits = 4
 
 
@@ -129,7 +128,7 @@ class ThcConfig(Settings):
         Raises ConfigurationError for invalid settings, including overridden settings of the variable.
         """
         environment = variable_settings("CONFIG", cls.model_fields)
-        cls(**settings)  # whose mistakes are not the variable's
+        cls(**settings)  # reports its own mistakes first, not as the variable's
         beside: dict[str, Any] = {name: value for name, value in environment.items() if name not in settings}
         try:
             cls(**environment)
@@ -214,7 +213,7 @@ class ThcConfig(Settings):
 
 
 def require_thc(config: object, user: str) -> None:
-    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else."""
+    """Raise ConfigurationError, naming `user`, unless `config` is a ThcConfig."""
     if not isinstance(config, ThcConfig):
         raise ConfigurationError(f"config is {describe(config)}, and {user} takes a ThcConfig: use ThcConfig(...)")
 

@@ -1,4 +1,4 @@
-"""The THC_* variables. Launchers set them, and front ends read them where a program does not say otherwise."""
+"""The THC_* variables: launchers set them, and front ends read them as defaults."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ class Variable(NamedTuple):
     meaning: str
 
 
-#: Texts of variables with settings, in errors.
 _EXAMPLES = {
     "CONFIG": "bits=4,down_bits=6",
     "POLICY": "warmup_steps=100,exclude=lm_head",
     "SERVERS": "10.0.0.1,10.0.0.2:4000,quorum=0.9",
 }
-#: By name without THC_.
 VARIABLES = {
     "BACKEND": Variable("udp", "`udp` (the kernel's) or `dpdk`, which requires `THC_LOCAL`"),
     "CONFIG": Variable("", f"Settings of `ThcConfig`, or a TOML file: `{_EXAMPLES['CONFIG']}`"),
@@ -52,13 +50,12 @@ NAMES = tuple(VARIABLES)
 
 
 def variable(name: str) -> str:
-    """Return the text of THC_<name>, empty if it is not set."""
     assert name in NAMES
     return os.environ.get(f"THC_{name}", "").strip()
 
 
 def _warn_of_unknown() -> None:
-    """Warn once of variables that look like ours and that nothing reads; the first of several ranks does.
+    """Warn once, on the first rank, of THC_* variables that nothing reads.
 
     THC_TEST... belong to tests and testbeds, THC_SWITCH_STATE to scripts/switch.sh.
     """
@@ -94,10 +91,10 @@ def whole_number(name: str, text: str, most: int) -> int:
 
 
 def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
-    """Return the settings in THC_<name>, by setting; nothing if it is not set.
+    """Return the settings in THC_<name>; empty if it is not set.
 
-    The text is like those of _EXAMPLES, or the path of a TOML file with the settings, which ends in .toml. Values are
-    checked by the caller. Raises ConfigurationError for anything else, and for a setting that is none of `names`.
+    The text is like _EXAMPLES, or the path of a TOML file that ends in .toml. The caller checks values. Raises
+    ConfigurationError for anything else, and for a setting that is not in `names`.
     """
     _warn_of_unknown()
     text, label = variable(name), f"THC_{name}"
@@ -114,10 +111,7 @@ def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
 
 
 def say_unused(name: str, settings: Mapping[str, Any], used: Mapping[str, Any], instead: str) -> None:
-    """Warn once of the settings in THC_<name> that nobody uses. instead: what is used, in words.
-
-    Of several ranks, which mostly have the same variable, the first one does.
-    """
+    """Warn once, on the first rank, of ignored settings in THC_<name>. instead: words for their substitute."""
     unused = {setting: value for setting, value in settings.items() if setting not in used or used[setting] != value}
     if unused and os.environ.get("RANK", "0") == "0":
         text = ", ".join(f"{setting}={value}" for setting, value in unused.items())
@@ -129,7 +123,7 @@ def _toml(path: str) -> dict[str, Any]:
 
 
 def _parse(name: str, text: str) -> dict[str, Any]:
-    """Items with commas between; one without "=" belongs to the setting before it, and the first ones to SERVERS."""
+    """Return items between commas; one without "=" belongs to the setting before it, and the first ones to SERVERS."""
     texts: dict[str, str] = {}
     setting = "servers" if name == "SERVERS" else ""
     for item in filter(None, (item.strip() for item in text.split(","))):
@@ -148,7 +142,7 @@ def _parse(name: str, text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> int | float | bool | str | None:
-    """A number, a fraction, true, false or none; anything else is a word such as auto."""
+    """Return a number, a fraction, true, false or none; anything else is a word such as auto."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -10,7 +10,6 @@ from byteps_thc._scheme.rounding import Rounding
 
 #: Words of a key: seed (lower, upper half), tensor, round, domain and phase of the rounding bits, two zeros.
 KEY_WORDS = 8
-#: Where the round is.
 ROUND = 3
 
 _FIRST = Rounding(1, 0)
@@ -19,18 +18,17 @@ _FIRST = Rounding(1, 0)
 def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, rounding: Rounding = _FIRST) -> Tensor:
     """Return a key, int32[8].
 
-    seed: 64 bits. tensor, round: 32 bits. rounding: of the worker (rounding.py); signs need none. Word 6:
-    where encode's entries of the table begin, 0.
+    seed: 64 bits. tensor, round: 32 bits. rounding: of the worker (rounding.py); signs need none. Word 6, 0: first of
+    encode's table entries.
     """
     words = [seed & 0xFFFFFFFF, seed >> 32, tensor, round, *rounding, 0, 0]
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 
 def set_round(key: Tensor, round: int) -> None:
-    """Change the round of a key in stream order."""
     key[ROUND].fill_(signed_word(round))
 
 
 def signed_word(number: int) -> int:
-    """Return what an int32 with the bits of a number of 32 bits is."""
+    """Return the int32 with the bits of a number of 32 bits."""
     return number - (1 << 32) if number >= 1 << 31 else number

@@ -1,4 +1,4 @@
-"""How many workers may average together, how many threads kernels use, and what the GPU kernels take."""
+"""Limits of workers, threads and GPU kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.wire.layout import MAX_WORKERS, MAX_WORKERS_SWITCH
 
-#: coordinates: what a program of the kernels holds
+#: coordinates that a program of the kernels holds
 MAX_GPU_ROTATION_BLOCK = 16384
 
 #: Ranks that sum codes themselves, and workers of BytePS's own servers. Sums have 16 bits: that many workers leave
@@ -16,7 +16,7 @@ MAX_RANKS = 1024
 
 
 def require_packet_workers(workers: int) -> None:
-    """ConfigurationError when thc-ps, or any switch, cannot sum for so many workers."""
+    """Raise ConfigurationError if thc-ps and switches cannot sum for so many workers."""
     if workers > MAX_WORKERS:
         raise ConfigurationError(
             f"thc-ps sums for at most {MAX_WORKERS} workers, and a switch for {MAX_WORKERS_SWITCH}, not {workers}: "
@@ -25,15 +25,14 @@ def require_packet_workers(workers: int) -> None:
         )
 
 
-#: More do not pay: a few cores fill the memory bandwidth that the kernels are bound by.
+#: A few cores fill the memory bandwidth that bounds the kernels.
 MAX_THREADS = 8
 
 
 def default_threads(local_ranks: int | None = None) -> int:
-    """Return the cores that this process may use divided by the ranks on its host, at most MAX_THREADS.
+    """Return this process's cores divided by the ranks on its host, at most MAX_THREADS.
 
-    local_ranks: None: the environment variable LOCAL_WORLD_SIZE, which torchrun sets, or 1. ConfigurationError when
-    that is not a positive number.
+    local_ranks: None: LOCAL_WORLD_SIZE, which torchrun sets, or 1. Raises ConfigurationError unless that is positive.
     """
     if local_ranks is None:
         text = os.environ.get("LOCAL_WORLD_SIZE") or "1"

@@ -1,4 +1,4 @@
-"""Imported first by what is of no use without PyTorch, or with another version: the error says what to install."""
+"""Imported first by modules that need PyTorch: the error says what to install."""
 
 from byteps_thc._scheme.built import explain
 

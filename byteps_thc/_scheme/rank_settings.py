@@ -1,4 +1,4 @@
-"""What settings come to among ranks, which decode each other's codes."""
+"""Resolves settings among ranks, which decode each other's codes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_RANKS
 from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
-#: Bits of a code each way, unless they are given (evaluation/claims.md has the trainings that chose them).
+#: Default bits of a code each way (evaluation/claims.md has the trainings that chose them).
 DEFAULT_BITS = 5
-#: Settings of tables and of what servers do with codes. Ranks that decode have none of that.
+#: Settings of tables and of servers, without meaning among ranks that decode.
 _OF_SERVERS = ("granularity", "p", "value_bits", "error_feedback", "rounding", "codes_per_packet")
 
 
@@ -34,7 +34,7 @@ class RankSettings:
 
     @classmethod
     def of(cls, config: ThcConfig, ranks: int, *, sharded: bool = False) -> RankSettings:
-        """Return what `config` comes to. sharded: for a reduce-scatter.
+        """Return the resolved settings. sharded: for a reduce-scatter.
 
         Raises ConfigurationError for more than MAX_RANKS ranks, and for settings that only servers have.
         """
@@ -52,37 +52,36 @@ class RankSettings:
 
     @cached_property
     def up(self) -> tuple[Points, ...]:
-        """What each rank rounds to."""
+        """The rounding points of each rank."""
         return tuple(staggered(self.bits, rank, self.ranks) for rank in range(self.ranks))
 
     @cached_property
     def up_points(self) -> F32:
-        """The points of all ranks, [ranks, 2^bits]."""
         points: F32 = np.stack([own.points for own in self.up])
         return points
 
     @cached_property
     def down(self) -> Points:
-        """What owners round averages to."""
+        """The rounding points of averages."""
         assert self.down_bits is not None
         return lloyd_max(self.down_bits)
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What the settings have come to, which other versions may have chosen otherwise."""
+        """Results of the settings, which other versions may choose otherwise."""
         points = [self.up_points] if self.down_bits is None else [self.up_points, self.down.points]
         crc = zlib.crc32(b"".join(own.tobytes() for own in points))
         return {"bits": self.bits, "down_bits": self.down_bits, "points": crc}
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings as plain values, with the bits that were chosen: what a checkpoint has of them."""
+        """The settings as plain values for a checkpoint, with the chosen bits."""
         kept = self.config.model_dump(exclude={*_OF_SERVERS})
         return kept | {"bits": self.bits, "down_bits": self.down_bits}
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What an average depends on besides the gradients; see ResolvedConfig.identity."""
+        """All values besides the gradients that change an average."""
         config = self.config
         shared = (config.seed, config.rotation_block, config.partition_bytes)
         return (self.ranks, *self.chosen.values(), *shared)

@@ -1,20 +1,20 @@
-"""Which random bits a worker rounds with.
+"""Random bits of each worker's rounding.
 
-A coordinate between two table values goes up if its fraction of the way is above a random number in [0, 1): 16 bits, u,
-that Philox draws for (seed, tensor, round, coordinate) in a domain, plus a phase, modulo 2^16. Whatever the phase, the
-bits are uniform, so that every worker's rounding is unbiased on its own, and with it the average of any of them (a
-quorum, or those whose packets arrived).
+A coordinate between two table values is rounded up if its fraction of the way is above a random number in [0, 1): 16
+bits, u, that Philox draws for (seed, tensor, round, coordinate) in a domain, plus a phase, modulo 2^16. For any phase
+the bits are uniform, so that every worker's rounding is unbiased on its own, and so is the average of any workers (a
+quorum, or the workers whose packets arrived).
 
     independent   worker i draws in domain 1 + i. The errors of n workers average to 1 / n of one's variance.
     stratified    all workers draw the same u, and worker i adds the phase position(i) / n: together they round with n
                   numbers that are spread evenly over [0, 1), not with n that may fall together. This is systematic
-                  sampling (Madow & Madow, 1944) with the workers as strata: where fractions are uniform, and
-                  independent of each other, the average errs (n + 1) / (2 n) as much (tables/selection.py derives it);
-                  where they are equal, 1 / n as much.
+                  sampling (Madow & Madow, 1944) with the workers as strata: if fractions are uniform and independent
+                  of each other, the average's error is (n + 1) / (2 n) as large (tables/selection.py derives it); if
+                  they are equal, 1 / n.
 
-Errors of two workers cancel best half a turn apart. Workers of one host have neighbouring numbers and may see like
+Errors of two workers cancel best half a turn apart. Workers of one host have neighbouring numbers and may see similar
 data, and some may be missing from a sum: position(i) is the rank of i among 0 .. n - 1 sorted by their reversed bits
-(van der Corput's sequence), so that workers 2 k and 2 k + 1 lie about half a turn apart, 4 k .. 4 k + 3 about a
+(van der Corput's sequence), so that workers 2 k and 2 k + 1 are about half a turn apart, 4 k .. 4 k + 3 about a
 quarter, and so on.
 """
 
@@ -25,21 +25,20 @@ from typing import Literal, NamedTuple
 
 RoundingMode = Literal["stratified", "independent"]
 
-#: of the signs of averages, where ranks decode each other's codes; kDownSignDomain of philox.h
+#: of the signs of averages, among ranks that decode; kDownSignDomain of philox.h
 DOWN_SIGN_DOMAIN = 0xFFFFFFFE
-_FIRST_DOMAIN = 1  # 0 is that of the signs
+_FIRST_DOMAIN = 1  # 0 is the domain of the signs
 _TURN = 1 << 16
 
 
 class Rounding(NamedTuple):
-    """What kernels take: the Philox domain of the random bits (32 bits), and the phase added to them (16 bits)."""
+    """For kernels: the Philox domain of the random bits (32 bits), and the phase added to them (16 bits)."""
 
     domain: int
     phase: int
 
     @classmethod
     def of(cls, mode: RoundingMode, worker: int, workers: int) -> Rounding:
-        """Return that of one worker, 0 .. workers - 1."""
         if mode == "independent":
             return cls(_FIRST_DOMAIN + worker, 0)
         return cls(_FIRST_DOMAIN, positions(workers)[worker] * _TURN // workers)

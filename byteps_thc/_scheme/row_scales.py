@@ -1,14 +1,14 @@
-"""Rows with a scale of their own: each is divided by its largest norm over the workers before blocks are rotated.
+"""Rows with a scale each: a row is divided by its largest norm over the workers before blocks are rotated.
 
 A coordinate of a rotated block carries the quantization error of the whole block. Without scales, rows of an embedding
-that no batch contains get the error of the rows beside them. With scales
+that no batch contains get the error of neighbouring rows. With scales:
 
-    norms      the workers send the norm of every row besides those of the blocks; all get the maxima
+    norms      the workers send the norm of every row besides the norms of blocks; all get the maxima
     encode     a row is multiplied by 1 / its maximum, so that the largest row of any worker has the norm 1
     decode     the average of a row is multiplied by its maximum; rows that are zero on all workers become exact zeros
 
-A worker's block then has a norm of at most sqrt(k), k being the rows that are not zero: that is the norm which clamps
-it. So a row errs in proportion to its own norm, and sparse blocks err less, as zero rows need no range.
+A worker's block then has a norm of at most sqrt(k), for k rows that are not zero: this norm clamps it. So the error of
+a row is proportional to its norm, and sparse blocks have smaller errors, as zero rows need no range.
 _scheme/gpu/row_scales.py has the same for a device.
 """
 
@@ -24,15 +24,15 @@ from byteps_thc._scheme.arrays import F32, U64, Gradient
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan, ends_array
 from byteps_thc._scheme.config import ResolvedConfig
 
-#: A smaller maximum counts as this, so that its inverse is finite.
+#: Smallest maximum, so that its inverse is finite.
 LEAST_SCALE = np.float32(2.0**-100)
 
 
 class ScaledRows:
-    """The segments of a partition that have a scale: its rows, cut where rotation blocks end.
+    """The segments of a partition that have a scale: its rows, cut at the ends of rotation blocks.
 
-    Whole blocks are scaled: what is not in a row of a block with rows is a segment, too. starts, sizes: uint64[S], of
-    the segments. block: int64[S], the block of each. scaled: bool[B], whether a block has segments.
+    Whole blocks are scaled: in a block with rows, gaps are segments, too. starts, sizes: uint64[S], of the segments.
+    block: int64[S], the block of each. scaled: bool[B], whether a block has segments.
     """
 
     def __init__(self, rows: Sequence[RowSpan], block_sizes: np.ndarray[Any, np.dtype[np.int64]], size: int) -> None:
@@ -55,19 +55,17 @@ class ScaledRows:
         self.block = block[inside]
 
     def __len__(self) -> int:
-        """Segments."""
         return len(self.starts)
 
 
 class PartitionSizes:
-    """Sizes of partitions with these settings. Segments with scales are found once: pieces are made every round."""
+    """Sizes of partitions with these settings. Segments are found once, though pieces are made every round."""
 
     def __init__(self, resolved: ResolvedConfig) -> None:
         self._block = resolved.config.rotation_block
         self._scaled: dict[tuple[int, BlockPlan], ScaledRows] = {}
 
     def scaled_rows(self, coordinates: int, plan: BlockPlan) -> ScaledRows | None:
-        """Return the segments of a partition that have scales; None without any."""
         if not plan.rows:
             return None
         rows = self._scaled.get((coordinates, plan))
@@ -83,7 +81,6 @@ class PartitionSizes:
         return norms, _core.padded_size(coordinates, self._block)
 
     def blocks(self, coordinates: int, plan: BlockPlan) -> int:
-        """Return the number of rotation blocks."""
         return len(self._block_sizes(coordinates, plan))
 
     def _block_sizes(self, coordinates: int, plan: BlockPlan) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -91,9 +88,9 @@ class PartitionSizes:
 
 
 class RowScales:
-    """Scales of one partition in host memory, from round to round. rows: its segments; B rotation blocks.
+    """Scales of one partition in host memory, from round to round. rows: its segments. blocks: B, rotation blocks.
 
-    Norms that travel are float32[B + S]: of the blocks, then of the segments. blocks: B. pool: threads for the kernels.
+    Norms that travel are float32[B + S]: of the blocks, then of the segments. pool: threads for the kernels.
     """
 
     def __init__(self, rows: ScaledRows, pool: _core.ThreadPool | None) -> None:
@@ -110,7 +107,7 @@ class RowScales:
     def take(self, max_norms: F32) -> F32:
         """Take the maxima of a round, float32[B + S]; return the norms that clamp the scaled blocks, float32[B].
 
-        They are NaN where the maximum of the block is not finite.
+        They are NaN if the maximum of the block is not finite.
         """
         largest = max_norms[self.blocks :]
         self._up[:] = np.where(largest > 0, np.maximum(largest, LEAST_SCALE), 0)
@@ -128,9 +125,9 @@ class RowScales:
         return scaled
 
     def unscale(self, scaled: Gradient, out: Gradient) -> None:
-        """Write what scale() was given, to out of any type; exact zeros in segments whose maximum is zero.
+        """Write the inverse of scale() to out, of any dtype; exact zeros in segments whose maximum is zero.
 
-        scaled: float32, of scale() or of its kind.
+        scaled: float32.
         """
         self._multiply(scaled, None, self._up, out)
 

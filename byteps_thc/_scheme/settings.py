@@ -1,4 +1,4 @@
-"""What all classes of settings have in common: keyword arguments with types, checked when they are made."""
+"""Base of all settings: typed keyword arguments, checked when they are made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _logger = logging.getLogger("byteps_thc")
 
 
 class _Bool:
-    """A bool that pydantic takes for no number."""
+    """A bool that pydantic never takes for a number."""
 
     def __init__(self, value: bool) -> None:
         self._value = value
@@ -29,11 +29,11 @@ class _Bool:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class Settings(BaseModel, frozen=True):
-    """A frozen pydantic model that raises ConfigurationError, one line per setting that is wrong."""
+    """A frozen pydantic model that raises ConfigurationError, one line per wrong setting."""
 
     model_config = ConfigDict(extra="forbid")
 
-    if not TYPE_CHECKING:  # type checkers and editors make a signature of the fields, as long as they see no __init__
+    if not TYPE_CHECKING:  # type checkers derive a signature from the fields if they see no __init__
 
         def __init__(self, **settings):
             try:
@@ -41,7 +41,7 @@ class Settings(BaseModel, frozen=True):
             except ValidationError as error:
                 raise ConfigurationError(
                     explain(error, type(self))
-                ) from None  # pydantic's own words tell users nothing
+                ) from None  # pydantic's own message would confuse users
 
     @field_validator("*", mode="before")
     @classmethod
@@ -53,10 +53,10 @@ class Settings(BaseModel, frozen=True):
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line per setting of `model` that is wrong, without pydantic's type codes and links."""
+    """Return one line per wrong setting of `model`, without pydantic's type codes and links."""
     lines: dict[tuple[str, str], list[str]] = {}
     for detail in error.errors():
-        # A union reports once per alternative; the first part of the location is the setting.
+        # A union reports each alternative; the first part of the location is the setting.
         setting = str(detail["loc"][0]) if detail["loc"] else ""
         message = re.sub(r"^Input should ", "must ", detail["msg"].removeprefix("Value error, "))
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
@@ -73,12 +73,12 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn, unless this process has done so in the same words, however many engines it makes."""
+    """Warn, unless this process has given the same warning."""
     _logger.warning("%s", text)
 
 
 def describe(value: object) -> str:
-    """What somebody has passed, in words of an error message."""
+    """Describe a passed value for an error message."""
     if value is None or isinstance(value, type):
         return str(value) if value is None else f"the class {value.__name__}"
     name = type(value).__name__
@@ -86,7 +86,7 @@ def describe(value: object) -> str:
 
 
 def similar_to(name: str, names: Collection[str]) -> str:
-    """Return the end of a message about a name that is none of `names`: those like it, or all."""
+    """Return the end of a message about an unknown name: similar names, or all."""
     if owners := [other.__name__ for other in Settings.__subclasses__() if names and name in other.model_fields]:
         return f": it is a setting of {owners[0]}, {owners[0]}({name}=...)"
     if similar := difflib.get_close_matches(name, names, n=3):
@@ -97,10 +97,10 @@ def similar_to(name: str, names: Collection[str]) -> str:
 class RefusesUnknown:
     """Dataclasses of settings: raise ConfigurationError for an unknown setting."""
 
-    if not TYPE_CHECKING:  # type checkers take it for the signature
+    if not TYPE_CHECKING:  # type checkers would take it for the signature
 
         def __new__(cls, *_, **settings):
-            names = cls.__dict__.get("__dataclass_fields__", settings)  # pydantic's models check their own
+            names = cls.__dict__.get("__dataclass_fields__", settings)  # pydantic's models check theirs
             for name in settings:
                 if name not in names:
                     every = [own for own in names if own[0] != "_"]

@@ -1,6 +1,6 @@
 """Keys and share-outs, which follow from names, sizes and ranks: the same on all ranks, or averages are wrong.
 
-The version of the arithmetic (arithmetic.py) has samples of both, and the fingerprint of a gradient has those in use.
+The version of the arithmetic (arithmetic.py) has samples of both, and a gradient's fingerprint has its own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ def partition_name(key: str, span: slice, row: int | None = None) -> str:
 
 
 def parts_within(spans: Iterable[tuple[int, int]], window: slice) -> Iterator[tuple[int, int]]:
-    """Give the parts of (start, stop) in a window, counted from its beginning."""
+    """Yield the parts of (start, stop) in a window, counted from its beginning."""
     for start, stop in spans:
         if start < window.stop and stop > window.start:
             yield max(start, window.start) - window.start, min(stop, window.stop) - window.start
 
 
 def random_key(name: str) -> int:
-    """Return the random key of a partition, 32 bits."""
     return zlib.crc32(name.encode())
 
 
 def shards_digest(shards: Iterable[Shard]) -> str:
-    """Return a short text that is the same for the same keys, places and blocks only."""
+    """Return a short text that identifies keys, places and blocks."""
     digest, blocks = hashlib.blake2b(digest_size=8), None
     for shard in shards:
         digest.update(repr((shard.tensor, shard.row, shard.columns, shard.exact)).encode())
@@ -47,16 +46,16 @@ def shards_digest(shards: Iterable[Shard]) -> str:
     return digest.hexdigest()
 
 
-#: Rotation blocks of a shard, at least, as far as blocks of _SMALLEST_BLOCK allow it. Shards end at blocks, and all
-#: take as long, and as many bytes, as the largest one.
+#: Fewest rotation blocks of a shard, unless blocks would be below _SMALLEST_BLOCK. Shards end at blocks, and the
+#: largest shard determines time and bytes of all.
 _BLOCKS_OF_A_SHARD = 16
 _SMALLEST_BLOCK = 512
 
 
 def block_ends(columns: int, tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> U64 | None:
-    """Return where rotation blocks end between the first and the last column; None: nowhere.
+    """Return ends of rotation blocks between the first and the last column; None without any.
 
-    tensors: (start, stop) of each compressed tensor. rows: spans with rows that have scales of their own.
+    tensors: (start, stop) of each compressed tensor. rows: spans of rows with scales.
     """
     ends = [np.array([*itertools.chain.from_iterable(tensors)], np.int64)]
     ends.extend(np.arange(row.start + row.width - row.skipped, row.stop, row.width, dtype=np.int64) for row in rows)
@@ -70,7 +69,7 @@ def blocks_of(
 ) -> _core.RotationBlocks:
     """Return the rotation blocks of a gradient, or of each row in a reduce-scatter (ranks: 1).
 
-    ranks: how many share the blocks out. largest: the largest block. tensors, rows: see block_ends.
+    ranks: number that share the blocks. largest: the largest block. tensors, rows: as in block_ends.
     """
     wanted = max(columns // (ranks * _BLOCKS_OF_A_SHARD), _SMALLEST_BLOCK) if ranks > 1 else largest
     block = min(1 << (wanted.bit_length() - 1), largest)
@@ -78,7 +77,7 @@ def blocks_of(
 
 
 def cut_blocks(blocks: _core.RotationBlocks, pieces: int) -> list[tuple[slice, _core.RotationBlocks]]:
-    """Cut a gradient into pieces of about as many codes, at blocks: columns and blocks of each. Empty ones are omitted.
+    """Cut a gradient, at blocks, into pieces of similar sizes: columns and blocks of each, without empty ones.
 
     Averages do not depend on the cut: a piece has the signs of the gradient.
     """
@@ -111,7 +110,7 @@ def share_out(tensor: int, blocks: _core.RotationBlocks, exact_columns: Sequence
 def row_shards(tensors: Sequence[int], blocks: _core.RotationBlocks, exact: int) -> list[Shard]:
     """Return the shards of a piece of a reduce-scatter: a row for each rank.
 
-    tensors: random keys of the rows. blocks: of each row of the piece. exact: values of each row that travel exactly.
+    tensors: random keys of the rows. blocks: of each row of the piece. exact: exact values of each row.
     """
     columns = slice(0, blocks.coordinates)
     return [
@@ -128,15 +127,15 @@ def _nearest(offsets: npt.NDArray[np.int64], parts: int) -> npt.NDArray[np.int64
     return nearest
 
 
-#: Partitions do not get shorter so that each server has one: a round of norms takes longer than 64 packets of codes.
+#: Shortest partitions with which all servers get one: a round of norms takes longer than 64 packets of codes.
 _SHORTEST_SHARE = 1 << 16
 
 
 def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list[slice]:
-    """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
+    """Cut 0 .. size into as few, similar spans as possible: a short last one would cost as much to send.
 
-    largest: length of a span at most. Spans but the last are multiples of `multiple`, or of `largest` if that is less.
-    servers: spans go to these in turns, so their number is a multiple of `servers`, unless they would be too short.
+    largest: longest span. Spans but the last are multiples of `multiple`, or of `largest` if that is less. servers: the
+    number of spans is a multiple of it, as servers take turns, unless spans would be too short.
     """
     multiple = min(multiple, largest)
     multiples = -(-size // multiple)

@@ -1,6 +1,6 @@
-"""All that byteps_thc uses of torch and is private there, looked for when a front end is imported.
+"""The private names of torch that byteps_thc uses, checked when a front end is imported.
 
-tests/install/test_torch_versions.py runs front ends with the oldest and the newest torch that are supported.
+tests/install/test_torch_versions.py runs front ends with the oldest and the newest supported torch.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ NO_BACKWARD = -1
 
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Have the backward pass under way call this at its end."""
+    """Call this at the end of the backward pass under way."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def raise_when_waited(future: torch.futures.Future[Any], unwrap: Callable[[Any], Any]) -> None:
-    """Give the result of a future to `unwrap` on every wait."""
+    """Pass the result of a future to `unwrap` on every wait."""
     torch._C.Future._set_unwrap_func(future, unwrap)
 
 
 def backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
-    """Return a group's back end for tensors there. RuntimeError when it has none."""
+    """Return a group's back end for tensors on a device. RuntimeError if it has none."""
     return group._get_backend(device)
 
 
@@ -90,7 +90,6 @@ def gloo_options(timeout: timedelta, hostname: str) -> Any:
 
 
 def has_communication_hook(ddp: DistributedDataParallel) -> bool:
-    """Whether one is registered."""
     return bool(ddp._comm_hooks)
 
 
@@ -101,12 +100,11 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 
 def has_gradient_hooks(parameter: Tensor) -> bool:
-    """Whether a parameter has hooks after the accumulation of its gradient."""
     return bool(parameter._post_accumulate_grad_hooks)
 
 
 def require_fsdp() -> None:
-    """Raise ImportError unless FSDP2 has the names used below; a call, as the import of FSDP2 is slow."""
+    """Raise ImportError unless FSDP2 has the names used below; a call, because importing FSDP2 is slow."""
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param, _fsdp_param_group, _fsdp_state
 
@@ -131,34 +129,30 @@ def fsdp_groups(module: Any) -> list[Any]:
 
 
 def fsdp_module_info(parameter: Any) -> Any:
-    """Return which modules have an FSDPParam, and by which names."""
+    """Return the modules that have an FSDPParam, and their names for it."""
     return parameter._module_info
 
 
 def fsdp_whole_shape(parameter: Any) -> torch.Size:
-    """Return the shape of an FSDPParam that is not sharded."""
     shape: torch.Size = parameter._orig_size
     return shape
 
 
 def fsdp_dtype(group: Any) -> torch.dtype | None:
-    """Return the dtype of the parameters of an FSDPParamGroup; None: none is trained."""
+    """Return the dtype of an FSDPParamGroup's parameters; None: none is trained."""
     dtype: torch.dtype | None = group._orig_dtype
     return dtype
 
 
 def fsdp_reduce_scatter(group: Any) -> Any:
-    """Return the reduce-scatter of an FSDPParamGroup."""
     return group._reduce_scatter_comm
 
 
 def fsdp_all_reduce_hook(group: Any) -> Any:
-    """Return the hook of an FSDPParamGroup; None: it has none."""
     return group._all_reduce_hook
 
 
 def remove_fsdp_all_reduce_hook(group: Any) -> None:
-    """Undo FSDPModule.set_all_reduce_hook()."""
     group._all_reduce_hook = None
 
 

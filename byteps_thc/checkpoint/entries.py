@@ -1,14 +1,13 @@
-"""A state of compression as entries of a checkpoint, and back.
+"""Converts a state of compression to entries of a checkpoint, and back.
 
-Every rank's residuals are its own, but torch.distributed.checkpoint (DCP) takes tensors of the same name for copies of
-one another and saves only one. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
+torch.distributed.checkpoint (DCP) takes tensors of the same name for copies of one another and saves only one, but
+every rank has its own residuals. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
 
     thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
     thc.rank3.residuals.layer1.weight    float32[elements of the parameter]
 
-THC among ranks keeps no residuals, and has a header alone. A state that is not of all ranks has its scope in front of
-these names, such as thc.shard0of2.rank1.header. The user's scope is in front of a shard's:
-thc.stage0.shard0of2.rank1.header.
+THC among ranks keeps no residuals, and has only a header. A state without all ranks has its scope in front of these
+names, such as thc.shard0of2.rank1.header. The user's scope precedes a shard's: thc.stage0.shard0of2.rank1.header.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class CompressionState(Protocol):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor of a checkpoint: the number of its elements, float32, and the CRC-32 of its bytes."""
+    """A tensor of a checkpoint: number of elements, float32, and CRC-32 of its bytes."""
 
     elements: int
     crc32: int
 
     @classmethod
     def of(cls, tensor: Tensor) -> SavedTensor:
-        """Return that of a tensor."""
+        """Return the entry of a tensor."""
         return cls(tensor.numel(), checksum(tensor))
 
 
@@ -63,7 +62,7 @@ class SavedTensor:
 class Header:
     """All of one rank's state but the tensors.
 
-    values: the plain values of its state_dict(). tensors: by mapping ("residuals") and parameter name.
+    values: plain values of its state_dict(). tensors: by mapping ("residuals") and parameter name.
     """
 
     values: dict[str, Any]
@@ -75,7 +74,7 @@ class Header:
 
     @classmethod
     def from_json(cls, text: object, entry: str) -> Header:
-        """Read the entry's value; CheckpointError when it is not one."""
+        """Read the entry's value; CheckpointError if it is invalid."""
         try:
             fields = json.loads(str(text))
             saved_format, values, tensors = fields["format"], dict(fields["values"]), fields["tensors"]
@@ -94,7 +93,7 @@ class Header:
 
 
 def require_state(state: object, user: str) -> None:
-    """Raise ConfigurationError unless `state` can be one of compression; user: the function that takes it."""
+    """Raise ConfigurationError, naming the function `user`, unless `state` can be a state of compression."""
     if isinstance(state, (torch.nn.Module, type)) or not hasattr(state, "load_state_dict"):
         raise ConfigurationError(
             f"{user}() takes the result of compress(), or another state of compression, not {describe(state)}"
@@ -102,17 +101,17 @@ def require_state(state: object, user: str) -> None:
 
 
 def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
-    """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it.
+    """Return the state_dict() with a scope if it needs one; ConfigurationError if none is given.
 
-    scope: the user's. It takes the place of the state's own, but for a shard's, which it is put in front of.
+    scope: the user's. It replaces the state's own, but precedes a shard's.
     """
-    # Entries have checksums of their own.
+    # Entries have checksums, too.
     mine = {key: _as_tensors(value) for key, value in unsealed(state.state_dict()).items()}
     own = mine.get("scope")
     shards = shards_of(own)
     if scope is not None:
         mine["scope"] = scope if shards is None else f"{scope}.{own}"
-    elif not own or shards is not None:  # a shard's name does not say of which ranks
+    elif not own or shards is not None:  # a shard's name does not identify the ranks
         averaged = mine["workers"] * (shards or 1)
         ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else averaged
         if averaged != ranks:
@@ -124,7 +123,7 @@ def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
 
 
 def own_state(state: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
-    """Return a state of scoped_state() as load_state_dict() takes it: without the user's scope."""
+    """Return a state of scoped_state() for load_state_dict(): without the user's scope."""
     own = state.get("scope")
     if scope is not None:
         own = str(own).removeprefix(scope).removeprefix(".")
@@ -132,14 +131,14 @@ def own_state(state: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
 
 
 def _as_tensors(value: Any) -> Any:
-    """Return a mapping of arrays, as GradientAverager's state has, as tensors; anything else as it is."""
+    """Return a mapping of arrays, as in GradientAverager's state, as tensors; anything else unchanged."""
     if isinstance(value, Mapping) and value and all(isinstance(array, np.ndarray) for array in value.values()):
         return {name: torch.from_numpy(array) for name, array in value.items()}
     return value
 
 
 def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:
-    """Return what the names of a rank's entries begin with; worker: default the one whose state it is."""
+    """Return the first part of a rank's entry names; worker: default: the state's own."""
     scope = state.get("scope")
     return f"{scope}." * bool(scope) + f"rank{state['worker'] if worker is None else worker}."
 
@@ -185,10 +184,10 @@ class Checkpointable:
         return to_entries(scoped_state(self._state, self._scope))
 
     def load_state_dict(self, entries: Mapping[str, Any]) -> None:
-        """Take over entries that dcp.load filled in.
+        """Load entries that dcp.load filled in.
 
-        DCP loads only what state_dict() asked for, so this needs the same number of ranks, and a state that has seen
-        its parameters. CheckpointError otherwise, or when entries are damaged; then nothing has changed.
+        DCP loads only entries of state_dict(), so this needs the same number of ranks, and a state that has seen its
+        parameters. Raises CheckpointError otherwise, or for damaged entries, with nothing changed.
         """
         mine = scoped_state(self._state, self._scope)
         prefix = rank_prefix(mine)

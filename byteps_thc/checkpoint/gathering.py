@@ -39,10 +39,10 @@ class Gathered:
         self._everywhere, self._deadline_s = everywhere, deadline_s
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the entries of all ranks, on rank 0; on others nothing, unless all were asked for. Collective.
+        """Return the entries of all ranks on rank 0, or on all ranks with `everywhere`; on others nothing. Collective.
 
-        Plain values and host tensors. An error on one rank is an error on all of them. DeadlineError or TransportError
-        when a rank does not take part: a framework that calls this on one rank only cannot save it.
+        Entries are plain values and host tensors. An error on one rank is raised on all of them. Raises DeadlineError
+        or TransportError if a rank does not take part: a framework that calls this on one rank only cannot save it.
         """
         group = choose_process_group(self._process_group, "gathered")
         entries: dict[str, Any] = {}
@@ -60,7 +60,7 @@ class Gathered:
             communicator.close()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over what rank 0's state_dict() has returned, of any number of ranks; by all ranks, as load()."""
+        """Load the result of rank 0's state_dict(), from any number of ranks; collective, as load()."""
         if not any(name.endswith(_HEADER) for name in saved):
             what = "the state of one rank" if "worker" in saved else "no state that gathered(...).state_dict() has made"
             raise ConfigurationError(
@@ -97,7 +97,7 @@ def gathered(
 def _headers(
     communicator: Communicator, ranks: int, entries: Mapping[str, Any], failed: ThcError | None
 ) -> list[tuple[str, str]]:
-    """Return name and value of the header of every rank; raises the error of this rank, or names that of another."""
+    """Return name and value of every rank's header; raise this rank's error, or name another's."""
     own = [(name, value) for name, value in entries.items() if not isinstance(value, Tensor)]
     mine = {"error": str(failed)} if failed is not None else {"header": own[0]}
     everyone = [json.loads(text) for text in gather_over(communicator, ranks)(json.dumps(mine).encode())]
@@ -145,7 +145,7 @@ def _gather(
 
 
 def _tensors(name: str, value: str) -> Iterator[tuple[str, SavedTensor]]:
-    """Give the entries of a rank's tensors, in the order of to_entries()."""
+    """Yield the entries of a rank's tensors, in the order of to_entries()."""
     prefix = name.removesuffix(_HEADER)
     for kind, by_name in Header.from_json(value, name).tensors.items():
         for parameter, saved in by_name.items():

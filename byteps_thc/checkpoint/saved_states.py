@@ -1,4 +1,4 @@
-"""Entries of states of compression that were saved: in a checkpoint of DCP, or in memory."""
+"""Saved entries of compression states: in a DCP checkpoint, or in memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from byteps_thc.checkpoint.entries import Header, checksum, rank_prefix
 
 
 class SavedStates:
-    """All entries of states. Methods raise CheckpointError when they cannot be read.
+    """All entries of states. Methods raise CheckpointError if entries cannot be read.
 
-    name: of where they are, for errors. prefix: of their names. sizes: of all entries that are there; None: no tensor.
+    name: of their place, for errors. prefix: of their names. sizes: of all entries; None: no tensor.
     """
 
     def __init__(self, name: str, prefix: str, sizes: Mapping[str, torch.Size | None]) -> None:
@@ -37,8 +37,8 @@ class SavedStates:
         """Return the values of entries. wanted: values of the same kind, which may be overwritten."""
 
     def of_other_levels(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return "scope" and "worker" of a state that was saved by the ranks of this one, but averaging in other
-        levels; None when one was saved in the same levels, or in none.
+        """Return "scope" and "worker" of a state saved by this state's ranks in other levels; None if one was saved in
+        the same levels, or in none.
         """
         mine = str(state.get("scope") or "")
         outer = mine if shards_of(mine) is None else mine.rpartition(".")[0]
@@ -50,7 +50,7 @@ class SavedStates:
         return {"scope": ".".join(filter(None, (outer, saved[0]))), "worker": 0}
 
     def header(self, state: Mapping[str, Any], worker: int) -> Header:
-        """Return what worker `worker` of the state's scope saved."""
+        """Return the header that worker `worker` of the state's scope saved."""
         entry = f"{self._prefix}{rank_prefix(state, worker)}header"
         if entry not in self._sizes:
             found = sorted(name.removesuffix(".header") for name in self._sizes if name.endswith(".header"))
@@ -82,7 +82,7 @@ class SavedStates:
 
 
 class SavedInFolder(SavedStates):
-    """Those under one key of a checkpoint of DCP."""
+    """The entries under one key of a DCP checkpoint."""
 
     def __init__(self, checkpoint: str | os.PathLike[str] | StorageReader, key: str) -> None:
         name = str(getattr(checkpoint, "path", checkpoint))
@@ -97,12 +97,12 @@ class SavedInFolder(SavedStates):
 
     @override
     def _read(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Read entries, tensors in place. Every rank reads for itself: the ranks' entries differ."""
+        """Read entries, tensors in place. Every rank reads by itself: the ranks' entries differ."""
         if not wanted:
             return {}
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # meant: no_dist
+                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # intended: no_dist
                 load_entries(wanted, storage_reader=self._reader, no_dist=True)
         except (Exception, CheckpointException) as error:  # DCP's is a BaseException
             causes = (
@@ -115,7 +115,7 @@ class SavedInFolder(SavedStates):
 
 
 class SavedInMemory(SavedStates):
-    """Those of a mapping, as gathering.py makes it."""
+    """The entries in a mapping, as from gathering.py."""
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
         sizes = {name: value.shape if isinstance(value, Tensor) else None for name, value in entries.items()}

@@ -1,8 +1,8 @@
-"""Optimizer steps, as seen from the gradients, and gradients whose averages are on their way while backward goes on.
+"""Optimizer steps, derived from gradients, and averages that travel while backward runs.
 
-torch uses the output of a reduce-scatter as soon as it returns, and on the CPU there is no stream to put that off. So
-it gets an output of negative zeros, which stay so when they are divided or converted, and change no gradient that they
-are added to. The averages are added to the parameters' gradients at the end of the backward pass, when they are there.
+torch uses the output of a reduce-scatter as soon as it returns, and the CPU has no stream to postpone that. So torch
+gets an output of negative zeros, which survive division and conversion, and change no gradient that they are added to.
+The averages are added to the parameters' gradients at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, paramet
 class BackwardSteps:
     """Begins a step of the engine with the first gradient of every backward pass.
 
-    That is the first gradient of a group that the step has one of already. The backward pass alone does not tell:
+    A step ends before a second gradient of a group. The backward pass alone does not tell:
     checkpoint(use_reentrant=True) nests one per module in it, and pipeline schedules reduce outside of any. Within one
     backward pass a group may come several times, once for every forward pass of its module.
 
-    steps: of the engine. settle: ends what is in flight, before the engine begins a step or has another loss scale.
-    began: called when a step has begun.
+    steps: of the engine. settle: ends all gradients in flight, before the engine begins a step or gets another loss
+    scale. began: called when a step has begun.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class BackwardSteps:
     ) -> None:
         self._steps, self._settle, self._began = steps, settle, began
         self.scaling = steps.scaling
-        self._backward = NO_BACKWARD  # of the last gradient
+        self._backward = NO_BACKWARD  # the last gradient's
         self._reduced: set[str] = set()  # groups with a gradient in this step
 
     def begin(self, group: str) -> None:
-        """Call before every gradient of a parameter group, which has that name."""
+        """Call before every gradient of the parameter group `group`."""
         backward = current_backward()
         if backward == NO_BACKWARD or backward != self._backward:
             self._backward = backward
@@ -60,10 +60,10 @@ class BackwardSteps:
 
 
 class UnhookedGroups:
-    """Looks for such groups when the first step begins, and counts their gradients in every step.
+    """Finds groups without compression when the first step begins, and counts their gradients in every step.
 
-    hooked: the groups that compression knows. report: is told which others there are; warns, or raises. count: counts
-    the elements of a gradient that travels uncompressed, and the bytes of each; None: nobody counts.
+    hooked: the compressed groups. report: called with the others; warns, or raises. count: counts the elements of an
+    uncompressed gradient, and the bytes of each; None: no counting.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class UnhookedGroups:
         report: Callable[[str], None],
         count: Callable[[int, int], None] | None = None,
     ) -> None:
-        # The hooks, which have this, belong to the model.
+        # A weak reference, because the model has the hooks, which have this object.
         self._model = weakref.ref(model)
         self._hooked = {id(group.source) for group in hooked}
         self._report, self._count = report, count
@@ -109,7 +109,7 @@ NOTHING = -0.0
 
 @dataclass(frozen=True)
 class PendingGradient:
-    """The gradient of `trained`, of a parameter group. factor: what makes the average what torch has asked for."""
+    """The gradient of `trained`, of a parameter group. factor: converts the average to torch's requested reduction."""
 
     group: ParameterGroup
     trained: tuple[ShardedParameter, ...]
@@ -133,7 +133,7 @@ class PendingGradient:
 
 
 class _BackwardPass:
-    """What is pending in a backward pass, by group. Nobody but the pass holds it: one that fails takes it along.
+    """Pending gradients of a backward pass, by group. Only the pass holds them: a failed pass drops them.
 
     under_way: of this pass and earlier ones, to be emptied. failed: here, so that the error's traceback may keep it.
     """
@@ -153,14 +153,14 @@ class _BackwardPass:
             raise
 
     def finish(self) -> None:
-        """Call at its end."""
+        """Finish all gradients, at the end of the pass."""
         while self.pending:
             self.finish_group(next(iter(self.pending)))
         self._under_way.clear()
 
 
 class PendingGradients:
-    """Those of a model, in the order of their reductions. Used by the thread of backward alone."""
+    """A model's pending gradients, in the order of their reductions. Used by the backward thread alone."""
 
     def __init__(self) -> None:
         self._pass: Callable[[], _BackwardPass | None] = lambda: None
@@ -177,10 +177,10 @@ class PendingGradients:
         self._under_way.append(gradient.reduction)
 
     def finish(self, group: str) -> None:
-        """Finish the gradient of a group, if one is pending: another one of it is about to be added."""
+        """Finish the pending gradient of a group, before another one of the group is added."""
         current = self._current()
         if current is None:
-            self.settle()  # of a pass that failed, where there was one
+            self.settle()  # a failed pass may have left one
         elif group in current.pending:
             current.finish_group(group)
 
@@ -190,7 +190,7 @@ class PendingGradients:
             reduction.wait_taken()
 
     def settle(self) -> None:
-        """Finish all; what a backward pass that failed has left is waited for, and lost."""
+        """Finish all; the rest of a failed backward pass is waited for, and dropped."""
         current = self._current()
         if current is not None:
             current.finish()
@@ -199,6 +199,6 @@ class PendingGradients:
         self._under_way.clear()
 
     def _current(self) -> _BackwardPass | None:
-        """Return the pass under way; None: there is none, or it has failed."""
+        """Return the pass under way; None without one, or if it has failed."""
         current = self._pass()
         return None if current is None or current.failed else current

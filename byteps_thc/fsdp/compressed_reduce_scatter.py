@@ -88,7 +88,7 @@ def compress_reduce_scatter(
         uncompressed = fsdp_reduce_scatter(group.source)
         reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, backward_steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
-        # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.
+        # Otherwise set_gradient_divide_factor changes the operation: with sums, torch divides by itself.
         group.module.set_force_sum_reduction_for_comms(True)
 
     def uninstall() -> None:
@@ -113,7 +113,7 @@ def _warn_of_unhooked(groups: str) -> None:
 
 
 def _scope(process_group: dist.ProcessGroup) -> str | None:
-    """Return a name for the ranks, when they are not all ranks."""
+    """Return a name for the ranks, unless they are all ranks."""
     if process_group.size() == dist.get_world_size():
         return None
     return f"group{min(dist.get_process_group_ranks(process_group))}"
@@ -160,7 +160,7 @@ class CompressedReduceScatter:
     ) -> dist.Work | None:
         """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`.
 
-        Where nobody needs it before the end of backward, it comes later (backward.py).
+        It arrives at the end of backward if nothing needs it before (backward.py).
         """
         self._pending.finish(self._group.name)
         self._pending.wait_taken(self._group.inputs_kept - 1)
@@ -189,7 +189,6 @@ class CompressedReduceScatter:
         return None
 
     def _matrix(self) -> ShardMatrix:
-        """Return the matrix of a gradient of all trained parameters."""
         trained = self._group.trained()
         matrix = self._matrices.get(trained)
         if matrix is None:
@@ -214,9 +213,9 @@ class FsdpCompression:
         self._opened, self._engine = opened, opened.engine
         self._scope = scope
         self._uninstall = uninstall
-        #: the ranks that have the same shards; None where each has its own
+        #: the ranks that have the same shards; None if each rank has its own
         self.replicas = replicas
-        #: elements of a residual, by parameter name; with servers there are some
+        #: elements of a residual, by parameter name
         self.parameter_sizes = sizes
 
     def compression_stats(self) -> CompressionStats:

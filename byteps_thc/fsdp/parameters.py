@@ -1,7 +1,7 @@
-"""What FSDP2 knows about its parameter groups, in terms of this package.
+"""FSDP2's parameter groups in terms of this package.
 
-fully_shard() makes parameter groups that communicate together, and gives hooks nothing but a flat tensor. Names and
-sizes are in private structures of torch, which are read here and in _scheme/torch_private.py.
+fully_shard() makes parameter groups that communicate together, and hooks only get a flat tensor. Names and sizes are in
+private structures of torch, which are read here and in _scheme/torch_private.py.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ShardedParameter:
     source: Any  # torch's FSDPParam
 
     def __str__(self) -> str:
-        """What must be the same on all ranks."""
+        """Return a text that must be the same on all ranks."""
         return f"{self.name!r} {list(self.shape)} sharded in dimension {self.dim}"
 
     @property
@@ -58,7 +58,7 @@ class ShardedParameter:
 
     @property
     def elements(self) -> int:
-        """Of the whole parameter."""
+        """Elements of the whole parameter."""
         return self.shape.numel()
 
     @property
@@ -75,7 +75,7 @@ class ShardedParameter:
         return any(is_embedding_weight(module, name) for module, name in modules)
 
     def row_elements(self, policy: CompressionPolicy) -> int:
-        """Return the elements of a shard's rows that have scales; 0: none has."""
+        """Return the elements of a shard's rows with scales; 0 without any."""
         elements = policy.row_elements(self.name, self.shape)
         return elements if self.dim == 0 else elements // self.ranks
 
@@ -100,14 +100,14 @@ class ParameterGroup:
 
     @property
     def gradient_dtype(self) -> torch.dtype:
-        """What gradients are reduced in."""
+        """The dtype of the reduction."""
         mixed = self.source.mp_policy
         dtype: torch.dtype = mixed.reduce_dtype or mixed.param_dtype or self.parameters[0].source.sharded_param.dtype
         return dtype
 
     @property
     def gradients_are_awaited(self) -> bool:
-        """Whether somebody uses averages before the backward pass is over: a hook, or who reduces outside of any."""
+        """Whether averages are used before the end of backward: by a hook, or by a reduction outside of any pass."""
         return (
             current_backward() == NO_BACKWARD
             or fsdp_all_reduce_hook(self.source) is not None
@@ -116,14 +116,14 @@ class ParameterGroup:
 
     @property
     def inputs_kept(self) -> int:
-        """How many reduce-scatters may hold their inputs at a time (set_reduce_scatter_max_input_buffers)."""
+        """Most reduce-scatters that hold their inputs at a time (set_reduce_scatter_max_input_buffers)."""
         return getattr(self.source.comm_ctx, "reduce_scatter_max_input_buffers", 1)
 
     def multiply(self, average: Tensor, factor: int) -> Tensor:
-        """Make the sum that torch has asked for of an average, in place, and return it.
+        """Convert an average to the sum that torch has requested, in place, and return it.
 
-        Where torch does not divide it, the sum of float16 gradients that torch has divided before is their average, and
-        finite ones stay finite. Others may leave the range, as they do with torch.
+        If torch does not divide the result, it has divided float16 gradients before, and their sum is the average:
+        finite values stay finite. Others may exceed the range, as with torch.
         """
         if (
             average.dtype == torch.float16
@@ -134,7 +134,7 @@ class ParameterGroup:
         return average.mul_(factor)
 
     def finished(self, reduced: Tensor) -> Tensor:
-        """Return a reduced gradient as torch makes it part of the parameters' own: divided, in their dtype."""
+        """Return a reduced gradient as torch adds it to the parameters' gradients: divided, in their dtype."""
         divisor = fsdp_divisor(self.source, self.process_group, reduced)
         if divisor != 1:
             reduced.div_(divisor)
@@ -142,7 +142,7 @@ class ParameterGroup:
         return reduced if dtype is None else reduced.to(dtype)
 
     def warn_of_unused(self) -> None:
-        """Say once that gradients travel uncompressed, because torch leaves out what was not used."""
+        """Warn once that gradients travel uncompressed, because torch omits unused parameters."""
         warn_once(
             f"module {self.name!r}: some parameters got no gradient, and torch does not say which. They must be the "
             "same on all ranks, and the module's gradients travel uncompressed in such steps: freeze these parameters "
@@ -153,7 +153,7 @@ class ParameterGroup:
 def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
     """Return the groups of all FSDPModules in `model`, named by their modules.
 
-    Raises ConfigurationError when there are none, or when gradients do not go one way that can be compressed.
+    Raises ConfigurationError without any, or if gradients are not reduced in a way that can be compressed.
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"the first argument is the model, not {describe(model)}")
@@ -185,8 +185,7 @@ def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
 
 def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, str]) -> ParameterGroup:
     process_group: dist.ProcessGroup = source.mesh_info.shard_process_group
-    # By module, because parameters are other objects until the first forward pass when a model was filled with
-    # load_state_dict(assign=True).
+    # By module, because load_state_dict(assign=True) replaces parameters, as FSDP2 notices in the first forward pass.
     places = [fsdp_module_info(parameter) for parameter in source.fsdp_params]
     if any(place.module not in names for place in places):
         raise ConfigurationError(
@@ -229,7 +228,7 @@ def _require_plain(name: str, sources: list[Any]) -> None:
 def shard_matrix(
     group: ParameterGroup, trained: tuple[ShardedParameter, ...], policy: CompressionPolicy
 ) -> ShardMatrix:
-    """Return the group's reduce-scatter input, when these parameters have gradients. policy: what is compressed."""
+    """Return the group's reduce-scatter input, if these parameters have gradients. policy: selects compressed ones."""
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
     for parameter, start in placed(trained):
@@ -248,13 +247,12 @@ def shard_matrix(
 
 
 def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPolicy) -> None:
-    """Raise ConfigurationError that names trained parameters whose gradients cannot be averaged."""
     each = ((parameter, group.gradient_dtype) for group in groups for parameter in group.trained())
     require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 
 
 def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup], rank: int) -> CompressionPolicy:
-    """Return the policy with the embeddings of the groups in `rows`; rank 0 warns of names that no group has."""
+    """Return the policy with the groups' embeddings in `rows`; rank 0 warns of names without a group."""
     parameters = [parameter for group in groups for parameter in group.parameters]
     policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
     policy.warn_if_all_travel_exactly(((own.name, own.elements) for group in groups for own in group.trained()), rank)
@@ -266,8 +264,8 @@ def own_shard(
 ) -> GradientBuffer:
     """Return this rank's shard of the group's gradient as a buffer. policy: which rows have scales.
 
-    When some of `trained` got no gradient, torch leaves them out and does not say which: the buffer names no parameters
-    then, and is averaged uncompressed.
+    torch omits parameters of `trained` without a gradient, and does not name them: the buffer then names no parameters,
+    and is averaged uncompressed.
     """
     if gradient.numel() != total_columns(trained):
         return GradientBuffer(f"fsdp {group.name}, {gradient.numel()} elements", gradient, ())
@@ -286,7 +284,7 @@ def total_columns(trained: tuple[ShardedParameter, ...]) -> int:
 
 
 def placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedParameter, int]]:
-    """Give the parameters with the columns they begin at."""
+    """Yield the parameters with their first columns."""
     start = 0
     for parameter in trained:
         yield parameter, start

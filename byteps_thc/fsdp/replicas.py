@@ -84,7 +84,7 @@ def compress_replicas(
         gradients_on=groups[0].source.device,
         grad_scaler=grad_scaler,
         log_every=log_every,
-        logs_once=True,  # of the first replicas of all shards only one
+        logs_once=True,  # only one of the first replicas of all shards
     )
     engine, same_shards = opened.engine, opened.replicas
     assert same_shards is not None

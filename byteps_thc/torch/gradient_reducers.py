@@ -1,4 +1,4 @@
-"""What averages the gradients of a DistributedOptimizer: BytePS's push_pull, or THC over one of the two routes."""
+"""The reducers of a DistributedOptimizer: BytePS's push_pull, or THC over one of the two routes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PlainReducer:
         assert parameter.tensor.grad is not None
         gradient = real_view(parameter.tensor.grad)
         compressed, context = self._compression.compress(gradient)
-        # BytePS has no bfloat16, and takes contiguous memory only.
+        # BytePS lacks bfloat16, and requires contiguous memory.
         travels = (compressed.float() if compressed.dtype == torch.bfloat16 else compressed).contiguous()
         handle = push_pull_async_inplace(
             travels, average=True, name=f"Gradient.{parameter.name}", priority=-parameter.index
@@ -65,7 +65,7 @@ class PlainReducer:
         self._recorder.add(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
 
     def finish(self) -> None:
-        """End the round: wait until every pushed gradient is the average. All parameters have been pushed."""
+        """Wait until every pushed gradient is the average. All parameters have been pushed."""
         for push in self._pushes:
             context, dtype = push.context
             average = self._compression.decompress(synchronize(push.handle).to(dtype), context)
@@ -75,16 +75,16 @@ class PlainReducer:
         self._in_step = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint of this worker needs beside the optimizer's state."""
+        """Return this worker's part of a checkpoint."""
         return {}  # these compressions keep no state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """ConfigurationError unless the state is empty."""
+        """Raise ConfigurationError unless the state is empty."""
         if state:
             raise ConfigurationError("this state is of Compression.thc; Compression.none and fp16 have none")
 
     def statistics(self) -> CompressionStats:
-        """Return what compression did and what it cost."""
+        """Return statistics of compression."""
         return self._recorder.snapshot()
 
     def close(self) -> None:
@@ -93,9 +93,9 @@ class PlainReducer:
 
 
 class CompressedReducer:
-    """Compresses with THC. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
+    """Compresses with THC. BytePS sends gradients of other dtypes than float32, float16 and bfloat16.
 
-    replicas: all processes. Raises what make_engines raises.
+    replicas: all processes. Raises make_engines()'s errors.
     """
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression, replicas: Replicas) -> None:
@@ -123,10 +123,7 @@ class CompressedReducer:
         )
 
     def push(self, parameter: NamedParameter) -> None:
-        """Start averaging parameter.tensor.grad, which nobody may touch until finish().
-
-        Called once in a round for every parameter, by one thread at a time.
-        """
+        """As PlainReducer.push()."""
         with _skipping_shutdown_on_failure():
             if not self._in_step:
                 self._start_step()
@@ -137,7 +134,7 @@ class CompressedReducer:
                 sender.ready(parameter)
 
     def finish(self) -> None:
-        """End the round. Raises DeadlineError, TransportError or RestartError; the reducer is over then."""
+        """End the round. Raises DeadlineError, TransportError or RestartError, and is then closed."""
         with _skipping_shutdown_on_failure():
             for sender in self._senders:
                 sender.finish()
@@ -146,7 +143,7 @@ class CompressedReducer:
         self._steps.log()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
+        """Return the state of an engine (Engine.state_dict), the same for any number of lanes, with the loss scale."""
         self._steps.scaling.undo_skipped_step()
         states = [sender.engine.state_dict() for sender in self._senders]
         merged: dict[str, Any] = dict(states[0])
@@ -155,7 +152,7 @@ class CompressedReducer:
         return sealed(merged | {"loss_scale": self._steps.scaling.scale})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of this worker, made with any number of lanes; ConfigurationError otherwise.
+        """Load a state_dict() of this worker, made with any number of lanes; ConfigurationError if it does not fit.
 
         All workers must load the states of the same step.
         """
@@ -173,9 +170,9 @@ class CompressedReducer:
         self._steps.scaling.scale = scale
 
     def statistics(self) -> CompressionStats:
-        """Return what compression did and what it cost."""
+        """Return statistics of compression."""
         for sender in self._senders:
-            sender.engine.statistics()  # puts its residuals into the recorder that all lanes share
+            sender.engine.statistics()  # adds its residuals to the recorder of all lanes
         return replace(self._recorder.snapshot(), steps=self._steps.count)  # each lane has counted the step
 
     def close(self) -> None:
@@ -191,7 +188,7 @@ class CompressedReducer:
 
 
 def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParameter]) -> ThcCompression:
-    """Return the settings with the embeddings in `policy.rows`; warn of names in the policy that are no parameter's."""
+    """Return the settings with the embeddings in `policy.rows`; warn of policy names without a parameter."""
     rank = process.rank()
     settings.policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
     settings.policy.warn_if_all_travel_exactly(((own.name, own.tensor.numel()) for own in parameters), rank)
@@ -202,7 +199,7 @@ def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParamet
 
 @contextmanager
 def _skipping_shutdown_on_failure() -> Iterator[None]:
-    """The others cannot go on without this worker, nor it without them: do not wait for them when it ends."""
+    """After a failure workers cannot resume: this one's end does not wait for the others."""
     try:
         yield
     except ThcError:

@@ -1,6 +1,6 @@
 """Several processes of one BytePS worker (the GPUs of a host): they average among themselves, and the local root sends.
 
-BytePS's own intra-host reduction cannot be used: it hands its sums to nobody but BytePS's servers.
+BytePS's own intra-host reduction cannot be used: its sums only go to BytePS's servers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LOOPBACK = "127.0.0.1"
 class HostGroup:
     """One lane's collectives, gloo over loopback. Every process must make the same calls in the same order.
 
-    average() and share() may be called by a thread each. Both wait: DeadlineError after deadline_s, TransportError when
+    average() and share() may each have a thread. Both wait, and raise DeadlineError after deadline_s, TransportError if
     another process of the worker has ended.
     """
 
     def __init__(self, store: Store, lane: int, deadline_s: float) -> None:
-        self._store = store  # the first process's is the server of the others
+        self._store = store  # the first process's serves the others
         self._size = process.local_size()
         self.is_root = process.local_rank() == 0
         self._averaging = _open_gloo(PrefixStore(f"{lane}/average", store), deadline_s)
@@ -49,36 +49,35 @@ class HostGroup:
         close_at_exit(self.close)
 
     def close(self) -> None:
-        """Let go of the groups, for why GlooCommunicator.close() does, unless calls are under way: they would wait."""
+        """Drop the groups, as GlooCommunicator.close(), unless calls are under way: they would wait."""
         if not self._calls:
             self._averaging = self._sharing = None
 
     def average(self, tensor: Tensor) -> None:
-        """Replace the tensor of the local root by the average; those of the others are undefined then."""
-        values = tensor.float()  # the same tensor when it is float32 already
+        """Replace the local root's tensor by the average; the others' become undefined."""
+        values = tensor.float()  # float() returns float32 tensors themselves
         with self._call():
             self._averaging.reduce([values], ReduceOptions()).wait()
         if self.is_root:
             tensor.copy_(values.div_(self._size))
 
     def share(self, tensor: Tensor) -> None:
-        """Overwrite the tensor (1-D) of all others by that of the local root, bit for bit."""
+        """Overwrite the tensor (1-D) of all others by the local root's, bit for bit."""
         with self._call():
             self._sharing.broadcast([tensor.view(torch.uint8)], BroadcastOptions()).wait()
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        self._calls.append(None)  # a list: its methods are atomic, and two threads may be here
+        self._calls.append(None)  # list methods are atomic, and two threads may be here
         with _translated():
             yield
-        self._calls.pop()  # not after an error: what others sent may be on its way
+        self._calls.pop()  # not after an error: messages from others may be on their way
 
 
 class RootExchange(NodeExchange[NodeLayout]):
-    """The local root gets the average of all processes of its host, and hands its own over to them.
+    """The local root gets the average of all processes of its host, and returns its own average to them.
 
-    workers, worker: BytePS's, each of several processes. Whether all workers average the same, their local roots find
-    out.
+    workers, worker: BytePS's, each of several processes. Local roots compare gradients of workers.
     """
 
     def __init__(self, group: HostGroup, *, workers: int, worker: int) -> None:
@@ -104,7 +103,7 @@ class RootExchange(NodeExchange[NodeLayout]):
 
 
 class _Awaited(Future[Tensor]):
-    """The value of a gradient once a sum is waited for; None: it is there."""
+    """The value of a gradient once a sum is waited for; None: no sum."""
 
     def __init__(self, gradient: Tensor, work: Waitable | None) -> None:
         super().__init__()
@@ -118,10 +117,9 @@ class _Awaited(Future[Tensor]):
 
 
 class Bystander(Engine):
-    """The inner engine of a process whose worker's gradients another one, the local root, sends.
+    """The inner engine of a process whose local root sends the worker's gradients.
 
-    It takes part in sums that BytePS makes of what all processes push, with zeros. The local root keeps the residuals,
-    and compares loss scales.
+    It joins BytePS's sums over all processes with zeros. The local root keeps the residuals, and compares loss scales.
     """
 
     def __init__(self, policy: CompressionPolicy, exact: ExactSum, recorder: StatsRecorder) -> None:
@@ -135,7 +133,7 @@ class Bystander(Engine):
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
-        """Take part in the sum of a buffer, if it travels exactly; nothing is written into its gradient."""
+        """Join the sum of a buffer, if it travels exactly; nothing is written to its gradient."""
         compressed = any(not self._policy.travels_exactly(part.name, part.size, part.row) for part in buffer.parameters)
         if compressed and self._policy.compresses(max(self._steps - 1, 0)):
             return _Awaited(buffer.gradient, None)
@@ -143,12 +141,12 @@ class Bystander(Engine):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the step, and no residuals."""
+        """Return the state without residuals."""
         return {"local_root": False, "round": 0, "step": self._steps, "residuals": {}}
 
     @override
     def load_state_dict(self, state: State) -> None:
-        """Take over a state_dict() of such a process; ConfigurationError for any other."""
+        """Load a state_dict() of such a process; ConfigurationError for any other."""
         if not isinstance(state, Mapping) or state.get("local_root", True):
             raise ConfigurationError("this state is of the worker's local root, the process with local_rank() 0")
         step = state.get("step")
@@ -163,9 +161,9 @@ class Bystander(Engine):
 
 
 def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
-    """Return a group for each lane; by all processes of all workers, which tell their ports through BytePS.
+    """Return a group for each lane; by all processes of all workers, which exchange their ports through BytePS.
 
-    Raises DeadlineError or TransportError when the others are not there in time.
+    Raises DeadlineError or TransportError if the others are not there in time.
     """
     worker = process.worker()
     ports = torch.zeros(process.workers(), dtype=torch.int64, device="cpu")

@@ -160,7 +160,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 class GradientCompression(Protocol):
-    """BytePS's interface: one tensor at a time, nothing kept in between. Classes and instances both do."""
+    """BytePS's interface: one tensor at a time, without state. Classes and instances both have it."""
 
     def compress(self, tensor: Tensor) -> tuple[Tensor, Any]:
         """Return the payload, and the context for decompress()."""

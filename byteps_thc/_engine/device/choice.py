@@ -17,9 +17,8 @@ from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_GPU_ROTATION_BLOCK
 
-_LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
-#: Engines that kernels="auto" puts on a GPU: those that have been run on one with the kernels that they have now. Add
-#: an engine once `make bench-gpu` has passed with it.
+_LEAST_TRITON = (3, 6)  # the first with Gluon
+#: Engines that kernels="auto" puts on a GPU. Add an engine once `make bench-gpu` has passed with it.
 TRIED: frozenset[str] = frozenset()
 _TRITON_PACKAGES = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
 
@@ -35,18 +34,17 @@ def device_of(
     engine: str,
     needs_nccl: bool = True,
 ) -> torch.device | None:
-    """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
+    """Return the GPU that compresses, None for the host; CompressionPolicy.kernels has the rules.
 
-    process_group: whose ranks average; None: workers that know each other by their servers alone. gradients_on: where
-    gradients will be; None: unknown. engine: the one that compresses, see TRIED. needs_nccl: codes travel between GPUs.
-    ConfigurationError for kernels="device" where it cannot be.
+    process_group: None for workers that only servers connect. gradients_on: None if unknown. engine: a name of TRIED.
+    needs_nccl: codes travel between GPUs. Raises ConfigurationError for kernels="device" if no GPU can compress.
     """
     names = [] if process_group is None else backends(process_group)
     if policy.kernels == "host":
         return None
     if policy.kernels == "auto":
         if gradients_on is None and ("gloo" in names or "nccl" not in names):
-            return None  # gradients in host memory work there, too
+            return None  # servers accept codes of gradients in host memory, too
         if (needs_nccl and "nccl" not in names) or (gradients_on is not None and gradients_on.type != "cuda"):
             return None
     reason = _why_not(names if needs_nccl else None, config, gradients_on)
@@ -77,7 +75,7 @@ def _triton_lacks() -> str | None:
         return "Triton is not installed: pip install 'triton>=3.6'"
     version = _triton_version()
     numbers = re.match(r"(\d+)\.(\d+)", version or "")
-    if numbers is None:  # of no package that is known: see whether it has what is needed
+    if numbers is None:  # an unknown package: test for the needed names
         try:
             importlib.import_module("triton.experimental.gluon")
         except Exception as error:
@@ -89,7 +87,7 @@ def _triton_lacks() -> str | None:
 
 
 def _triton_version() -> str | None:
-    """Return it without importing Triton, which takes a second; None: unknown."""
+    """Return Triton's version, None if unknown, without the second that importing Triton takes."""
     for package in _TRITON_PACKAGES:
         try:
             return metadata.version(package)

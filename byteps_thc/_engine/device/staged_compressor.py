@@ -2,12 +2,11 @@
 
     gradient on the device -> norms, codes -> pinned host memory -> packets -> pinned host memory -> sums -> device
 
-So a coordinate costs the host's memory half a byte down and a byte up at 4 bits, where its gradient and average would
-cost eight.
+A coordinate costs half a byte down and a byte up at 4 bits, where its gradient and average would cost eight.
 
-All calls put their work on one stream. So a host array is free again when something later on that stream is over, and
-the memory that calls use on the device comes from the caching allocator and goes back to it. The calling thread waits
-for what the network needs, norms and codes, and meanwhile packets of other pieces travel.
+All calls put their work on one stream: a host array is free again when later work on that stream is over. Device memory
+of a call comes from the caching allocator. The calling thread waits for norms and codes; packets of other pieces travel
+meanwhile.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ if TYPE_CHECKING:  # it needs Triton
 
 
 class StagedPartition:
-    """See compressor.Partition. norms: float32[B], codes: uint8; of the caller, in host memory. there: on the
-    device."""
+    """A compressor.Partition. norms: float32[B], codes: uint8; the caller's host memory. there: on the device."""
 
     def __init__(self, name: str, there: DevicePartition, norms: F32, codes: U8) -> None:
         self.name, self.there = name, there
@@ -43,24 +41,24 @@ class StagedPartition:
         self.clamped = 0
         self.residual_kept = False
         device = there.norms.device
-        #: what travels beside codes and sums, pinned: norms, later their maxima; clamped coordinates; energy
+        #: pinned companions of codes and sums: norms, later their maxima; clamped coordinates; energy
         self.pinned_norms = torch.from_numpy(pinned_zeros(device)(len(norms), np.float32))
         self.pinned_clamped = torch.from_numpy(pinned_zeros(device)(1, np.int64))
         self.pinned_energy = torch.from_numpy(pinned_zeros(device)(1, np.float64))
 
     @property
     def energy(self) -> float:
-        """See compressor.Partition; after encode()."""
+        """Return the energy of the last encode()."""
         return float(self.pinned_energy[0])
 
 
 class StagedCompressor:
     """GpuCompressor with the methods of Compressor.
 
-    Calls for different partitions may come from different threads, those for one partition in order. decode() may go on
-    after the return; it is over, and its arrays may be written again, when the next encode() of the partition returns.
-    Gradients, residuals and averages are on its device. Codes and sums should be in pinned host memory (pinned_zeros):
-    copies of other arrays are slower. stream: the current one in all calls. recorder: counts what is copied.
+    Calls for one partition must come in order; partitions may have different threads. decode() may still run after its
+    return: its arrays are free when the next encode() of the partition returns. Gradients, residuals and averages are
+    on the device. Codes and sums should be in pinned host memory (pinned_zeros), which is copied faster. stream: the
+    current one in all calls. recorder: counts copied bytes.
     """
 
     def __init__(self, compressor: GpuCompressor, stream: SideStream, recorder: TrafficRecorder) -> None:
@@ -70,7 +68,6 @@ class StagedCompressor:
         self.workers, self.worker = compressor.workers, compressor.worker
 
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
-        """See Compressor."""
         return self._compressor.sizes(coordinates, plan)
 
     def partition(
@@ -81,7 +78,7 @@ class StagedCompressor:
         return StagedPartition(name, there, norms, codes)
 
     def measure(self, partition: StagedPartition, gradient: Tensor, *, round: int) -> F32:
-        """Begin a round; waits for the gradient, and for its norms."""
+        """Begin a round; wait for the gradient and its norms."""
         there = partition.there
         partition.gradient = gradient
         there.begin(round)
@@ -93,10 +90,10 @@ class StagedCompressor:
         return partition.norms
 
     def encode(self, partition: StagedPartition, max_norms: F32) -> U8:
-        """Write codes and residual; waits for the codes."""
+        """Write codes and residual; wait for the codes."""
         there = partition.there
         partition.max_norms[:] = max_norms
-        partition.pinned_norms.numpy()[:] = max_norms  # whose last copy, of measure(), is over
+        partition.pinned_norms.numpy()[:] = max_norms  # the copy of measure() is over
         there.max_norms.copy_(partition.pinned_norms, non_blocking=True)
         codes = torch.empty(len(partition.codes), dtype=torch.uint8, device=self._device)
         assert partition.gradient is not None, "encode() follows measure()"
@@ -107,7 +104,7 @@ class StagedCompressor:
         partition.pinned_energy.copy_(there.energy, non_blocking=True)
         self._stream.wait()
         partition.clamped = int(partition.pinned_clamped[0])
-        # As the kernel has decided it (_scheme/gpu/encode.py).
+        # The same decision as the kernel's (_scheme/gpu/encode.py).
         finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, max_norms))
         partition.residual_kept = partition.residual is not None and finite
         self._recorder.add(
@@ -125,7 +122,7 @@ class StagedCompressor:
         *,
         codes_per_chunk: int | None = None,
     ) -> None:
-        """Put the average on its way to `out`, on the device; waits for nothing."""
+        """Start writing the average to `out`, on the device; wait for nothing."""
         complete = bool((contributions == self.workers).all())
         partition.there.decode(
             self._upload(aggregate),

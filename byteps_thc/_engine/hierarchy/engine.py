@@ -2,7 +2,7 @@
 
     gradient -> [average within the node] -> inner engine -> [brought to all processes of the node]
 
-What compression keeps and counts is the inner engine's.
+The inner engine has the residuals and the figures.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from byteps_thc._scheme.errors import TransportError
 
 
 class NodeLayout:
-    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged; None:
-    they are there. names: of their parameters.
+    """Memory of an exchange for one layout. staging: brings gradients there; None: they are there. names: parameters.
     """
 
     def __init__(self, buffer: GradientBuffer, staging: Staging | None) -> None:
@@ -44,9 +43,9 @@ LayoutT = TypeVar("LayoutT", bound=NodeLayout)
 
 
 class NodeExchange(Protocol[LayoutT]):
-    """What the processes of a node do among themselves; each method is called by one thread, in order.
+    """The communication of a node's processes among themselves; each method has one thread, and is called in order.
 
-    size, rank: see NodeEngine.workers and worker. device: where gradients are exchanged.
+    size, rank: as NodeEngine.workers and worker. device: where gradients are exchanged.
     """
 
     size: int
@@ -54,26 +53,28 @@ class NodeExchange(Protocol[LayoutT]):
     device: torch.device
 
     def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> LayoutT:
-        """Return what is kept for buffers like this one; InputError for one that cannot be averaged."""
+        """Return the memory for such buffers. Raises InputError for an unsupported buffer."""
 
     def use_loss_scale(self, scale: float) -> None:
-        """Gradients are multiplied by it from now on."""
+        """Note the factor of later gradients."""
 
     def scatter(self, layout: LayoutT, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
-        """Average within the node; return what this process averages between the nodes.
+        """Average within the node; return the part that this process averages between the nodes.
 
-        new: the buffer is the first one of its layout. InputError on all ranks when they average different gradients
-        and the inner engine cannot find out.
+        new: the buffer is the first one of its layout. Raises InputError on all ranks if they average different
+        gradients and the inner engine cannot notice.
         """
 
     def gather(self, layout: LayoutT, gradient: Tensor) -> None:
-        """Overwrite the gradient by its average, of which the inner engine has made this process's part."""
+        """Overwrite the gradient by its average, of which the inner engine has written this process's part."""
 
 
 @dataclass
 class _Job(Generic[LayoutT]):
-    """A buffer on its way. host: its gradient where it is exchanged, the host or a device. averaged: by the inner
-    engine, under way. steps: begun since the buffer before it.
+    """A buffer on its way.
+
+    host: its gradient where it is exchanged, the host or a device. averaged: the inner engine's future. steps: begun
+    since the buffer before it.
     """
 
     buffer: GradientBuffer
@@ -87,14 +88,14 @@ class _Job(Generic[LayoutT]):
 
 
 class NodeEngine(Engine, Generic[LayoutT]):
-    """Averages within a node around an engine that averages between the nodes.
+    """Averages within a node around `inner`, an engine that averages between the nodes.
 
-    inner: that engine. recorder: the inner engine's, which counts copies of gradients, too. leave: ends what the
-    exchange works with, after the inner engine.
+    recorder: the inner engine's, which also counts copies of gradients. leave: ends the exchange's communicators, after
+    the inner engine.
 
-    On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
-    the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that
-    the node's work on some overlaps with what the inner engine does with others.
+    On the stream of an inner engine it adds two streams, and the host only waits for the first buffer of a layout.
+    Otherwise one thread brings buffers to the inner engine and another brings them back, so that the node's work on
+    some overlaps with the inner engine's work on others.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._stages = _Stages(inner, exchange, self._in_flight)
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
-        self._begun = 0  # steps that the inner engine has not been told of: buffers of earlier ones are on their way
+        self._begun = 0  # steps unknown to the inner engine: buffers of earlier ones are on their way
         self._streams: tuple[SideStream, SideStream] | None = None
         self._threads: StageThreads | None = None
         if isinstance(inner, FlatEngine) and inner.in_stream:
@@ -176,7 +177,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def state_dict(self) -> StateDict:
-        """See Engine; the inner engine's: on a mesh, of this rank's shard in the slow dimension."""
+        """Return the inner engine's state; on a mesh, of this rank's shard in the slow dimension."""
         self._require_idle("state_dict")
         return self._inner.state_dict()
 
@@ -188,7 +189,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def statistics(self) -> CompressionStats:
-        """See Engine; the inner engine's, with copies of whole gradients: bytes are those between the nodes."""
+        """Return the inner engine's statistics, with copies of whole gradients: bytes are those between the nodes."""
         self._begin_steps_if_idle()
         return self._inner.statistics()
 
@@ -205,7 +206,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         return layout
 
     def _staging_to_device(self, gradient: Tensor, stream: SideStream) -> Staging | None:
-        """Return what brings gradients that are not on the device there; who calls waits for both copies."""
+        """Return the way to the device for gradients elsewhere; the caller waits for both copies."""
         return None if gradient.device == stream.device else CopyStaging(gradient, stream, self._recorder)
 
     def _require_idle(self, call: str) -> None:
@@ -233,35 +234,33 @@ class NodeEngine(Engine, Generic[LayoutT]):
                     job.host = staging.fetch(job.buffer.gradient)
                 self._stages.begin(job)
             with back.behind_current(*on_device):
-                # The stream waits. The future's waiters wait for what has been put on it so far.
+                # The stream waits. The future covers the work on it so far.
                 for _ in self._stages.gather(job):
                     pass
-        except Exception as error:  # Triton's have no other base
+        except Exception as error:  # Triton's errors have no other base
             self._in_flight.fail(error)
 
 
 class _Stages(Generic[LayoutT]):
-    """What the threads do; they hold no NodeEngine, which ends when it is forgotten."""
+    """The work of the threads; they hold no NodeEngine, which must end when it is forgotten."""
 
     def __init__(self, inner: Engine, exchange: NodeExchange[LayoutT], in_flight: InFlight) -> None:
         self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
 
     def begin(self, job: _Job[LayoutT]) -> None:
-        """Average within the node, and let the inner engine begin."""
+        """Average within the node, and start the inner engine."""
         for _ in range(job.steps):
             self._inner.start_step()
         buffer = replace(job.buffer, gradient=job.host)
         job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
 
     def scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
-        """Bring the gradient to where it is exchanged, and begin."""
         if job.layout.staging is not None:
             job.host = job.layout.staging.fetch(job.buffer.gradient)
         self.begin(job)
         yield job
 
     def gather(self, job: _Job[LayoutT]) -> Iterator[None]:
-        """Write the average, and bring it back."""
         assert job.averaged is not None
         job.averaged.wait()  # the inner engine has the deadline
         self._exchange.gather(job.layout, job.host)
@@ -281,7 +280,7 @@ def _end(
         threads.end()
     in_flight.fail(TransportError("the engine was closed"))
     try:
-        inner.close()  # which ends the wait for it
+        inner.close()  # ends the wait for it
         if threads is not None:
             threads.join()
     finally:

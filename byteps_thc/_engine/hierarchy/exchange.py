@@ -1,4 +1,4 @@
-"""The engine of a mesh: within a node every rank gets the average of its shard, and later those of all shards."""
+"""The engine of a mesh: within a node every rank first gets the average of its shard, later those of all shards."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ if TYPE_CHECKING:  # it needs Triton
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:
-    """Return how many elements of a parameter the rank has: shards are equal, the last ones may be short or empty."""
+    """Return the rank's number of elements: shards are equal, but the last ones may be short or empty."""
     columns = -(-elements // ranks)
     return min(max(elements - rank * columns, 0), columns)
 
 
 class BucketShards(NodeLayout):
-    """The shards of buffers of one layout, for all that come; InputError for a buffer that cannot be averaged.
+    """The shards of buffers of one layout. Raises InputError for an unsupported buffer.
 
-    A buffer is cut parameter by parameter, as FSDP does: so a rank has the same part of a parameter wherever DDP puts
-    the parameter, and its residual is that part's. On a device all parts are copied in one launch (part_copies.py); in
-    host memory an index would cost more than the copies.
+    A buffer is cut parameter by parameter, as in FSDP: wherever DDP puts a parameter, a rank has the same part of it,
+    and its residual. On a device all parts are copied in one launch (part_copies.py); in host memory an index would
+    cost more than the copies.
 
-    A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
-    padded with zeros. What lies between parameters has no shard, and stays as it is. shard: this rank's row as a
-    buffer, float32, while it is averaged over the slow dimension. cut: a text, the same for the same matrix only.
-    device: where shards are exchanged; staging: brings gradients there, if it is the host and they are elsewhere.
-    recorder: counts its copies.
+    matrix[ranks, columns] has a row for each rank of the fast dimension, in which every parameter has its columns,
+    padded with zeros. Gaps between parameters have no shard, and stay as they are. shard: this rank's row as a buffer,
+    float32, while it is averaged over the slow dimension. cut: a text that identifies the matrix. device: where shards
+    are exchanged; staging: brings gradients to the host, if shards are exchanged there. recorder: counts its copies.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class BucketShards(NodeLayout):
         self._copies = None if device.type == "cpu" else _copies_on_device([*self.row_parts()], device)
 
     def row_parts(self) -> Iterator[tuple[int, int]]:
-        """Give what the matrix has, row by row: first element in the gradient, -1 for padding; elements."""
+        """Yield the parts of the matrix, row by row: first element in the gradient, -1 for padding; elements."""
         for row in range(self.ranks):
             for part, columns in zip(self.parameters, self._columns, strict=True):
                 elements = shard_elements(part.size, row, self.ranks)
@@ -86,7 +85,6 @@ class BucketShards(NodeLayout):
                     yield -1, columns - elements
 
     def fill(self, matrix: Tensor, gradient: Tensor) -> None:
-        """Write a gradient to matrix[ranks, columns], and zeros to the padding."""
         if self._copies is not None:
             self._copies.pack(gradient, matrix.view(-1))
             return
@@ -96,7 +94,7 @@ class BucketShards(NodeLayout):
             place.copy_(part)
 
     def take(self, matrix: Tensor, gradient: Tensor) -> None:
-        """Overwrite a gradient by what matrix[ranks, columns] has of it."""
+        """Overwrite the parameters in a gradient by matrix[ranks, columns]."""
         if self._copies is not None:
             self._copies.unpack(matrix.view(-1), gradient)
             return
@@ -112,11 +110,11 @@ class BucketShards(NodeLayout):
             start += columns
 
     def _places(self, gradient: Tensor, matrix: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give parts of the gradient with their places in the matrix, of the same shape."""
+        """Yield parts of the gradient with their places in the matrix, of the same shape."""
         start = 0
         for part, columns in zip(self.parameters, self._columns, strict=True):
             if part.size:
-                full, rest = divmod(part.size, columns)  # rows without padding, elements of the row behind them
+                full, rest = divmod(part.size, columns)  # rows without padding, elements of the next row
                 end = part.stop - rest
                 yield gradient[part.start : end].view(full, columns), matrix[:full, start : start + columns]
                 if rest:
@@ -127,10 +125,10 @@ class BucketShards(NodeLayout):
 class ShardExchange(NodeExchange[BucketShards]):
     """Reduce-scatter and all-gather of gradients among the ranks of a node, exact but for the gradient's own type.
 
-    groups: of this rank. scatter, gather: communicators of the fast dimension, of tensors on `device`, one for each, so
-    that two threads or streams may use them. A reduce-scatter is an all-to-all and a sum in float32, in the order of
-    the ranks: gloo has no other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. questions:
-    asked before shards are added up. asks_once: for a layout, because the caller waits.
+    groups: of this rank. scatter, gather: communicators of the fast dimension, for tensors on `device`: two, for two
+    threads or streams. A reduce-scatter is an all-to-all and a sum in float32, in the order of the ranks: gloo has no
+    other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. questions: asked before shards are
+    summed. asks_once: once per layout, because the caller waits.
     """
 
     def __init__(
@@ -169,31 +167,29 @@ class ShardExchange(NodeExchange[BucketShards]):
     def gather(self, layout: BucketShards, gradient: Tensor) -> None:
         gathered = self._gathered.matrix(layout, gradient)
         shard = layout.shard.gradient
-        if shard.is_cuda:  # it goes with its layout, perhaps before this stream gets here
+        if shard.is_cuda:  # its layout may end before this stream gets here
             shard.record_stream(torch.cuda.current_stream(shard.device))
         own = saturated(shard, gradient.dtype)
         self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
         layout.take(gathered, gradient)
 
     def _average(self, layout: BucketShards, gradient: Tensor) -> None:
-        """Write the average of this rank's shard over the node to layout.shard.gradient."""
         sent, received = self._sent.matrix(layout, gradient), self._received.matrix(layout, gradient)
         layout.fill(sent, gradient)
         self._scatter.all_to_all(_bytes(received), _bytes(sent)).wait()
         average = layout.shard.gradient
         _sum(received, average)
-        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
+        # A tensor: torch multiplies by the inverse of a number on a GPU, with other bits.
         average.div_(torch.full((), float(layout.ranks), device=average.device))
 
 
 class _Memory:
-    """Memory that the buffers have in turn, as large as the largest."""
+    """Memory that buffers use in turn, as large as the largest."""
 
     def __init__(self) -> None:
         self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def matrix(self, shards: BucketShards, like: Tensor) -> Tensor:
-        """Return [ranks, columns] of the type and device of `like`."""
         size = shards.ranks * shards.columns * like.element_size()
         if self._bytes.numel() < size or self._bytes.device != like.device:
             self._bytes = torch.empty(size, dtype=torch.uint8, device=like.device)
@@ -201,11 +197,10 @@ class _Memory:
 
 
 def _sum(rows: Tensor, out: Tensor) -> None:
-    """Write the sum of the rows, in float32, to `out`."""
     if rows.is_cuda:
         torch.sum(rows, 0, dtype=torch.float32, out=out)
         return
-    out.copy_(rows[0])  # torch.sum takes three times as long on the CPU when the rows have another type
+    out.copy_(rows[0])  # torch.sum takes three times as long on the CPU if the rows have another type
     for row in rows[1:]:
         out.add_(row)
 
@@ -215,7 +210,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _copies_on_device(parts: Sequence[tuple[int, int]], device: torch.device) -> PartCopies:
-    from byteps_thc._scheme.gpu.part_copies import PartCopies  # which takes Triton
+    from byteps_thc._scheme.gpu.part_copies import PartCopies  # needs Triton
 
     return PartCopies(parts, device)
 
@@ -227,13 +222,12 @@ LevelCommunicators = tuple[Communicators, Communicators]
 
 
 def level_communicators(groups: MeshGroups, policy: CompressionPolicy, *, callers: int = 0) -> LevelCommunicators:
-    """Return new ones; collective. callers: see Communicators."""
     fast, slow = (Communicators(group, policy.deadline_s, callers=callers) for group in (groups.fast, groups.slow))
     return fast, slow
 
 
 def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
-    """Return the servers of this rank's shard: those that have the same one are a job of their own."""
+    """Return the servers of this rank's shard: each shard is a job of its own."""
     return None if network is None else replace(network, job=network.job + shards.rank())
 
 
@@ -247,10 +241,10 @@ def hierarchical_engine(
 ) -> NodeEngine[BucketShards]:
     """Return an engine for two levels: exact averages in the fast one, compressed ones over the slow one; collective.
 
-    network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory. If
-    averages may be complete without some nodes, nodes are not asked what they average. communicators: new ones of the
-    levels, which end with the engine; None: its own. Other arguments:
-    flat_engine's. Raises ConfigurationError that names what differs, or what flat_engine raises, here or elsewhere.
+    network: shard s of a node, from 0, has the job network.job + s, and nodes exchange in host memory. If averages may
+    be complete without some nodes, nodes are not asked about their gradients. communicators: new ones of the levels,
+    which end with the engine; None: its own. Other arguments: flat_engine's. Raises ConfigurationError that names the
+    difference between ranks, or flat_engine's errors, here or elsewhere.
     """
     fast, slow = communicators or level_communicators(groups, policy)
     waits_for_all = network is None or not network.may_drift(groups.slow.size())
@@ -259,8 +253,8 @@ def hierarchical_engine(
     settings |= {"network": network is not None} | config.model_dump()
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
-        gradients_on = _CPU  # whose shards are exchanged in host memory
-    # The inner engine knows the ranks of its shard only, and would take the whole host for them.
+        gradients_on = _CPU  # shards are exchanged in host memory
+    # The inner engine knows only the ranks of its shard, and would use the whole host for them.
     threads = policy.thread_count(introduce(gather, settings | policy.shared_settings()).ranks_on_this_host)
     inner_policy = policy.model_copy(update={"threads": threads})
     own = network_of_shard(network, groups.fast)
@@ -268,10 +262,10 @@ def hierarchical_engine(
     try:
         inner = flat_engine(groups.slow, config, inner_policy, own, gradients_on)
         kernels = "device" if inner.in_stream else "host"
-    except Exception as error:  # Triton's have no other base
-        refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
+    except Exception as error:  # Triton's errors have no other base
+        refusal, kernels = error, str(error)  # sent to the others, which wait for this rank
     try:
-        introduce(gather, {"kernels": kernels})  # a node exchanges shards in one memory
+        introduce(gather, {"kernels": kernels})  # all ranks of a node must exchange shards in the same kind of memory
     except ThcError as error:
         difference = error
     if inner is None:
@@ -302,7 +296,7 @@ def _exchange(
             [between] = slow.of_host(1)
     else:
         scatter, gathering = fast.of_device(), fast.of_device()
-        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
+        # Asked once per layout, in the caller's thread: no gloo connections are needed.
         within = fast.for_questions()
         between = slow.for_questions() if waits_for_all else None
     levels: list[tuple[Asking, int]] = [(within, groups.fast.size())]

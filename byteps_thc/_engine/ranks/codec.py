@@ -1,4 +1,4 @@
-"""The kernels of a rank, at work on the messages of a piece, in host memory."""
+"""The host kernels of a rank, applied to the messages of a piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ check_arithmetic(_core)
 
 
 class Messages(NamedTuple):
-    """The parts of several messages, a row of each. words: int32[messages, 4]. scales, exact: float32. codes: uint8."""
+    """The parts of several messages, a row each. words: int32[messages, 4]. scales, exact: float32. codes: uint8."""
 
     words: npt.NDArray[np.int32]
     scales: F32
@@ -37,14 +37,14 @@ class Messages(NamedTuple):
 
 
 class RankCodec:
-    """Rounds to the points of one rank, and decodes those of all. pool: threads of the kernels."""
+    """Rounds to one rank's points, and decodes all ranks' codes. pool: threads of the kernels."""
 
     def __init__(self, settings: RankSettings, rank: int, pool: _core.ThreadPool | None = None) -> None:
         self.settings, self.rank = settings, rank
         self._pool = pool
 
     def encode(self, shards: Sequence[Shard], rows: Sequence[Gradient], messages: Messages, round: int) -> None:
-        """Write codes and scales of a gradient, of this rank to each owner. rows: of the piece."""
+        """Write codes and scales of a gradient, from this rank to each owner. rows: of the piece."""
         own = self.settings.up[self.rank]
         for shard, codes, scales in zip(shards, messages.codes, messages.scales, strict=True):
             _core.encode_nearest(
@@ -57,7 +57,7 @@ class RankCodec:
             )
 
     def recode(self, shard: Shard, received: Messages, sent: Messages, round: int) -> None:
-        """Write codes and scales of the average of the own shard. received: of all ranks. sent: one message."""
+        """Write codes and scales of the own shard's average. received: of all ranks. sent: one message."""
         down = self.settings.down
         _core.recode_nearest(
             *self._received(shard, received),

@@ -1,7 +1,7 @@
 """A gradient on a device among ranks that decode each other's codes: three launches and two collectives.
 
-All of it is put on the engine's stream, and nobody waits. One piece for a gradient: every launch and every collective
-costs the host tens of microseconds, and what pieces would overlap with each other, backward overlaps anyhow.
+All of it is put on the engine's stream, and nobody waits. A gradient is one piece: every launch and collective costs
+the host tens of microseconds, and backward overlaps with all of them anyhow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # it needs Triton
 
 @dataclass(frozen=True)
 class DeviceTools:
-    """What the gradients of an engine share. rank: this one."""
+    """Shared by the gradients of an engine. rank: this one."""
 
     settings: RankSettings
     rank: int
@@ -50,7 +50,7 @@ class DevicePiece(Piece):
         sent, self._arrived = (tools.messages.take(self._plan.up.size_bytes) for _ in range(2))
         self._batch.encode(gradient.view(-1), sent, tools.agreement.header(self._number, round), round)
         self._work = tools.messages.all_to_all(self._arrived, sent)
-        tools.messages.give_back(sent)  # who takes it next works on it behind this collective
+        tools.messages.give_back(sent)  # the next user works on it behind this collective
         tools.recorder.add_quantization(coordinates=gradient.numel(), clamped=0)
 
     @override
@@ -80,7 +80,6 @@ class DevicePiece(Piece):
 
 
 def prepare_device_pieces(tools: DeviceTools, layout: Layout) -> None:
-    """Set the piece of a new layout."""
     if layout.all_exact:
         return
     layout.pieces_take_exact = True

@@ -2,10 +2,10 @@
 
     measure: encode -> [codes travel] -> sum: decode, average, encode -> [averages travel] -> decode
 
-Nothing is asked in advance. The fingerprint of a gradient is in front of its codes: every rank owns a shard, so all of
-them see all fingerprints, and get the same error before the first average is written. A fingerprint is a message of its
-own, sent at the same time: so it arrives also from a rank whose gradient has another size. That of a gradient which
-travels uncompressed goes the same way: a rank that compresses it finds out, instead of waiting for codes.
+Nothing is asked in advance. Codes begin with the gradient's fingerprint: every rank owns a shard, so all of them see
+all fingerprints, and raise the same error before the first average is written. A fingerprint is a message of its own,
+sent at the same time, so it arrives even if the other rank's gradient has another size. Uncompressed gradients send
+fingerprints the same way: a rank that compresses the gradient gets an error, instead of waiting for codes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ from byteps_thc._scheme.arrays import F32, gradient_view
 from byteps_thc._scheme.block_plan import HEADER_BYTES
 
 _CPU = torch.device("cpu")
-#: Word of a header that is 1 in front of nothing: the gradient travels uncompressed.
+#: Word of a header without codes that is 1: the gradient travels uncompressed.
 _UNCOMPRESSED = FINGERPRINT_WORDS
 
 
 @dataclass(frozen=True)
 class RankTools:
-    """What the pieces of an engine share."""
-
     codec: RankCodec
     messages: RankMessages
     fingerprints: Fingerprints
@@ -61,8 +59,6 @@ class HostPlan:
 
 
 class RankPiece(Piece):
-    """A piece in a round, in host memory."""
-
     def __init__(self, tools: RankTools, host: HostPlan, round: int) -> None:
         self._tools, self._host, self._plan, self._round = tools, host, host.plan, round
         self._own = host.plan.shards[tools.codec.rank]
@@ -73,7 +69,7 @@ class RankPiece(Piece):
 
     @override
     def measure(self, gradient: Tensor, round: int) -> None:
-        """Send all of it; the gradient, [rows, columns], may be changed when this returns."""
+        """Send all of it; the gradient, [rows, columns], is free on return."""
         tools, plan = self._tools, self._plan
         self._sent, self._arrived = (tools.messages.take(plan.up.size_bytes) for _ in range(2))
         with tools.clock.timed(tools.recorder, "encode_ms"):
@@ -90,11 +86,11 @@ class RankPiece(Piece):
 
     @override
     def sum(self) -> None:
-        """See Piece. InputError, on all ranks, unless all average the same."""
+        """Average this rank's share. Raises InputError, on all ranks, unless all average the same."""
         tools, plan = self._tools, self._plan
         self._headers.wait()
         received = Messages.of(self._arrived.numpy(), plan.up)
-        # Before the rest is waited for, which of another gradient may not come.
+        # Before the wait for the rest, which never comes from a gradient of another size.
         if (error := tools.fingerprints.difference(self._host.known, self._round, received.words)) is not None:
             raise error
         self._work.wait()
@@ -153,7 +149,6 @@ class ExactPiece(Piece):
 
     @override
     def measure(self, gradient: Tensor, round: int) -> None:
-        """Send the fingerprint."""
         tools, self._round = self._tools, round
         self._sent, self._arrived = (tools.messages.take(HEADER_BYTES) for _ in range(2))
         words = self._sent.numpy().view(np.int32)
@@ -163,12 +158,12 @@ class ExactPiece(Piece):
 
     @override
     def encode(self) -> None:
-        """Raise InputError on all ranks unless all have this gradient next, and none compresses it."""
+        """Raise InputError on all ranks unless all have this gradient next, uncompressed."""
         tools, plan, round = self._tools, self._plan, self._round
         self._work.wait()
         words = self._arrived.numpy().view(np.int32)
         if (error := tools.fingerprints.difference(plan.known, round, words)) is not None:
-            if words[:, _UNCOMPRESSED].all():  # so all ranks come here, and tell each other what they have
+            if words[:, _UNCOMPRESSED].all():  # all ranks get here, and tell each other their gradients
                 facts = (f"round {round}", how_it_travels(compress=False), str(plan.dtype))
                 tools.questions.require_same(plan.contents, plan.size, round, *facts)
             raise error
@@ -185,7 +180,6 @@ class ExactPiece(Piece):
 
 
 def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
-    """Put what travels exactly into the messages, and zeros where nothing is compressed."""
     if host.exact_columns is not None:
         values = rows.index_select(1, host.exact_columns).float().numpy().reshape(-1)
         for shard, exact in zip(host.plan.shards, messages.exact, strict=True):
@@ -196,19 +190,17 @@ def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
 
 
 def _average_exact(received: Messages) -> F32:
-    """Return the averages of the own shard's exact values, added in the order of ranks."""
     with np.errstate(all="ignore"):  # Inf and NaN are values as any
         average: F32 = np.add.accumulate(received.exact, axis=0)[-1] / np.float32(len(received.exact))
     return average
 
 
 def prepare_rank_pieces(tools: RankTools, layout: Layout) -> None:
-    """Set the pieces of a new layout."""
     plans = list[HostPlan]()
     if not layout.all_exact:
         layout.pieces_take_exact = True
         plans = [HostPlan(plan, tools.fingerprints) for plan in piece_plans(layout, tools.codec.settings)]
-    # Gradients of ranks that use other parameters have other sizes, which gloo does not survive.
+    # Ranks that use other parameters have gradients of other sizes, which end gloo's process.
     layout.asked_first = layout.extent.sharded
     exact = ExactPlan(tools, layout)
 

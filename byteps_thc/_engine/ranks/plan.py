@@ -1,8 +1,8 @@
-"""What is known of the pieces of a gradient before its first round: who averages what.
+"""Plans the pieces of a gradient before its first round: which rank averages which blocks.
 
-A gradient has rotation blocks, which end where tensors do, and rows of embeddings. A piece is some of them in a row.
-Each rank owns a shard of a piece: in an all-reduce a share of the blocks, about as many codes for every rank; in a
-reduce-scatter the rank's own row.
+A gradient has rotation blocks, which end where tensors do, and rows of embeddings. A piece is a run of them. Each rank
+owns a shard of a piece: in an all-reduce a share of the blocks, about as many codes for every rank; in a reduce-scatter
+the rank's own row.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class PiecePlan:
     """Some columns of a gradient, `span`, which travel together.
 
     shards: of all ranks. up, down: messages to owners, and of owners (up: averages stay with their owners). exact:
-    columns of the piece that travel exactly, in every row. holes: of each row, all that is not compressed, counted from
-    the beginning of the piece. identity: arguments of Fingerprints.of().
+    columns of the piece that travel exactly, in every row. holes: uncompressed elements of each row, from the piece's
+    beginning. identity: arguments of Fingerprints.of().
     """
 
     span: slice
@@ -48,7 +48,7 @@ class PiecePlan:
 
 
 def piece_plans(layout: Layout, settings: RankSettings, *, whole: bool = False) -> Iterator[PiecePlan]:
-    """Give the pieces of a gradient, for all rounds. whole: one piece, whatever its size."""
+    """Yield the pieces of a gradient, for all rounds. whole: one piece, whatever its size."""
     extent = layout.extent
     ranks = 1 if extent.sharded else settings.ranks
     blocks = blocks_of(extent.columns, ranks, settings.config.rotation_block, layout.tensors, extent.plan.rows)

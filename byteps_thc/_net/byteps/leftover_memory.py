@@ -1,12 +1,12 @@
-"""Shared memory of BytePS workers that were killed: found, and removed when bpslaunch starts the next one.
+"""Finds shared memory of killed BytePS workers, and removes it when bpslaunch starts the next one.
 
-A worker holds a lock on each of its files in /dev/shm (shared_memory.cc of `make byteps`), which the kernel gives back
-when the process is gone: whatever killed it, and also where containers share /dev/shm and do not see each other's
-processes. BytePS as it was built before takes no lock: what a process of this host has mapped is in use, too. Files of
-a BytePS built elsewhere have other names, and are left alone.
+A worker holds a lock on each of its files in /dev/shm (shared_memory.cc of `make byteps`). The kernel releases the lock
+when the process is gone, whatever killed it, and even if containers share /dev/shm without seeing each other's
+processes. Older builds of BytePS take no lock: files that a process of this host has mapped are in use, too. Files of a
+BytePS built elsewhere have other names, and are left alone.
 
-`make byteps` copies this module to byteps.plugins for bpslaunch: it imports the standard library only.
-`python -m byteps.plugins.leftover_memory` removes what it finds.
+`make byteps` copies this module to byteps.plugins for bpslaunch: it imports the standard library only. `python -m
+byteps.plugins.leftover_memory` removes the files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _NAME = re.compile(r"BytePS_(?:ShM|Pcie\d+_Shm)_(?:\d+_)?\d+_\d+")
 
 
 def find(folder: Path = FOLDER) -> list[Path]:
-    """Return the files that no running worker uses."""
     found = []
     for path in _unmapped_files(folder):
         with _unlocked(path) as unlocked:
@@ -36,7 +35,7 @@ def find(folder: Path = FOLDER) -> list[Path]:
 
 
 def remove(folder: Path = FOLDER) -> int:
-    """Remove the files that no running worker uses, as far as this user may; returns how many bytes they had."""
+    """Remove the files that no running worker uses, if this user may; return their bytes."""
     removed_bytes = 0
     for path in _unmapped_files(folder):
         with _unlocked(path) as unlocked, contextlib.suppress(OSError):  # another user's
@@ -48,7 +47,7 @@ def remove(folder: Path = FOLDER) -> int:
 
 
 def remove_and_say() -> None:
-    """As remove(), with a line on standard output when there was something."""
+    """As remove(), with a line on standard output if there were any."""
     removed_bytes = remove()
     if removed_bytes:
         print(f"Removed {removed_bytes >> 10} KiB of workers that were killed from {FOLDER}", flush=True)
@@ -64,7 +63,7 @@ def _unmapped_files(folder: Path) -> list[Path]:
 
 
 def _mapped_names() -> set[str]:
-    """Names of BytePS's files that processes have mapped, those of processes that this user may look at."""
+    """Return BytePS's files that processes have mapped, as far as this user may look."""
     names: set[str] = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
@@ -74,10 +73,10 @@ def _mapped_names() -> set[str]:
 
 @contextlib.contextmanager
 def _unlocked(path: Path) -> Iterator[bool]:
-    """Whether no worker holds its lock; one that opens it meanwhile waits for the end of this context."""
+    """Whether no worker holds its lock; a worker that opens it meanwhile waits for the end of this context."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # gone, or another user's: nothing is known of it
+    except OSError:  # gone, or another user's: state unknown
         yield False
         return
     try:

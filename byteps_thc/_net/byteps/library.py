@@ -1,7 +1,7 @@
-"""The installed BytePS, imported on first use, what `make byteps` adds to it, and how long its calls may take.
+"""Imports the installed BytePS and `make byteps`'s additions on first use, and gives its calls deadlines.
 
-BytePS's shutdown, which it registers to run at exit, waits for all workers and servers, for ever when one has died.
-Here a process waits for a deadline, and then ends with the exit status that it was about to have.
+BytePS's shutdown, registered to run at exit, waits for all workers and servers, for ever if one has died. Here a
+process waits for a deadline, and then ends with its own exit status.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
 
 @functools.cache
 def byteps_operations() -> ModuleType:
-    """Return the module byteps.torch.ops; ConfigurationError when BytePS is not installed."""
+    """Return byteps.torch.ops; ConfigurationError if BytePS is not installed."""
     try:
         with warnings.catch_warnings():
-            # BytePS 0.2.5 imports distutils, which warns.
             warnings.simplefilter("ignore", DeprecationWarning)
             return importlib.import_module("byteps.torch.ops")
     except ImportError as error:
@@ -36,7 +35,7 @@ def byteps_operations() -> ModuleType:
 
 
 class WorkerLibrary:
-    """The functions of the library. Names are those that users give to push_pull."""
+    """The functions of the library. Names are the users' names of push_pull."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         strings = ctypes.POINTER(ctypes.c_char_p)
@@ -49,27 +48,27 @@ class WorkerLibrary:
         self._shutdown.argtypes = (ctypes.c_double,)
 
     def declare(self, name: str, settings: Mapping[str, str]) -> None:
-        """Declare a tensor that BytePS compresses with these settings (no spaces in them), before its first push."""
+        """Declare a tensor and its compressor settings (without spaces), before its first push."""
         keys = (ctypes.c_char_p * len(settings))(*(key.encode() for key in settings))
         values = (ctypes.c_char_p * len(settings))(*(value.encode() for value in settings.values()))
         self._declare(_byteps_name(name), keys, values, len(settings))
 
     def skip_shutdown(self) -> None:
-        """Have this process end without BytePS's shutdown; at most once."""
+        """End this process without BytePS's shutdown; call at most once."""
         self._skip_shutdown()
 
     def shutdown(self, deadline_s: float) -> bool:
-        """Shut BytePS down; False when that took too long, and the process will end without it."""
+        """Shut BytePS down; return False after the deadline: the process will end without it."""
         return bool(self._shutdown(deadline_s))
 
 
 @functools.cache
 def find_worker_library() -> WorkerLibrary | None:
-    """Load the library; None when the installed BytePS has none.
+    """Load the library; None if the installed BytePS has none.
 
-    ConfigurationError when BytePS does not import, or was built with another version of this library.
+    Raises ConfigurationError if BytePS does not import, or was built with another version of this library.
     """
-    byteps_operations()  # the symbols that the library needs
+    byteps_operations()  # has symbols that the library needs
     try:
         library = importlib.import_module("byteps.plugins").load_for_worker("thc")
     except (ImportError, OSError):
@@ -83,7 +82,7 @@ def find_worker_library() -> WorkerLibrary | None:
 
 
 def worker_library() -> WorkerLibrary:
-    """Load the library; ConfigurationError when BytePS was not built by `make byteps`."""
+    """Load the library; ConfigurationError if BytePS was not built by `make byteps`."""
     library = find_worker_library()
     if library is None:
         raise ConfigurationError("this BytePS was built without THC's compressor: build it with 'make byteps'")
@@ -94,12 +93,12 @@ def _byteps_name(name: str) -> bytes:
     return f"byteps.{name}".encode()
 
 
-#: Seconds that other workers may take to get to their end after this one.
+#: Seconds for other workers to get to their end after this one.
 EXIT_DEADLINE_S = 60.0
 
 
 class _AtExit:
-    """What this process does at exit. BytePS is one per process, and so is this."""
+    """The exit handler. BytePS is one per process, and so is this."""
 
     def __init__(self) -> None:
         self._skipped = False
@@ -107,7 +106,7 @@ class _AtExit:
     def install(self) -> None:
         library = find_worker_library()
         if library is None:
-            return  # a BytePS that `make byteps` did not build: it shuts down in its own way
+            return  # a BytePS that `make byteps` did not build shuts itself down
         atexit.unregister(byteps_operations().shutdown)
         atexit.unregister(self._shut_down)
         atexit.register(self._shut_down)
@@ -129,7 +128,7 @@ _at_exit = _AtExit()
 
 
 def shut_down_at_exit() -> None:
-    """Shut BytePS down when this process ends, with a deadline; in place of what byteps.torch.init registered.
+    """Shut BytePS down when this process ends, with a deadline, instead of byteps.torch.init's exit handler.
 
     Does nothing with a BytePS that was not built by `make byteps`.
     """
@@ -137,22 +136,22 @@ def shut_down_at_exit() -> None:
 
 
 def skip_shutdown_at_exit() -> None:
-    """Do not wait for anyone at exit: a worker or server is gone. To be called where a DeadlineError is raised."""
+    """Wait for nobody at exit: a worker or server is gone. Call it where a DeadlineError is raised."""
     _at_exit.skip_shutdown()
 
 
 def _remove_shared_memory() -> None:
-    """Remove the buffers that BytePS's shutdown would have removed; names as in shared_memory.cc of `make byteps`."""
+    """Remove the buffers that BytePS's shutdown removes; names as in shared_memory.cc of `make byteps`."""
     port, worker = os.environ.get("DMLC_PS_ROOT_PORT", ""), os.environ.get("DMLC_WORKER_ID", "")
     for segment in Path("/dev/shm").glob(f"BytePS_*_{port}_{worker}_*"):
         segment.unlink(missing_ok=True)
 
 
 def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: float) -> None:
-    """Run a call of BytePS's that waits for the job's other processes, and that cannot be taken back.
+    """Run a BytePS call that waits for the job's other processes and cannot be cancelled.
 
-    purpose: what it is for, for the message. Raises what the call raises, and DeadlineError when it takes longer than
-    deadline_s: BytePS is of no use to this process then.
+    purpose: for the message. Raises the call's errors, and DeadlineError after deadline_s: this process can then not
+    use BytePS any more.
     """
     outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
 

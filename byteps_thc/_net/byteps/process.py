@@ -1,4 +1,4 @@
-"""BytePS in this process: whether it runs, and this process's place among the others."""
+"""BytePS in this process: its state, and this process's place among the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._scheme.environment import default_deadline_s
 from byteps_thc._scheme.errors import ConfigurationError, InputError
 
-#: What BytePS aborts the process without. bpslaunch sets the first two, and is told the others.
+#: BytePS aborts the process without them. bpslaunch sets the first two, and gets the others from its environment.
 _LAUNCH_VARIABLES = ("BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "DMLC_WORKER_ID", "DMLC_NUM_WORKER")
 
 
@@ -31,7 +31,7 @@ def tensor_names(name: str) -> tuple[str, str]:
 
 
 class TensorNames:
-    """Which of its two BytePS tensors a name's next push uses, what is in flight, and names for tensors without one."""
+    """The BytePS tensor of each name's next push, pushes in flight, and names for nameless tensors."""
 
     def __init__(self) -> None:
         self._pushes: defaultdict[str, int] = defaultdict(int)
@@ -42,7 +42,7 @@ class TensorNames:
     def next_key(self, name: str, tensor: Tensor) -> str:
         """Return the BytePS tensor of the name's next push.
 
-        InputError when the name had another size or dtype before, which would crash BytePS's processes.
+        Raises InputError if the name had another size or dtype before, which would crash BytePS's processes.
         """
         kind = tensor.numel(), tensor.dtype
         known = self._kinds.setdefault(name, kind)
@@ -52,25 +52,24 @@ class TensorNames:
         return tensor_names(name)[self._pushes[name] % 2]
 
     def started(self, name: str, handle: int) -> None:
-        """Note BytePS's handle of the name's last push."""
         self._in_flight[name] = handle
 
     def in_flight(self, name: str) -> int | None:
-        """Return the handle of the name's last push; None without one that is still to be synchronized."""
+        """Return the handle of the name's last push; None if it was synchronized."""
         return self._in_flight.get(name)
 
     def finished(self, name: str, handle: int) -> None:
-        """Note that a push was synchronized. Its handle is not valid any more."""
+        """Note that a push was synchronized: its handle is invalid."""
         if self._in_flight.get(name) == handle:
             del self._in_flight[name]
 
     def make_name(self) -> str:
-        """Return a name that no other tensor has: numbers, in order of the calls."""
+        """Return a new name: numbers, in order of the calls."""
         self._unnamed += 1
         return f"unnamed.{self._unnamed}"
 
     def clear(self) -> None:
-        """Count from zero, as a worker does that joins when BytePS starts again."""
+        """Count from zero, like a worker that joins when BytePS starts again."""
         self._pushes.clear()
         self._kinds.clear()
         self._in_flight.clear()
@@ -78,30 +77,26 @@ class TensorNames:
 
 
 class Claim:
-    """Things of one holder, until release() or until nobody holds the claim any more."""
+    """Things of one holder, until release() or until the holder is garbage."""
 
     def __init__(self) -> None:
         self.things: set[Hashable] = set()
 
     def add(self, things: Collection[Hashable]) -> None:
-        """Claim more things."""
         self.things.update(things)
 
     def release(self) -> None:
-        """Let others claim the things. May be called again."""
         self.things.clear()
 
 
 class Claims:
-    """All claims of a process."""
-
     def __init__(self) -> None:
         self._claims: WeakSet[Claim] = WeakSet()
 
     def open(self) -> Claim:
-        """Return a claim of nothing yet, and drop the claims of holders that are garbage.
+        """Return an empty claim, after dropping the claims of holders that are garbage.
 
-        Python collects garbage at another time on each worker. Workers have to find the same claims.
+        Python collects garbage at another time on each worker, but workers must find the same claims.
         """
         if self._claims:
             gc.collect()
@@ -111,17 +106,15 @@ class Claims:
         return claim
 
     def taken(self, things: Collection[Hashable]) -> list[Hashable]:
-        """Return those of the things that are claimed."""
         return [thing for thing in things if any(thing in claim.things for claim in self._claims)]
 
     def clear(self) -> None:
-        """Release everything."""
         for claim in self._claims:
             claim.release()
 
 
 class _Process:
-    """What this package knows of BytePS, which is one per process, and so is this."""
+    """The package's knowledge of BytePS, which is one per process, and so is this."""
 
     def __init__(self) -> None:
         self.running = False
@@ -141,19 +134,17 @@ _process = _Process()
 
 
 def running_operations() -> ModuleType:
-    """Return BytePS's operations; ConfigurationError when it does not run, where BytePS says it has one worker."""
+    """Return BytePS's operations; ConfigurationError before init(), where BytePS would claim to have one worker."""
     if not _process.running:
         raise ConfigurationError("BytePS has not been initialized: call bps.init() before")
     return byteps_operations()
 
 
 def pushed_names() -> TensorNames:
-    """Return the names that this process has pushed since BytePS was started."""
     return _process.names
 
 
 def claims() -> Claims:
-    """Return what the optimizers of this process have for themselves since BytePS was started."""
     return _process.claims
 
 
@@ -167,7 +158,7 @@ def init(lazy: bool = True) -> None:
     _require_launched(os.environ)
     operations = byteps_operations()
     try:
-        if lazy:  # in this thread, for which BytePS chooses the GPU
+        if lazy:  # BytePS chooses this thread's GPU
             operations.init(True)
         else:
             _connect(lambda: operations.init(False))
@@ -210,7 +201,7 @@ def _require_launched(environment: Mapping[str, str]) -> None:
 
 def _connect(call: Callable[[], object]) -> None:
     run_with_deadline(call, "connect to all workers and servers", default_deadline_s())
-    if torch.cuda.is_available():  # BytePS has chosen the GPU of its caller's thread, which was another one
+    if torch.cuda.is_available():  # BytePS has chosen the GPU for another thread, its caller's
         torch.cuda.set_device(int(byteps_operations().local_rank()))
 
 

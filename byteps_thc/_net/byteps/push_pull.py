@@ -1,10 +1,9 @@
 """BytePS's push_pull of one tensor: the sum or average over all processes, without the defects of 0.2.5.
 
-What differs from byteps.torch:
+Differences from byteps.torch:
 - A name's pushes alternate between two BytePS tensors (process.TensorNames).
-- Tensors without a name get names of their own, in order of the calls.
-- A push waits for the last one of its name: of several pushes of a BytePS tensor at a time BytePS mixes the sums, or
-  crashes.
+- Nameless tensors get unique names, in order of the calls.
+- A push waits for the last one of its name: concurrent pushes of a BytePS tensor mix their sums, or crash.
 - synchronize has a deadline.
 """
 
@@ -100,7 +99,6 @@ def synchronize(handle: Handle, deadline_s: float | None = None) -> Tensor:
 
 
 def _wait(number: int, name: str, wait_s: float) -> None:
-    """Wait until BytePS is done with a push."""
     deadline = time.monotonic() + wait_s
     sleep_s = _SHORTEST_SLEEP_S
     while not byteps_operations().poll(number):
@@ -118,7 +116,7 @@ _NAME = "THC.settings"
 
 
 def different_ranks(settings: object, deadline_s: float | None) -> list[int]:
-    """Return the ranks whose settings have another repr() than this process's; called by all processes.
+    """Return the ranks whose settings differ, by repr(), from this process's; called by all processes.
 
     deadline_s: of synchronize(). Raises DeadlineError, and ConfigurationError on all processes if one has another
     version of the arithmetic.
@@ -133,7 +131,7 @@ def different_ranks(settings: object, deadline_s: float | None) -> list[int]:
 
 
 def require_same_arithmetic(versions: npt.NDArray[np.int32], rank: int) -> None:
-    """Raise ConfigurationError unless all processes have the version of this one. versions: int32[ranks]."""
+    """Raise ConfigurationError unless all processes have this one's version. versions: int32[ranks]."""
     own = int(versions[rank])
     others = {other: int(version) for other, version in enumerate(versions) if version != own}
     if others:

@@ -1,10 +1,10 @@
 """Sums of codes over BytePS's own servers and vans (the paper's THC-colocated).
 
-Up go packed codes, because THC's compressor (byteps_thc/csrc/byteps) sends nothing else of the tensor; BytePS's server
+Packed codes go up, because THC's compressor (byteps_thc/csrc/byteps) sends nothing else of the tensor. BytePS's server
 looks them up in the table, its reducer adds the values, and 8 (or 16) bits a coordinate come back.
 
-Maximum norms, for which BytePS has no operation: every worker writes the bits of its norms into its row of a tensor of
-zeros, int32[workers, norms]; after BytePS has added the tensors up, everyone has all rows.
+BytePS has no maximum for norms: every worker writes the bits of its norms into its row of a tensor of zeros,
+int32[workers, norms]; once BytePS has added the tensors, all workers have all rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """A partition. norms: words to find the maximum of; padded: coordinates with padding.
+    """A partition. norms: words of the maximum; padded: coordinates with padding.
 
-    priority: of its pushes; the highest goes first when BYTEPS_SCHEDULING_CREDIT is set.
+    priority: of its pushes; the highest goes first if BYTEPS_SCHEDULING_CREDIT is set.
     """
 
     name: str
@@ -44,17 +44,17 @@ class PartitionShape:
 
 
 class BytepsTransport(Transport):
-    """One worker's partitions, each of which is a transfer. BytePS fixes its keys in advance: there are no others.
+    """One worker's partitions, each a transfer. BytePS fixes its keys in advance: there are no others.
 
     Collective: all workers make the same transports and send the same rounds, after BytePS's init().
 
-    resolved: the same on all workers. partitions: all there will be, in an order that is the same on all workers; their
-    names must differ from those of other transports. worker: bps.rank(). deadline_s: of each wait. zeros: what makes
-    the arrays that codes and sums travel in.
+    resolved: the same on all workers. partitions: all of them, in the same order on all workers, with names unlike
+    those of other transports. worker: bps.rank(). deadline_s: of each wait. zeros: allocates the arrays of codes and
+    sums.
 
-    Sends a first round, so that wrong set-ups are found here: raises ConfigurationError when the workers' settings
-    differ, when BytePS has no compressor or would not use it, or when one of its servers does not look codes up;
-    DeadlineError when a worker or server does not answer.
+    Sends a first round to find wrong set-ups: raises ConfigurationError if the workers' settings differ, BytePS has no
+    compressor or would not use it, or one of its servers does not look codes up; DeadlineError if a worker or server
+    does not answer.
     """
 
     codes_per_chunk: int | None = None
@@ -85,22 +85,21 @@ class BytepsTransport(Transport):
         # The digest is in the names, because BytePS fixes a name's size and compressor for good.
         self._transfers = {s.name: BytepsTransfer(self, s, f"THC.{digest[:8]}.{s.name}") for s in partitions}
         self._compare(settings)
-        for transfer in self._transfers.values():  # in the same order everywhere, before the first of them is used
+        for transfer in self._transfers.values():  # in the same order everywhere, before the first use
             transfer.declare()
-        for _ in tensor_names(""):  # each of the tensors that a name alternates between
+        for _ in tensor_names(""):  # the tensors that a name alternates between
             for transfer in self._transfers.values():
                 transfer.try_out()
 
     @override
     def new_transfer(self, name: str, norms: int, codes: int) -> BytepsTransfer:
-        """Return the transfer of the partition of that name; InputError when there is none of that size."""
+        """Return the partition's transfer; InputError if none has that name and size."""
         transfer = self._transfers.get(name)
         if transfer is None or (transfer.shape.norms, transfer.shape.padded) != (norms, codes):
             raise InputError(f"piece {name!r} of {norms} norms and {codes} codes is none of BytePS's partitions")
         return transfer
 
     def _compare(self, settings: object) -> None:
-        """Raise ConfigurationError on all workers unless they have the same settings."""
         if different := different_ranks(settings, self.deadline_s):
             raise ConfigurationError(
                 f"worker(s) {', '.join(map(str, different))} and this one ({self.worker}) have different settings of "
@@ -109,7 +108,7 @@ class BytepsTransport(Transport):
 
 
 class BytepsTransfer(Transfer):
-    """One partition, with its tensors at BytePS. The servers sum, so there is nothing for a worker to relay.
+    """One partition, with its tensors at BytePS. The servers sum: a worker relays nothing.
 
     Sums are valid until the next send_codes().
     """
@@ -151,7 +150,7 @@ class BytepsTransfer(Transfer):
         return self._values(), self._transport.contributions
 
     def declare(self) -> None:
-        """Give the tensors their keys, and those of sums the compressor."""
+        """Declare the tensors, to fix their keys and the compressor of sums."""
         table = self._transport.resolved.table
         settings = {
             "compressor_type": "thc",
@@ -164,10 +163,7 @@ class BytepsTransfer(Transfer):
         declare(self._norms_name)
 
     def try_out(self) -> None:
-        """One round whose results are known: the largest code everywhere. ConfigurationError when they are others.
-
-        It is no traffic of a training's, so it is not counted.
-        """
+        """Run an uncounted round with known results: the largest code everywhere. ConfigurationError if they differ."""
         transport, resolved = self._transport, self._transport.resolved
         self._push_norms(np.full(self.shape.norms, transport.worker + 1, np.float32))
         largest = self.wait_norms()
@@ -221,17 +217,17 @@ def _shared_settings(resolved: ResolvedConfig, partitions: Sequence[PartitionSha
     return shared, cut
 
 
-_DEFAULT_PARTITION_BYTES = 4096000  # BytePS's own default
+_DEFAULT_PARTITION_BYTES = 4096000  # BytePS's default
 _LARGEST_PARTITION_BYTES = 1 << 30
 
 
 def sum_bytes(resolved: ResolvedConfig) -> int:
-    """Bytes of a coordinate in the tensor of sums at BytePS's server: uint8, or int32 when sums need 16 bits."""
+    """Return the bytes of a coordinate in BytePS's tensor of sums: uint8, or int32 if sums need 16 bits."""
     return 1 if resolved.value_bits == 8 else 4
 
 
 def prepare_environment(resolved: ResolvedConfig) -> None:
-    """Set the variables that are not set, and check those that are; to be called before BytePS is initialised.
+    """Set the variables that are not set, and check the others; call it before BytePS is initialised.
 
     BYTEPS_THREADPOOL_SIZE: threads that run compressors; BytePS has none unless it is set. BYTEPS_MIN_COMPRESS_BYTES:
     smaller tensors are not compressed. BYTEPS_PARTITION_BYTES: larger tensors are cut. Raises ConfigurationError.

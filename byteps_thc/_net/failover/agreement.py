@@ -1,4 +1,4 @@
-"""Words that all ranks of a process group tell each other, by way of its store, without a collective."""
+"""Words that all ranks of a process group exchange through its store, without a collective."""
 
 from __future__ import annotations
 
@@ -18,40 +18,39 @@ if TYPE_CHECKING:  # a session of servers needs no torch
 T = TypeVar("T")
 
 _POLL_S = 0.02
-#: A store that takes longer for an answer is lost.
+#: A store that takes longer for an answer counts as lost.
 STORE_S = 15.0
 
 
 class Agreement:
-    """Of one rank. store: of these ranks and nothing else. stop: set when this rank waits no longer.
+    """One rank's part. store: for these ranks and nothing else. stop: set when this rank waits no longer.
 
-    Nothing here waits in the store, whose other users would wait, too. Raises TransportError if the store is gone or
-    does not answer for STORE_S.
+    Waits are not in the store, whose other users would wait, too. Raises TransportError if the store is gone or does
+    not answer for STORE_S.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
-        self._store: Backend = store  # whose stubs know no bytes
+        self._store: Backend = store  # torch's stubs know no bytes
         self.rank, self.ranks, self._stop = rank, ranks, stop
 
     def ask(self, generation: int, why: str) -> None:
-        """Ask all ranks to move on to that generation."""
         self._set(f"{generation}/asked", f"rank {self.rank}: {why}")
 
     def asked(self, generation: int) -> str | None:
-        """Return who asks to move on to that generation, and why; None: nobody does."""
+        """Return which rank asks to move on to that generation, and why; None: nobody does."""
         return self._get(f"{generation}/asked")
 
     def tell(self, topic: str, text: str) -> None:
-        """Put this rank's words on a topic where the others find them."""
+        """Publish this rank's words on a topic."""
         self._set(f"{topic}/{self.rank}", text)
 
     def told(self, topic: str) -> list[str] | None:
-        """Return the words of all ranks, or None: not all have said something."""
+        """Return the words of all ranks, or None unless all have said something."""
         keys = self._keys(topic)
         return self._values(keys) if self._all_are_there(keys) else None
 
     def exchange(self, topic: str, text: str, deadline: float) -> list[str]:
-        """Return what all ranks say. deadline: of time.monotonic(); DeadlineError that names who is missing."""
+        """Return the words of all ranks. deadline: of time.monotonic(); DeadlineError names the missing ranks."""
         self.tell(topic, text)
         keys = self._keys(topic)
         while not self._all_are_there(keys):
@@ -66,7 +65,7 @@ class Agreement:
         return self._values(keys)
 
     def forget(self, *topics: str) -> None:
-        """Take back what this rank has said on topics that nobody asks about any more."""
+        """Delete this rank's words on topics that nobody reads any more."""
         for topic in topics:
             self._call(partial(self._store.delete_key, f"{topic}/{self.rank}"))
 
@@ -89,10 +88,10 @@ class Agreement:
         return [value.decode() for value in values]
 
     def _call(self, operation: Callable[[], T]) -> T:
-        """Return what an operation of the store returns.
+        """Return the result of a store operation.
 
-        The operation has a thread of its own: if the store's host is unreachable, check() never returns, whatever
-        the store's timeout. Nobody joins it then, also when Python ends (csrc/python/ending.cc).
+        It runs in a new thread: if the store's host is unreachable, check() never returns, whatever the store's
+        timeout. Nobody joins the thread then, even when Python ends (csrc/python/ending.cc).
         """
         answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
 

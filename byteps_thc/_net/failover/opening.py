@@ -1,4 +1,4 @@
-"""How a session that goes on without a server is opened."""
+"""Opens sessions that resume without a failed server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportErr
 from byteps_thc._scheme.torch_private import Store
 
 _SWITCH, _ERROR = "switch", "error: "
-#: They have let this rank in just before, too.
+#: The servers have let this rank in just before.
 _LONGEST_ANSWER_S = 2.0
 
 
@@ -34,15 +34,15 @@ def open_failover_session(
 ) -> FailoverSession | Session:
     """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
 
-    A session that ends with its servers where they are switches, from which workers cannot move: their addresses are in
-    a switch's tables. network: with a run. deadline_s, moved, lost: see FailoverSession. Raises what Session raises,
-    ConfigurationError where failover is asked for with a switch, DeadlineError when a rank does not come.
+    Returns a Session without failover for switches, from which workers cannot move: their addresses are in a switch's
+    tables. network: with a run. deadline_s, moved, lost: see FailoverSession. Raises Session's errors,
+    ConfigurationError if failover is asked for with a switch, DeadlineError if a rank does not come.
     """
     agreement = Agreement(store, worker, workers, Event())
     try:
         first = network.open_session(config, worker, workers, deadline_s)
     except ThcError as error:
-        agreement.tell("kind", f"{_ERROR}{error}")  # the others name what this rank misses, and not this rank
+        agreement.tell("kind", f"{_ERROR}{error}")  # the others then report this rank's problem, not a missing rank
         raise
     timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
     try:
@@ -69,9 +69,9 @@ def open_failover_session(
     addresses = dict(zip(network.servers, first.addresses, strict=True))
 
     def open_again(servers: Sequence[str], generation: int) -> Session:
-        # A server keeps workers of another run out: those of another generation, or with other servers.
+        # A server rejects workers of another run, here those of another generation, or with other servers.
         run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
-        # Not looked up again: the others are asked where they were, and no name server may be there in a move.
+        # Names are not looked up again: the others use the first addresses, and a move may lack a name server.
         found = tuple(addresses[server] for server in servers)
         moved_network = replace(network, servers=found, run=run, timeouts=timeouts)
         return moved_network.open_session(again, worker, workers, deadline_s)

@@ -34,38 +34,36 @@ if TYPE_CHECKING:  # a session of servers needs no torch
 
 _logger = logging.getLogger("byteps_thc")
 
-#: How long a wait lasts before it looks whether the session is still the one to wait for.
+#: Length of a wait before it checks whether its session is still the current one.
 _SLICE_S = 0.5
-#: From one attempt to the next, where no server is there.
+#: From one attempt to the next, if no server is there.
 _PAUSE_S = 0.5
-#: How long a session with servers that have just answered may take to open: what is longer is a fault, after which
-#: ranks ask again.
+#: Longest opening of a session with servers that have just answered: a longer one is a fault, and ranks ask again.
 LONGEST_CONNECT_S = 5.0
-#: So many attempts that a server has refused, and a move does without it: the first may meet workers of before.
+#: Refusals by a server before a move excludes it: at the first attempt it may still have workers of before.
 _REFUSALS = 2
-#: A server that does not answer for so long is left out of a move; or for twice as long where round trips are long.
+#: A move excludes a server that is silent for so long, or for twice as long if round trips are long.
 _LONG_QUESTION_S = 1.0
-#: How long ranks wait for each other after the deadline: longer than an attempt in which one of them waits for a
-#: server, so that all give up together, and the error names the server.
+#: Wait for other ranks after the deadline: longer than an attempt in which a rank waits for a server, so that all ranks
+#: give up together, and the error names the server.
 _GRACE_S = 2.0 * _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
-#: Why ranks move after unknown_job: this is all that a worker knows.
+#: Why ranks move after unknown_job, as far as a worker knows.
 _LOST_JOB = "a server has lost rounds of the job: it was restarted, or dropped the job after --idle-timeout"
-#: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
-#: is given up.
+#: Looks at the same stage without a result, a quarter of a second each, before a session that joined again is given up.
 _STUCK_LOOKS = 4
 
 
 class FailoverSession:
-    """As a Session to those who push and wait. Made by all ranks of a group; any thread may call anything.
+    """As a Session to its callers. Made by all ranks of a group; any thread may call any method.
 
     first: the session of generation 0, with all `servers`. open: returns a session with some of them, of that
-    generation. ask: what each of all says, within so many seconds (ask_servers()). deadline_s: how long ranks wait for
-    each other, or for a server. store: of these ranks and nothing else. moved: told of every move. lost: told when this
-    rank cannot move any more, as its store is gone. What Session raises, and TransportError when no server is left
-    within the deadline, DeadlineError when a rank does not take part in a move.
+    generation. ask: each server's answer, within so many seconds (ask_servers()). deadline_s: of waits for other ranks,
+    or for a server. store: for these ranks and nothing else. moved: called at every move. lost: called when this rank
+    cannot move any more, as its store is gone. Raises Session's errors, TransportError if no server is left within the
+    deadline, DeadlineError if a rank does not take part in a move.
     """
 
-    compares_sums = False  # which are no switch's
+    compares_sums = False  # no switches here
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class FailoverSession:
         lost: Callable[[], None],
     ) -> None:
         self._servers, self._open_session, self._ask_servers = tuple(servers), open, ask
-        self._addresses = tuple(first.addresses)  # IP:PORT of each, as errors name them
+        self._addresses = tuple(first.addresses)  # IP:PORT of each, as in errors
         self._deadline_s, self._moved = deadline_s, moved
         self._session = first
         self.workers, self.code_bits, self.value_bits = first.workers, first.code_bits, first.value_bits
@@ -90,26 +88,26 @@ class FailoverSession:
         self._used = tuple(range(len(self._servers)))
         self._generation = 0
         self._stages = KeptStages()
-        self._lock = threading.RLock()  # of all that is above
+        self._lock = threading.RLock()  # guards all attributes above
         self._failure: ThcError | None = None
-        self._counted: dict[str, int] = {}  # of sessions that are over
+        self._counted: dict[str, int] = {}  # of finished sessions
         self._closing = threading.Event()
         self._agreement = Agreement(store, rank, ranks, self._closing)
         self._presences = Presences(self._servers)
         self._pace = QuestionPace(len(self._servers))
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
-        self._moved_for: tuple[Stage | None, float] = (None, 0.0)  # what lacked a result in a move, and since when
+        self._moved_for: tuple[Stage | None, float] = (None, 0.0)  # a stage without a result in a move, since when
         self._watch = Watch(self._presences, self._question, self._look, lost)
         close_at_exit(self.close)
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Those that are used now."""
+        """The servers in use."""
         return tuple(self._servers[number] for number in self._used)
 
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> NormStage:
-        """As Session.push_norms(). A worker pushes norms into the same max_norms again only when it has the average."""
+        """As Session.push_norms(). A worker pushes into the same max_norms again only once it has the average."""
         with self._lock:
             if self._wanted is not None:
                 self._move(self._wanted)
@@ -118,15 +116,16 @@ class FailoverSession:
         return stage
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
-        """As Session.push_codes(); after the norms of the same number. The arrays are the session's until the next
-        norms have their maximum."""
+        """As Session.push_codes(); after the norms of the same number. The session uses the arrays until the next norms
+        have their maximum.
+        """
         with self._lock:
             stage = self._stages.new_codes(partition, codes, aggregate, contributions)
             self._push(stage)
         return stage
 
     def wait(self, stage: Stage) -> None:
-        """As Session.wait(), without an end of its own: the session's deadline is that."""
+        """As Session.wait(), without a timeout: the session's deadline applies."""
         while not stage.done:
             with self._lock:
                 session, operation = self._current(), stage.operation
@@ -142,16 +141,14 @@ class FailoverSession:
                         self._move_on(error)
 
     def chunks(self, count: int) -> int:
-        """See Session."""
         return -(-count // self.codes_per_packet)
 
     def counters(self) -> dict[str, int]:
-        """See Session; of all sessions together."""
+        """Return Session.counters(), summed over all sessions."""
         with self._lock:
             return _sum(self._counted, self._session.counters())
 
     def close(self) -> None:
-        """See Session."""
         self._closing.set()
         self._watch.close()
         with self._lock:
@@ -168,10 +165,10 @@ class FailoverSession:
         try:
             stage.push(session)
         except ThcError as error:
-            self._move_on(error)  # with this stage, which lacks a result
+            self._move_on(error)  # including this stage, which lacks a result
 
     def _move_on(self, error: ThcError) -> None:
-        """Move, if the session has ended because of a server; else raise why it has."""
+        """Move, if the session has ended because of a server; otherwise raise its error."""
         lost_round = isinstance(error, RestartError | ServerRefusedError) and self._session.counters()["rejoins"] > 0
         if not lost_round or self._closing.is_set():
             self._failure = self._failure or error
@@ -179,20 +176,20 @@ class FailoverSession:
         self._move(_LOST_JOB)
 
     def _look(self) -> None:
-        """Find out, a few times a second, whether to move now or later."""
+        """Decide, a few times a second, whether to move now or later."""
         generation, used = self._generation, self._used
         # Asked before the lock is held: pushes do not wait for the store.
         asked, later = self._agreement.asked(generation + 1), self._why_later(used)
         with self._lock:
             if self._failure is not None or self._closing.is_set():
                 return
-            if generation != self._generation or used is not self._used:  # there was a move meanwhile
+            if generation != self._generation or used is not self._used:  # another thread has moved meanwhile
                 return
             why = asked or self._why_now()
             if why is None:
                 self._wanted = self._wanted or later
                 return
-            with suppress(ThcError):  # who pushes or waits gets it
+            with suppress(ThcError):  # the next push or wait raises it
                 self._move(why)
 
     def _why_now(self) -> str | None:
@@ -214,14 +211,14 @@ class FailoverSession:
         return "a server is there again" if self._all_are_back(used) else None
 
     def _looks_without_a_result(self) -> int:
-        """Return how often in a row the stage that lacks a result for longest was the same, this time included."""
+        """Return how often in a row the oldest stage without a result was the same, this time included."""
         oldest, (before, looks) = self._stages.oldest_unfinished(), self._stuck
         looks = 0 if oldest is None else looks + 1 if oldest is before else 1
         self._stuck = oldest, looks
         return looks
 
     def _all_are_back(self, used: Sequence[int]) -> bool:
-        """Tell which servers are there again; on rank 0, return whether all ranks say so of one."""
+        """Publish which servers are back; on rank 0, return whether all ranks see one of them."""
         back = self._presences.back(used, time.monotonic())
         for number in back:
             self._agreement.tell(self._back(number), "")
@@ -234,7 +231,7 @@ class FailoverSession:
         return ", ".join(self._servers[number] for number in numbers)
 
     def _move(self, why: str) -> None:
-        """Go on with the servers that all ranks reach; the lock is held."""
+        """Move to the servers that all ranks reach; the lock is held."""
         self._current()
         began_s = time.monotonic()
         self._session.close()
@@ -262,9 +259,9 @@ class FailoverSession:
             )
 
     def _arrive(self, why: str, deadline: float, fruitless: bool) -> int:
-        """Join servers together with all ranks, and return how many stages were pushed again.
+        """Join servers together with all ranks; return the number of stages pushed again.
 
-        fruitless: moves have brought no result for as long as this rank waits.
+        fruitless: moves have brought no result for this rank's deadline.
         """
         refusals: Counter[int] = Counter()
         while True:
@@ -296,7 +293,7 @@ class FailoverSession:
                     "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
                 )
             self._closing.wait(_PAUSE_S)
-        # Of servers that have just been used: earlier ones count once. Any rank may find out, and all count it.
+        # Only servers of the last session, so that earlier ones count once. All ranks count a finding of any rank.
         self._presences.blame([number for number in plan.undelivered if number in self._used])
         lost = [number for number in {*self._used, *refusals} if number not in plan.servers]
         self._presences.moved(plan.servers, lost, refusals, time.monotonic())
@@ -309,7 +306,7 @@ class FailoverSession:
         return self._presences.words(time.monotonic())
 
     def _question(self) -> None:
-        """Ask all servers whether they are there; in the thread of the watch."""
+        """Ask all servers whether they are there; in the watch's thread."""
         with self._lock:
             session, used, counters = self._session, self._used, self.counters()
         began_s = time.monotonic()
@@ -350,12 +347,11 @@ class FailoverSession:
             return None, str(error) or type(error).__name__
 
     def _forget(self, generation: int) -> None:
-        """Take back words of a generation that all ranks have left behind them."""
+        """Delete words of a generation that all ranks have left."""
         if generation > 0:
             self._agreement.forget(f"{generation}/left", f"{generation}/joined")
 
 
 def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-    """Return counters of two sessions, one after the other."""
     latest = {"smoothed_rtt_us": second["smoothed_rtt_us"]}
     return {name: first.get(name, 0) + value for name, value in second.items()} | latest

@@ -1,4 +1,4 @@
-"""What a worker has pushed, as long as a worker may need it again."""
+"""Keeps a worker's pushes as long as any worker may need them again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from byteps_thc._scheme.errors import ThcError, TransportError
 
 @dataclass(eq=False)
 class NormStage:
-    """Norms that were pushed. number: how many were before. norms: a copy. follows: the number of the last ones before
-    that had the same max_norms, so that their round was over on the worker that pushes these; None: there were none.
+    """Pushed norms. number: of norms before them. norms: a copy. follows: number of the last norms with the same
+    max_norms, whose round was then over on this worker; None: there were none.
     """
 
     number: int
@@ -29,14 +29,14 @@ class NormStage:
     done: bool = False
 
     def push(self, session: Session) -> None:
-        """Start it, anew perhaps. What has its result gets it once more, elsewhere."""
+        """Push it, perhaps again; a stage that has its result gets it once more, elsewhere."""
         into = np.empty_like(self.max_norms) if self.done else self.max_norms
         self.operation = session.push_norms(self.partition, self.norms, into, compared=self.compared)
 
 
 @dataclass(eq=False)
 class CodeStage:
-    """Codes that were pushed; the arrays are the caller's."""
+    """Pushed codes; the arrays are the caller's."""
 
     number: int
     partition: int
@@ -47,7 +47,6 @@ class CodeStage:
     done: bool = False
 
     def push(self, session: Session) -> None:
-        """As NormStage.push()."""
         aggregate = np.empty_like(self.aggregate) if self.done else self.aggregate
         contributions = np.empty_like(self.contributions) if self.done else self.contributions
         self.operation = session.push_codes(self.partition, self.codes, aggregate, contributions)
@@ -58,14 +57,13 @@ Stage = NormStage | CodeStage
 
 @dataclass(frozen=True)
 class Missing:
-    """Numbers of stages, ascending."""
+    """Numbers of unfinished stages, ascending."""
 
     norms: tuple[int, ...]
     codes: tuple[int, ...]
 
     @staticmethod
     def of_any(everyone: Iterable[Missing]) -> Missing:
-        """Return what any of them lacks."""
         norms: set[int] = set()
         codes: set[int] = set()
         for each in everyone:
@@ -75,21 +73,20 @@ class Missing:
 
 
 class KeptStages:
-    """The stages of one worker, in the order in which they are pushed. By one thread at a time.
+    """The stages of one worker, in the order of their pushes. By one thread at a time.
 
-    All workers push the same ones; every codes come after norms of the same number. A worker pushes norms into the same
-    max_norms again only when it has the sums of those before, and of all that was pushed before those.
+    All workers push the same ones; all codes come after norms of the same number. A worker pushes norms into the same
+    max_norms again only once it has the sums of the last ones, and of all earlier pushes.
     """
 
     def __init__(self) -> None:
         self._norms: dict[int, NormStage] = {}
         self._codes: dict[int, CodeStage] = {}
         self._next_norms = self._next_codes = 0
-        # The array is kept with the number: another one must not get its id.
+        # The array is kept with the number: another array must not get its id.
         self._last_into: dict[int, tuple[F32, int]] = {}
 
     def new_norms(self, partition: int, norms: F32, max_norms: F32, compared: int) -> NormStage:
-        """Return the next norms, and keep them."""
         number, self._next_norms = self._next_norms, self._next_norms + 1
         _, follows = self._last_into.get(id(max_norms), (None, None))
         self._last_into[id(max_norms)] = max_norms, number
@@ -98,38 +95,35 @@ class KeptStages:
         return stage
 
     def new_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
-        """Return the next codes, and keep them."""
         number, self._next_codes = self._next_codes, self._next_codes + 1
         stage = CodeStage(number, partition, codes, aggregate, contributions)
         self._codes[number] = stage
         return stage
 
     def finish(self, stage: Stage) -> None:
-        """Take in that a stage has its result; forget what all workers have therefore."""
+        """Note the result of a stage; forget the stages that all workers must therefore have finished."""
         stage.done = True
         if isinstance(stage, CodeStage):
-            # All have pushed these codes, so all had the maximum of their norms, and of those before.
+            # All have pushed these codes, so all had the maximum of their norms, and of earlier norms.
             _forget(self._norms, stage.number)
         elif stage.follows is not None:
-            # All have pushed these norms, so all have the sums of the round before, and of all that was pushed before.
+            # All have pushed these norms, so all have the sums of the round before, and of all earlier pushes.
             _forget(self._codes, stage.follows)
 
     def settle(self, session: Session) -> None:
-        """See what has its result in a session that is closed."""
+        """Note the results that a closed session still got."""
         for stage in [*self._unfinished()]:
             if stage.operation is not None and _has_result(session, stage.operation):
                 self.finish(stage)
 
     def oldest_unfinished(self) -> Stage | None:
-        """Return what lacks a result for longest; None: nothing does."""
         return next(self._unfinished(), None)
 
     def missing(self) -> Missing:
-        """Return what lacks a result here."""
         return Missing(_unfinished_of(self._norms), _unfinished_of(self._codes))
 
     def push_again(self, session: Session, missing: Missing) -> int:
-        """Push, in another session, what any worker lacks, if it was pushed here; return how much that was."""
+        """Push again, in another session, this worker's stages that any worker lacks; return their number."""
         stages = [
             *(_of_number(self._norms, number) for number in missing.norms if number < self._next_norms),
             *(_of_number(self._codes, number) for number in missing.codes if number < self._next_codes),
@@ -144,7 +138,7 @@ class KeptStages:
 
 
 def _forget(kept: dict[int, NormStage] | dict[int, CodeStage], last: int) -> None:
-    """Forget those up to the number `last`; dictionaries are in the order of numbers."""
+    """Forget stages up to the number `last`; dictionaries are in the order of numbers."""
     while kept and (first := next(iter(kept))) <= last:
         del kept[first]
 
@@ -155,13 +149,13 @@ def _unfinished_of(kept: dict[int, NormStage] | dict[int, CodeStage]) -> tuple[i
 
 def _of_number(kept: dict[int, NormStage] | dict[int, CodeStage], number: int) -> Stage:
     stage = kept.get(number)
-    if stage is None:  # it would be a fault of KeptStages; without this, the ranks' streams would part
+    if stage is None:  # a fault of KeptStages; ignoring it would part the ranks' streams
         raise TransportError(f"another rank lacks stage {number}, which this rank no longer has: restart the training")
     return stage
 
 
 def _has_result(session: Session, operation: _comm.Operation) -> bool:
-    if not operation.done:  # also where compared words differ: the error comes again
+    if not operation.done:  # also if compared words differ: the error comes again
         return False
     try:
         session.wait(operation, 0.0)

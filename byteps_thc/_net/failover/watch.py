@@ -1,4 +1,4 @@
-"""Which servers are there, as one rank sees it: asked all the time, by a thread of its own."""
+"""One rank's view of the servers, from questions that a thread asks all the time."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ from byteps_thc._scheme.errors import ThcError
 
 _logger = logging.getLogger("byteps_thc")
 
-#: From one look to the next; every fourth one asks the servers, and each one while a server has not answered.
+#: Between looks; every fourth look asks the servers, and every look while a server has not answered.
 TICK_S = 0.25
 _TICKS_PER_QUESTION = 4
-#: How long the first question lasts; meanwhile HELLO is repeated five times, and all answers count.
+#: Length of the first question; HELLO is repeated five times within it, and all answers count.
 QUESTION_S = 0.5
-#: Or so many round trips of results, as an answer may wait behind data in a queue on its way: up to twice as long,
-#: because a slow worker makes these long, too.
+#: Or so many round trips of results, as an answer may wait in a queue behind data: up to twice as long, because a slow
+#: worker makes these long, too.
 _ROUND_TRIPS = 4.0
-#: So many questions in a row without an answer, each twice as long as the one before, and a server is gone.
+#: A server is gone after so many unanswered questions, each twice as long as the one before.
 _QUESTIONS = 3
-#: How long a server that was lost stays out at least: doubled each time, so that one that comes and goes costs little.
+#: Shortest exclusion of a lost server: doubled each time, so that an unstable server costs little.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
-#: A rank's store may be gone because the training ends: so long until that is worth a warning.
+#: A rank's store may be gone because the training ends: a warning comes after this time.
 _ENDING_S = 2.0
 
 
-#: Share of the carried bytes for questions. Bytes of a HELLO and its answer with all headers, repeated once.
+#: Questions' share of the carried bytes. Bytes of a HELLO and its answer with all headers, repeated once.
 _QUESTION_SHARE, _QUESTION_BYTES = 0.02, 500
 _LONGEST_PAUSE_OF_QUESTIONS_S = 15.0
-#: Decay of the known rate from one look to the next.
 _RATE_KEPT = 0.99
 
 
 class QuestionPace:
-    """When to ask the servers: rarely on slow paths."""
+    """Decides when to ask the servers: rarely on slow paths."""
 
     def __init__(self, servers: int) -> None:
         self._bytes = servers * _QUESTION_BYTES
         self._seen, self._rate, self._asked_s = (0, 0.0), 0.0, 0.0
 
     def is_due(self, carried_bytes: int, now_s: float) -> bool:
-        """Return whether to ask now. carried_bytes: by all ways until now."""
+        """Return whether to ask now. carried_bytes: total of all paths."""
         (seen_bytes, seen_s), self._seen = self._seen, (carried_bytes, now_s)
         if carried_bytes > seen_bytes:  # an idle rank learns nothing
             self._rate = max((carried_bytes - seen_bytes) / max(now_s - seen_s, TICK_S), self._rate * _RATE_KEPT)
@@ -59,7 +58,7 @@ class QuestionPace:
 
 
 class Presences:
-    """What a rank knows of the servers. Written by one thread; any may read."""
+    """A rank's knowledge of the servers. Written by one thread; any may read."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         self.servers = tuple(servers)
@@ -71,9 +70,9 @@ class Presences:
         self._blamed_until = [0.0] * len(servers)
 
     def take(self, answers: Sequence[str], heard: Collection[int] = ()) -> None:
-        """Take in what ask_servers() has returned. heard: servers of which anything else arrived meanwhile, as results.
+        """Take in the result of ask_servers(). heard: servers that sent anything else meanwhile, such as results.
 
-        These are there, whatever keeps their answers.
+        These count as there, even if their answers got lost.
         """
         for number, answer in enumerate(answers):
             if answer == "silent" and number in heard:
@@ -83,20 +82,20 @@ class Presences:
                 self._last[number] = answer
 
     def question_s(self, round_trip_s: float) -> float:
-        """Return how long the next question may take. round_trip_s: of results; 0: unknown."""
+        """Return the length of the next question. round_trip_s: of results; 0: unknown."""
         doubts = max((count for count in self._unanswered if count < _QUESTIONS), default=0)
         return patience_s(QUESTION_S, round_trip_s) * 2.0**doubts
 
     def blame(self, numbers: Sequence[int]) -> None:
-        """Take in, once or more often until moved(), that these answer but deliver nothing. They are not THERE then."""
+        """Note, at least once until moved(), that these answer but deliver nothing. They then do not count as THERE."""
         for number in numbers:
             self._blames[number] += self._blamed_until[number] < math.inf
             self._blamed_until[number] = math.inf
 
     def moved(self, used: Sequence[int], lost: Collection[int], refusing: Collection[int], now_s: float) -> None:
-        """Take in that ranks have moved to `used`, without `lost`, some of which have refused them.
+        """Note that ranks have moved to `used`, without `lost`, some of which have refused them.
 
-        A server that delivers nothing, and then again, or refuses, stays out for the longest pause.
+        A server that refuses, or delivers nothing twice, stays out for the longest pause.
         """
         for number in lost:
             fresh = self._blamed_until[number] == math.inf
@@ -112,26 +111,24 @@ class Presences:
             self._blamed_until[number] = 0.0
 
     def words(self, now_s: float) -> tuple[str, ...]:
-        """Return what this rank says of each server to the others."""
+        """Return this rank's word on each server for the others."""
         return tuple(
             UNDELIVERED if last == THERE and now_s < self._blamed_until[number] else last
             for number, last in enumerate(self._last)
         )
 
     def doubtful(self) -> bool:
-        """Whether a server has not answered, and may be gone or not."""
         return any(0 < unanswered < _QUESTIONS for unanswered in self._unanswered)
 
     def gone(self, used: Sequence[int]) -> list[int]:
-        """Return those that do not answer any more."""
         return [number for number in used if self._unanswered[number] >= _QUESTIONS]
 
     def leaving(self, used: Sequence[int]) -> list[int]:
-        """Return those that have said that they drain."""
+        """Return the servers that drain."""
         return [number for number in used if self._last[number] == "leaving"]
 
     def back(self, used: Sequence[int], now_s: float) -> list[int]:
-        """Return those that are not used, but may be again."""
+        """Return the unused servers that may be used again."""
         return [
             number
             for number, last in enumerate(self._last)
@@ -140,10 +137,10 @@ class Presences:
 
 
 class Watch:
-    """Asks, and looks after each question and between them, until it is closed.
+    """A thread that asks, and looks after each question and between them, until it is closed.
 
-    ask: asks the servers whether they are there. look: what to do a few times a second. An error of either ends
-    it: a rank whose store is gone cannot agree with others on anything. lost: called then.
+    ask: asks the servers whether they are there. look: called a few times a second. An error of either ends the thread,
+    because a rank whose store is gone cannot agree with others on anything; lost is called then.
     """
 
     def __init__(
@@ -155,12 +152,12 @@ class Watch:
     ) -> None:
         self._presences, self._ask, self._look, self._lost = presences, ask, look, lost
         self._closing = threading.Event()
-        # A daemon: it must not keep a process from ending that has forgotten it.
+        # A daemon: it must not keep a process that has forgotten it from ending.
         self._thread = threading.Thread(target=self._run, name="thc-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, unless it is what calls. May be called again."""
+        """End the thread, unless it is the caller. May be called again."""
         self._closing.set()
         if self._thread is not threading.current_thread():
             self._thread.join(2 * QUESTION_S + 1.0)
@@ -183,22 +180,22 @@ class Watch:
 
 
 def patience_s(least_s: float, round_trip_s: float) -> float:
-    """Return how long to wait for an answer where results take that round trip."""
+    """Return the time to wait for an answer if results take that round trip."""
     return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
 
 
 _NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+|\[[^\]]+\]):(\d+)")
-#: What ask_servers() says of a server that workers may come to.
+#: ask_servers()'s word for a server that accepts workers.
 THERE = "there"
-#: What a rank says of a server that is there, but does not deliver what this rank needs.
+#: A rank's word for a server that is there, but does not deliver this rank's results.
 UNDELIVERED = "answering but delivering nothing"
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a rank says when it has left its session. presences: of each configured server, as ask_servers() has them.
+    """A rank's statement after leaving its session. presences: of each configured server, as from ask_servers().
 
-    tired: it has tried for as long as it waits for anything. fruitless: moves have brought no result for as long.
+    tired: it has tried for its whole deadline. fruitless: moves have brought no result for as long.
     """
 
     missing: Missing
@@ -207,22 +204,20 @@ class Statement:
     fruitless: bool = False
 
     def as_text(self) -> str:
-        """Return it as from_text() takes it."""
         return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired, self.fruitless])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return what as_text() was called on."""
         norms, codes, presences, tired, fruitless = json.loads(text)
         return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired), bool(fruitless))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all ranks do, the same on all of them.
+    """The plan of a move, the same on all ranks.
 
-    servers: numbers of those that all reach. undelivered: of those that deliver nothing to a rank. missing: what any
-    rank lacks.
+    servers: numbers of servers that all reach. undelivered: servers that deliver nothing to a rank. missing: stages
+    that any rank lacks.
     """
 
     servers: tuple[int, ...]
@@ -233,11 +228,11 @@ class Plan:
 
     @classmethod
     def of(cls, everyone: Sequence[Statement], refusing: Collection[int] = ()) -> Self:
-        """Return what follows from what all ranks have said. refusing: servers not to use if another is there."""
+        """Return the plan for all ranks' statements. refusing: servers to avoid if another is there."""
         by_server = [*zip(*(each.presences for each in everyone), strict=True)]
         answering = {n: seen for n, seen in enumerate(by_server) if {*seen} <= {THERE, UNDELIVERED}}
         there = tuple(number for number, seen in answering.items() if UNDELIVERED not in seen)
-        # One that delivers nothing is better than none. With two, ranks could leave them in turns for ever.
+        # An undelivering server is better than none. With two, ranks could leave them in turns for ever.
         return cls(
             tuple(number for number in there if number not in refusing) or there or tuple(answering)[:1],
             tuple(number for number, seen in enumerate(by_server) if UNDELIVERED in seen),
@@ -248,7 +243,7 @@ class Plan:
 
 
 def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
-    """Return which server is what for which ranks, of servers that not all ranks reach."""
+    """Describe the servers that not all ranks reach, with the ranks."""
     words = []
     for number, server in enumerate(servers):
         ranks: dict[str, list[int]] = {}
@@ -260,8 +255,9 @@ def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
 
 
 def named_in(error: str, addresses: Sequence[str]) -> int | None:
-    """Return which server, of those at these addresses (IP:PORT), an error of joining is about. A shard's port follows
-    that of its server."""
+    """Return the server, among these addresses (IP:PORT), that an error of joining names. A shard's port follows its
+    server's.
+    """
     match = _NAMED.search(error)
     if match is None:
         return None
@@ -273,10 +269,10 @@ def named_in(error: str, addresses: Sequence[str]) -> int | None:
     return max(ports, key=ports.__getitem__, default=None)
 
 
-#: Seconds, and a port, as Session.unanswered() has them.
+#: Seconds, and a port, as in Session.unanswered().
 Unanswered = tuple[float, int]
 
-#: A rank leaves a server that has answered a packet neither with a result nor with a notice for so long.
+#: A rank leaves a server after so long without a result or a notice for a packet.
 UNDELIVERED_S = 10.0
 #: A server delivers if no packet has waited for an answer for longer than this share of UNDELIVERED_S.
 _DELIVERING = 0.1
@@ -285,15 +281,15 @@ _DELIVERING = 0.1
 def undelivered(packets: Sequence[Unanswered]) -> list[int]:
     """Return places of servers that deliver nothing, if another one delivers.
 
-    packets: what each server of a session has not answered for longest. A server that waits for a slow rank sends
-    notices, and is none of these.
+    packets: each server's longest unanswered packet. A server that waits for a slow rank sends notices, and is not
+    among the results.
     """
     others_deliver = any(seconds < _DELIVERING * UNDELIVERED_S for seconds, _ in packets)
     return [place for place, (seconds, _) in enumerate(packets) if others_deliver and seconds >= UNDELIVERED_S]
 
 
 def describe(server: str, packet: Unanswered) -> str:
-    """Return why ranks leave a server, and what to check."""
+    """Return why ranks leave a server, and the remedy."""
     seconds, port = packet
     return (
         f"{server} answers, but has delivered nothing from port {port} for {seconds:.1f} s: check "

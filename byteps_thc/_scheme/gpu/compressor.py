@@ -1,4 +1,4 @@
-"""A worker's side of THC on a GPU: what byteps_thc.Compressor does, for device tensors and with the same bits.
+"""A worker's side of THC on a GPU, like byteps_thc.Compressor, for device tensors and with the same bits.
 
     partition = compressor.partition("layer1.weight", gradient.numel(), None)
     partition.begin(step)
@@ -6,9 +6,9 @@
     partition.encode(gradient, codes)              # uint8[partition.code_bytes]
     partition.decode(sums, out)                    # sums of all workers' table values
 
-Nothing here waits for the device: all calls are put on the current stream, and what they find out (clamped
-coordinates, whether the residual was kept) stays in device memory. Tensors that other streams use, too, are the
-caller's to record (Tensor.record_stream).
+Nothing here waits for the device: all calls are put on the current stream, and their results (clamped coordinates,
+whether the residual was kept) stay in device memory. The caller records tensors that other streams use, too
+(Tensor.record_stream).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
 class GpuCompressor:
     """Compresses one worker's gradients on `device`, and decodes the averages.
 
-    device: a GPU, which must be the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1.
-    config, workers, worker: see byteps_thc.Compressor. Raises ConfigurationError for settings that cannot work, among
-    them rotation blocks above 16384.
+    device: a GPU, the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1. config, workers,
+    worker: as for byteps_thc.Compressor. Raises ConfigurationError for unsupported settings, among them rotation blocks
+    above 16384.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class GpuCompressor:
         device = torch.device(device)
         if device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
-        #: with an index: engines ask whether a gradient is there
+        #: with an index, to compare with the devices of gradients
         self.device = indexed_device(device)
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
@@ -75,10 +75,7 @@ class GpuCompressor:
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
-        """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate.
-
-        plan: see byteps_thc.Compressor.partition().
-        """
+        """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
         return self.partition_sizes.of(coordinates, plan)
 
     def partition(
@@ -86,8 +83,8 @@ class GpuCompressor:
     ) -> DevicePartition:
         """Return a new partition.
 
-        name: the same on all workers. residual: float32[coordinates],
-        what was lost before, read and written in place; None: zeros, with error feedback. plan: of the blocks.
+        name: the same on all workers. residual: float32[coordinates], the previous loss, read and written in place;
+        None: zeros, with error feedback. plan: of the blocks.
         """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual needs error feedback: pass None, or set error_feedback=True")
@@ -141,7 +138,7 @@ class DevicePartition:
     def measure(self, gradient: Tensor) -> None:
         """Write the norms of gradient + residual.
 
-        gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
+        gradient: contiguous, float32, float16 or bfloat16[coordinates], unchanged until encode() is over.
         """
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         kernels.block_norms(gradient, self.residual, self.norms, tiles=self._tiles)
@@ -149,10 +146,10 @@ class DevicePartition:
             self.scales.measure(gradient, self.residual, self.norms)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
-        """Rotate, quantize and pack what was measured, and write the residual. max_norms: there already.
+        """Rotate, quantize and pack the measured gradient, and write the residual. max_norms must be there.
 
         codes: uint8[code_bytes], a stream. A gradient that is not finite, here or on another worker, leaves the
-        residual as it was.
+        residual unchanged.
         """
         compressor = self._compressor
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
@@ -182,7 +179,7 @@ class DevicePartition:
         contributions: Tensor | None = None,
         codes_per_chunk: int | None = None,
     ) -> None:
-        """Write the average to out, float32, float16 or bfloat16[coordinates]; several times, if wanted.
+        """Write the average to out, float32, float16 or bfloat16[coordinates]. Repeated calls are allowed.
 
         aggregate: uint8 or uint16 (value_bits) [padded], the sums of table values. contributions: uint8 or uint16,
         workers in each chunk of codes_per_chunk coordinates (None: one chunk); None: all workers are in all sums.

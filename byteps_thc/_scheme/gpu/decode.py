@@ -15,7 +15,7 @@ _ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
 def _affine_map(max_norm, workers, factor, uniform, threshold, granularity):
     """(slope before, shift, slope after, limit) of the transform, affine_map.h.
 
-    Where `uniform`, all of a block has one map, sums are transformed exactly and mapped after; else mapped before.
+    `uniform`: all of a block has one map, which can follow the exact transform of the sums; else it comes before.
     """
     limit = threshold * max_norm
     finite = 2.0 * limit < float("inf")
@@ -33,7 +33,7 @@ def _affine_map(max_norm, workers, factor, uniform, threshold, granularity):
 
 @jit
 def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
-    """(slope, limit, sums to load) of a block of T that is transformed exactly, or of which no sum counts."""
+    """(slope, limit, sums to load) of a block of T that is transformed exactly, or has no sums."""
     before, _, after, limit = _affine_map(max_norm, workers, 1.0 / T, True, threshold, granularity)
     exact = before == 1.0
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
@@ -64,7 +64,7 @@ def _decode_tile(
         norm = L.load(max_norms + first_block + block, inside, 0.0)
         if CHUNKED:
             workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)
-            # The same in all of a block where the squares add up to those of the mean.
+            # The same in a whole block if its squares add up to the mean's squares.
             count = block_sums((row * 0 + 1).to(L.float64), rest, LOG, T, ODD)
             total = block_sums(workers.to(L.float64), rest, LOG, T, ODD)
             squares = block_sums((workers * workers).to(L.float64), rest, LOG, T, ODD)
@@ -103,9 +103,9 @@ def decode_kernel(
 ):  # fmt: skip
     """One tile of averages.
 
-    aggregate: sums, uint8 or uint16[padded]. MAPPED: transform sums before they are mapped where a block allows it.
+    aggregate: sums, uint8 or uint16[padded]. MAPPED: transform sums before the map, if a block allows it.
     contributions: uint8 or uint16, of each chunk of codes_per_chunk coordinates; without CHUNKED one for all. out:
-    float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
+    float32, float16 or bfloat16[coordinates]. encode_kernel describes the rest.
     """
     if KIND == _ALL:
         if is_odd(tiles):

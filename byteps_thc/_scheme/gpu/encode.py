@@ -24,7 +24,6 @@ from byteps_thc._scheme.gpu.random_bits import flip, key_word, rounding_words, s
 from byteps_thc._scheme.gpu.rotation import block_of, hadamard
 from byteps_thc._scheme.gpu.tiles import ALL_TILES, ODD_TILES, first_block_of, first_of, is_odd, rest_of, there_of
 
-#: Warps of ranges_kernel, and blocks that it takes at a time.
 RANGES_WARPS = constexpr(8)
 _BLOCKS = constexpr(2048)
 _ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
@@ -32,12 +31,12 @@ _ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
 
 @jit(do_not_specialize=["blocks"], do_not_specialize_on_alignment=["max_norms"])
 def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, granularity, largest, blocks):
-    """What encode_kernel needs to know of a partition; one program, before it.
+    """Parameters of encode_kernel for a partition; one program, before it.
 
     norms, max_norms: float32[blocks]. ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. If the
     max norm is not finite, limit is infinite, scale and half are 0: no coordinate is clamped and all codes are 0. keep:
-    int32, whether all norms and max norms are at most `largest`. clamped: int64, becomes 0. energy: float64, sum of
-    the squared norms.
+    int32, whether all norms and max norms are at most `largest`. clamped: int64, becomes 0. energy: float64, sum of the
+    squared norms.
     """
     fits = arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1)) * 0 + 1
     squares = fits.to(L.float64) * 0.0
@@ -84,7 +83,7 @@ def _quantize(x, chance, entries, values, clamp, WIDE: constexpr):
 
 @jit
 def _quantize_pairs(even, odd, bits, phase, entries, values, clamp, BITS: constexpr, WIDE: constexpr):
-    """(codes of pairs << 8, most significant first, errors of even and odd, clamped ones) of a quarter."""
+    """(codes of pairs << 8, most significant first, errors of even and odd, number of clamped ones) of a quarter."""
     limit = clamp[0]
     beyond = exceeds(even, limit) + exceeds(odd, limit)
     code0, even = _quantize(even, magic_lower(bits + phase), entries, values, clamp, WIDE)
@@ -95,7 +94,7 @@ def _quantize_pairs(even, odd, bits, phase, entries, values, clamp, BITS: conste
 
 @jit
 def _quarters(x, T: constexpr):
-    """[T / 32, 16] as four of [T / 32, 4]: few coordinates at a time, so that they and what they need fit registers."""
+    """[T / 32, 16] as four of [T / 32, 4]: few coordinates at a time, so that all values fit registers."""
     a, b = L.split(L.permute(L.reshape(x, [T // 32, 2, 2, 4]), (0, 3, 1, 2)))
     a0, a1 = L.split(a)
     b0, b1 = L.split(b)
@@ -184,20 +183,20 @@ def _encode_tile(
     codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, entries, values, clamp, BITS, WIDE)
     codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, entries, values, clamp, BITS, WIDE)
     beyond = L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64)
-    # From the table only where it is needed, so that no register has it all the time.
+    # Loaded as late as here, so that no register holds it all the time.
     place = first_of(tiles)
     _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
     even = _whole(even0, even1, even2, even3, T)
     odd = _whole(odd0, odd1, odd2, odd3, T)
     if KEEP:
-        # A masked store and no branch: the compiler would sink the errors behind it, with all that they are made of.
+        # A masked store and no branch: the compiler would move the computation of the errors into it.
         kept = L.load(keep) * T
         e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, ODD)
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
         at = residual + first_of(tiles) + i
         L.store(at, e, there_of(i, tiles, T, ODD) & (i < kept) if ODD else i < kept)
-    L.atomic_add(clamped, beyond)  # last, because the compiler then spills fewer registers
+    L.atomic_add(clamped, beyond)  # last: the compiler then spills fewer registers
 
 
 @jit(do_not_specialize_on_alignment=["keep", "clamped"])
@@ -208,9 +207,9 @@ def encode_kernel(
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
-    residual: float32. ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable.
-    clamped: int64, counts coordinates beyond the clamp. tiles, KIND: words of a TileTable, and which tiles it has: only
-    a few are odd, and take the longer way.
+    residual: float32. ranges: float32[blocks, 4], of ranges_kernel. entries, values: as in DeviceTable. clamped: int64,
+    counts coordinates beyond the clamp. tiles, KIND: words of a TileTable, and its kinds of tiles: the few odd ones
+    take a slower path.
     """
     if KIND == _ALL:
         if is_odd(tiles):

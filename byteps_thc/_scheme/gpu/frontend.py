@@ -1,7 +1,7 @@
 """One source, two front ends of Triton.
 
-Gluon, with explicit layouts of registers, lanes and warps, for NVIDIA GPUs. Plain Triton, where layouts vanish, for AMD
-GPUs and for the interpreter (TRITON_INTERPRET=1, kernels on CPU tensors). Chosen once, when this module is imported.
+Gluon, with explicit layouts of registers, lanes and warps, is for NVIDIA GPUs. Plain Triton, without layouts, is for
+AMD GPUs and for the interpreter (TRITON_INTERPRET=1, kernels on CPU tensors). Importing this module makes the choice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if PLAIN:
 
     @jit
     def number(x, INTERPRET: tl.constexpr = INTERPRETED):
-        """x, float32, and 0 where it is not a number, as maximum() gives; that of old interpreters gives NaN back."""
+        """x, float32, and 0 where it is not a number, as maximum() gives; old interpreters' maximum() gives NaN."""
         return tl.where(x == x, x, 0.0) if INTERPRET else x
 
     @jit
@@ -99,17 +99,14 @@ else:
 
     @jit
     def arange(N: gl.constexpr, layout: gl.constexpr):
-        """0 .. N - 1, int32[N]."""
         return gl.arange(0, N, layout=layout)
 
     @jit
     def conv(x, layout: gl.constexpr):
-        """x, in another layout."""
         return gl.convert_layout(x, layout)
 
     @jit
     def cast(x, dtype: gl.constexpr):
-        """x, float32, in another format, rounded to nearest even; as from_fp32() of float_format.h."""
         if dtype == gl.float16:
             within = gl.minimum(gl.maximum(x, -_LARGEST_FLOAT16), _LARGEST_FLOAT16)
             x = gl.where(gl.abs(x) < float("inf"), within, x)
@@ -117,14 +114,12 @@ else:
 
     @jit
     def number(x):
-        """x, float32; see above."""
         return x
 
-    # PTX where the compiler takes an instruction more.
+    # PTX where it saves an instruction over the compiler's code.
 
     @jit
     def choose(a, b, low, high, count):
-        """(high, count + 256) where a < b, else (low, count)."""
         return gl.inline_asm_elementwise(
             "{ .reg .pred p; setp.lt.f32 p, $2, $3; selp.f32 $0, $5, $4, p; @p add.u32 $1, $1, 256; }",
             "=f,=r,f,f,f,f,1",
@@ -136,33 +131,29 @@ else:
 
     @jit
     def exceeds(x, limit):
-        """1 where |x| > limit, else 0, uint32: a sign bit; that of the NaN which arithmetic gives here is not set."""
+        """1 where |x| > limit, else 0, uint32: a sign bit, which NaN of arithmetic here does not have."""
         return (limit - gl.abs(x)).to(gl.uint32, bitcast=True) >> 31
 
     @jit
     def lowest_byte(word):
-        """The lowest byte of a word, as float32."""
         return gl.inline_asm_elementwise(
             "cvt.rn.f32.u8 $0, $1;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
     def magic_lower(word):
-        """2^23 + the lower half of a word, as float32."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, 0x4B000000, 0x7410;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
     def magic_upper(word):
-        """2^23 + the upper half of a word, as float32."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, 0x4B000000, 0x7432;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
     def permute_bytes(a, b, selector):
-        """Byte k of the result: byte (nibble k of selector) of the eight of a and b; nibbles are below 8."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, selector], dtype=gl.uint32, is_pure=True, pack=1
         )

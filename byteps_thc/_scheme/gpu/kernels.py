@@ -22,12 +22,12 @@ from byteps_thc._scheme.gpu.norms import norms_kernel
 from byteps_thc._scheme.gpu.tiles import TileTable, tile_of
 from byteps_thc._scheme.tables.device import DeviceTable
 
-#: Registers a thread, so that two tiles of 8192 share a multiprocessor.
+#: Per thread, so that two tiles of 8192 share a multiprocessor.
 _REGISTERS = 128
 
 
 def register_limit() -> dict[str, Any]:
-    """Option of the kernels that would take more registers than occupancy allows."""
+    """Option for kernels that would use more registers than occupancy allows."""
     return {} if PLAIN else {"maxnreg": _REGISTERS}
 
 
@@ -56,7 +56,7 @@ def clamp_ranges(
     table: DeviceTable,
     largest_norm: float = LARGEST_NORM,
 ) -> None:
-    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
+    """Write encode's parameters of a partition: ranges[B, 4], keep, clamped, energy [1], as encode.ranges_kernel."""
     scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
     _ranges(1, (norms, max_norms, ranges, keep, clamped, energy, *scalars), (), RANGES_WARPS.value)
 
@@ -117,7 +117,6 @@ def check_rotation_block(rotation_block: int) -> None:
 
 
 def _for_tiles(launch: Launcher, tiles: TileTable, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
-    """Launch a kernel for all tiles."""
     tile, programs = tile_of(tiles.rotation_block), len(tiles.words)
     constants = (tiles.rotation_block.bit_length() - 1, tile, *constants, tiles.kind)
     if programs:

@@ -1,7 +1,7 @@
-"""Launches of kernels that were launched before, without what Triton does to find them again.
+"""Repeated launches of kernels, without Triton's search for the compiled kernel.
 
-Triton specializes a kernel for its arguments, and looks at all of them, at all options and at all globals of the kernel
-at every launch: several times what the launch itself takes of the host's time.
+Triton specializes a kernel for its arguments, and examines all of them, all options and all globals of the kernel at
+every launch, which takes several times as long as the launch itself.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from byteps_thc._scheme.gpu.frontend import INTERPRETED
 #: AMD's kernels are specialized for more than _kind() knows.
 _CACHED = not INTERPRETED and torch.version.hip is None
 _INT32 = 0x7FFFFFFF
-#: Engines launch from several threads, and Triton's interpreter works for one alone. So may the compiler.
+#: Engines launch from several threads, but Triton's interpreter, and perhaps the compiler, supports only one.
 _TRITON = threading.Lock()
 
 
 class Launcher:
-    """A kernel on grids of one dimension. options: of the compiler, the same in all launches."""
+    """A kernel on one-dimensional grids. options: of the compiler, the same in all launches."""
 
     def __init__(self, kernel: Any, **options: Any) -> None:
         self._kernel, self._options = kernel, options
-        self._compiled: dict[tuple[Any, ...], Any] = {}  # like Triton's own, it lives as long as the kernel
-        #: numbers that it is compiled for
+        self._compiled: dict[tuple[Any, ...], Any] = {}  # like Triton's cache, never emptied
+        #: arguments that the kernel is specialized for
         self._special = [not parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
 
     def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
-        """Launch it. arguments: tensors, the first on the current device, and numbers; constants: those behind them."""
+        """Launch it. arguments: tensors, the first on the current device, and numbers; constants: the arguments after
+        them.
+        """
         if not _CACHED:
             with _TRITON:
                 self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
@@ -49,7 +51,7 @@ class Launcher:
 
 
 def _kind(argument: Tensor | float, special: bool) -> Any:
-    """What a kernel is compiled for, or more than that. special: unless it is a number of any kind."""
+    """Return at least all properties that a kernel is compiled for. special: specialize for the number."""
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() & 15
     if isinstance(argument, float):

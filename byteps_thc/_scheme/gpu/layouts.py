@@ -1,7 +1,7 @@
-"""Which thread holds which coordinate of a tile, for each step of a transform.
+"""Layouts: which thread holds which coordinate of a tile, for each step of a transform.
 
 A tile is T = 2^LOG coordinates in T / 1024 warps: every thread holds 32 of them, so five bits of a coordinate's index
-are register bits. A stage of the Hadamard transform of distance 2^s costs no exchange where bit s is a register bit:
+are register bits. A stage of the Hadamard transform of distance 2^s costs no exchange if bit s is a register bit:
 
     part 0   {0, 1, 2, 3, 4}   a thread has 32 consecutive coordinates: one word of signs, whole bytes of codes
     part 1   {0, 5, 6, 7, 8}
@@ -19,22 +19,20 @@ from typing import Any
 from byteps_thc._scheme.gpu.frontend import PLAIN, L, constexpr_function
 from byteps_thc._scheme.limits import MAX_GPU_ROTATION_BLOCK
 
-#: Register bits of a thread, and coordinates of a row: what a thread holds in part 0.
+#: Register bits of a thread, and of a row: a thread's coordinates in part 0.
 REGISTER_BITS = 5
 ROW = 1 << REGISTER_BITS
-#: The smallest tile: smaller rotation blocks share one.
+#: Smaller rotation blocks share a tile.
 MIN_TILE = 8192
-#: The largest tile, and so the largest rotation block.
+#: It also bounds the rotation block.
 MAX_TILE = MAX_GPU_ROTATION_BLOCK
-#: What a warp holds of a tile.
 WARP_COORDINATES = 32 << REGISTER_BITS
-#: Lowest index bits that all parts hold in registers.
+#: Lowest index bits, register bits in all parts.
 SHARED = 1
 
 
 @constexpr_function
 def warps(tile: int) -> int:
-    """Warps of a program."""
     return tile >> (5 + REGISTER_BITS)
 
 
@@ -48,7 +46,7 @@ def _linear(registers: list[int], threads: list[int], place: Callable[[int], lis
 
 @constexpr_function
 def part_bits(log: int, part: int) -> list[int]:
-    """Register bits of a part; part 0, 1, .. until all bits have been one."""
+    """Register bits of a part; each bit is in at least one part."""
     if part == 0:
         return list(range(REGISTER_BITS))
     fresh = REGISTER_BITS - SHARED
@@ -76,7 +74,6 @@ def _first_stage(part: int) -> int:
 
 @constexpr_function
 def first_stage(part):
-    """The first stage that is done in a part."""
     return _first_stage(part)
 
 
@@ -88,7 +85,6 @@ def end_stage(part, LOG):
 
 @constexpr_function
 def flat(T, part):
-    """Layout of [T] in a part."""
     if PLAIN:
         return None
     registers = part_bits(_log(T), part)
@@ -141,7 +137,6 @@ def of_rows(parent):
 
 @constexpr_function
 def of_columns(parent):
-    """Layout of [columns]."""
     return None if PLAIN else L.SliceLayout(0, parent)
 
 
@@ -159,7 +154,8 @@ def spread(N, num_warps):
 def held(N, num_warps, first, count):
     """Layout of [N] with index bits first .. first + count - 1 in registers.
 
-    The others are spread over threads, the lowest over neighbours. Where they are fewer, threads hold the same.
+    The others are spread over threads, the lowest over neighbours. If they are fewer than threads, threads share
+    values.
     """
     if PLAIN:
         return None
@@ -175,7 +171,7 @@ def held(N, num_warps, first, count):
 def rounding(T):
     """Layout of [T / 64, 8], the Philox blocks of rounding bits: four a thread, neighbours in a row.
 
-    Rows are in other warps than in rows(), so that words go there through shared memory: shuffles take more
+    Rows are in other warps than in rows(), so that words get there through shared memory: shuffles take more
     instructions.
     """
     if PLAIN:

@@ -1,4 +1,4 @@
-"""A piece of a gradient on a device, among ranks that decode each other's codes: what goes into messages and out."""
+"""A piece of a gradient on a device, among ranks that decode each other's codes: to messages and back."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class NearestBatch:
     Nothing here waits for the device: all calls are put on the current stream.
 
     shards: of all ranks, in their order. rank: this one. columns: coordinates of a row. seed: of all signs. up: the
-    points of each rank. down: the points of averages; None where owners keep these. layouts: of messages to owners, and
-    of owners (the first if averages stay). state: int32[4], differ: bool[], of the engine, see DeviceAgreement. exact:
-    (start, stop) of columns that travel exactly, in all rows. holes: all that is not compressed, padding included,
-    (start, stop) in all rows one behind the other. Both are ascending and disjoint. Raises ConfigurationError for
-    rotation blocks above 16384.
+    points of each rank. down: the points of averages; None if owners keep them. layouts: of messages to owners, and
+    from owners (the first if averages stay). state: int32[4], differ: bool[], of the engine's DeviceAgreement. exact:
+    (start, stop) of columns that travel exactly, in all rows. holes: uncompressed coordinates, padding included,
+    (start, stop) in the concatenated rows. Both are ascending and disjoint. Raises ConfigurationError for rotation
+    blocks above 16384.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class NearestBatch:
     def _place_exact(
         self, shards: Sequence[Shard], rank: int, rows: int, exact: Sequence[tuple[int, int]], stays: bool
     ) -> None:
-        """Note where values that travel exactly are, in words of messages and in the gradient."""
+        """Compute the places of exact values, in words of messages and in the gradient."""
         device = self._state.device
         within = [column for start, stop in exact for column in range(start, stop)]
         columns = torch.tensor(within, dtype=torch.int64, device="cpu")
@@ -115,11 +115,11 @@ class NearestBatch:
             self._exact_decoded, self._exact_out = places(self._down).to(device), self._exact_index
 
     def encode(self, gradient: Tensor, sent: Tensor, header: tuple[int, int, int, int], round: int) -> None:
-        """Write the messages to all owners; a round begins.
+        """Begin a round, and write the messages to all owners.
 
-        gradient: contiguous, float32, float16 or bfloat16[rows * columns]. sent: uint8[n, size_bytes] on 16 bytes.
-        header: number of the gradient, its round in 31 bits, and two words of its fingerprint, see
-        DeviceAgreement. round: 32 bits, the same on all ranks, never twice for a name.
+        gradient: contiguous, float32, float16 or bfloat16[rows * columns]. sent: uint8[n, size_bytes], 16-byte aligned.
+        header: of DeviceAgreement: number of the gradient, its round in 31 bits, two words of its fingerprint. round:
+        32 bits, the same on all ranks, never twice for a name.
         """
         require_tensor("gradient", gradient, _GRADIENTS, self._size)
         self._require("sent", sent, self._ranks * self._up.size_bytes)
@@ -137,7 +137,7 @@ class NearestBatch:
     def recode(self, received: Tensor, own: Tensor) -> None:
         """Write the message of the own shard's averages to all ranks.
 
-        received: uint8[n, size_bytes], of all ranks. own: uint8[size_bytes of averages], on 16 bytes.
+        received: uint8[n, size_bytes], of all ranks. own: uint8[size_bytes of averages], 16-byte aligned.
         """
         table = self._down_points
         if table is None:
@@ -168,7 +168,7 @@ class NearestBatch:
     def average(self, received: Tensor, out: Tensor) -> None:
         """Write the averages of the own row, NaN if ranks differ, in this round or before.
 
-        received: uint8[n, size_bytes], of all ranks. out: see decode().
+        received: uint8[n, size_bytes], of all ranks. out: as in decode().
         """
         if self._down_points is not None:
             raise InputError("averages travel to all ranks: use recode() and decode()")
@@ -197,7 +197,6 @@ class NearestBatch:
 
 
 def _keys(seed: int, shards: Sequence[Shard], device: torch.device) -> Tensor:
-    """Return the keys of all shards, see nearest_blocks.KEY_WORDS."""
     words = [[seed & 0xFFFFFFFF, seed >> 32, shard.tensor, 0, DOWN_SIGN_DOMAIN] for shard in shards]
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
@@ -210,7 +209,7 @@ def _launch(
     launch: Launcher, tiles: BlockTiles, exact: int, arguments: tuple[Any, ...], place: tuple[Tensor, ...],
     constants: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """Launch a kernel for all tiles, and for so many exact values; one program at least has no tile."""
+    """Launch a kernel for all tiles and `exact` values; at least one program has no tile."""
     programs = tiles.words.shape[0]
     heads = max(-(-exact // HEAD), 1)
     launch(

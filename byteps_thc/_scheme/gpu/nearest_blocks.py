@@ -1,8 +1,8 @@
 """Signs, rotation and sums of the blocks of a tile, all of one size. tests/lib/nearest_reference.py is the oracle.
 
-IS_FULL: the tile is one block, and what is of a block is a number; else it is a number for each row of 32 coordinates.
-Index bits 0 to 3 are the lane in a vector of sums, bits from 4 on the vector. The smallest block has 2^4 coordinates,
-in the lower half of a row; what the upper half adds to its sums is +0 or -0.
+IS_FULL: the tile is one block, and values of a block are numbers; else a number for each row of 32 coordinates. Index
+bits 0 to 3 are the lane in a vector of sums, bits from 4 on the vector. The smallest block has 2^4 coordinates, in the
+lower half of a row; the upper half adds +0 or -0 to its sums.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from byteps_thc._scheme.gpu.random_bits import SIGN_ROUNDS, key_word, philox
 #: Words of a key: seed (lower, upper half), tensor, domains of the signs up and down.
 KEY_WORDS = 5
 UP, DOWN = 3, 4
-#: Norms of blocks that are rounded, and squares of norms that float32 is exact enough for, see nearest_scale.h.
+#: Norms of rounded blocks, whose squares are exact enough in float32 (nearest_scale.h).
 _LEAST, _MOST = constexpr(2.0**-100), constexpr(2.0**100)
 
 
@@ -26,13 +26,13 @@ def _log(T):
 
 @jit
 def of_each(value, IS_FULL: constexpr):
-    """What is of a block, for its coordinates."""
+    """A block's value, for its coordinates."""
     return value if IS_FULL else L.expand_dims(value, 1)
 
 
 @jit
 def sign_words(key, round, tiles, blocks, log, DOMAIN: constexpr, T: constexpr, IS_FULL: constexpr):
-    """uint32[T / 32]: bit c of word r is the sign of coordinate 32 r + c. DOMAIN: the word of the key that has it."""
+    """uint32[T / 32]: bit c of word r is the sign of coordinate 32 r + c. DOMAIN: its word in the key."""
     row = arange(T // 32, of_rows(rows(T, 0, 32)))
     entry, there, within = blocks_of(tiles, blocks, row, log, IS_FULL)
     index = sign_places(entry, there, within, IS_FULL)
@@ -46,7 +46,7 @@ def sign_words(key, round, tiles, blocks, log, DOMAIN: constexpr, T: constexpr, 
 
 @jit
 def _sign_word(key, round, index, DOMAIN: constexpr):
-    """The 32 signs among which those of codes 16 index, .. are; 128 are of a Philox block."""
+    """The 32 signs that include codes 16 index, ..; 128 are of a Philox block."""
     counter = (index >> 3).to(L.uint32)
     zero = counter * 0
     w0, w1, w2, w3 = philox(
@@ -59,7 +59,7 @@ def _sign_word(key, round, index, DOMAIN: constexpr):
 
 @jit
 def rotated(x, log, T: constexpr, IS_FULL: constexpr):
-    """H x of the blocks. x: float32[T] in any layout; the result is in that of the last part of T."""
+    """H x of the blocks. x: float32[T] in any layout; the result has the layout of the last part of T."""
     for part in L.static_range(last_part(T) + 1):
         x = conv(x, flat(T, part))
         for s in L.static_range(first_stage(part), end_stage(part, _log(T))):
@@ -79,14 +79,14 @@ def _stage(x, S: constexpr, T: constexpr, PART: constexpr):
 
 @jit
 def _halved(x, N: constexpr, BIT: constexpr):
-    """Sums of those of x[N] whose indices differ in a bit, which results have no more."""
+    """Sums of pairs in x[N] whose indices differ in a bit, which results lack."""
     a, b = L.split(L.permute(L.reshape(x, [N >> (BIT + 1), 2, 1 << BIT]), (0, 2, 1)))
     return L.reshape(a + b, [N // 2])
 
 
 @jit
 def _paired(x, N: constexpr, BIT: constexpr):
-    """For each of x[N] the sum of it and of the one whose index differs in a bit."""
+    """For each of x[N] its sum with the element whose index differs in a bit."""
     a, b = L.split(L.permute(L.reshape(x, [N >> (BIT + 1), 2, 1 << BIT]), (0, 2, 1)))
     return L.reshape(L.permute(L.join(a + b, a + b), (0, 2, 1)), [N])
 
@@ -95,7 +95,7 @@ def _paired(x, N: constexpr, BIT: constexpr):
 def block_sums(x, log, T: constexpr, IS_FULL: constexpr):
     """Sums over blocks: vectors of 16 as a balanced binary tree, then lanes pairwise. x: floats[T] in flat(T, 0).
 
-    Rows are those of rows(T, 0, 32).
+    Rows are as in rows(T, 0, 32).
     """
     W: constexpr = warps(T)
     x = _halved(x, T, 4)
@@ -116,7 +116,7 @@ def block_sums(x, log, T: constexpr, IS_FULL: constexpr):
 
 @jit
 def _pairs_of_rows(x, T: constexpr):
-    """Sums of vectors of two rows each, [T / 4], of those of rows, [T / 2]."""
+    """Sums of vectors of two rows each, [T / 4], from sums of rows, [T / 2]."""
     return _halved(conv(x, held(T // 2, warps(T), 4, 4)), T // 2, 4)
 
 
@@ -151,7 +151,7 @@ def block_norms(x, there, log, T: constexpr, IS_FULL: constexpr):
     else:
         beyond = L.min((fits | (there == 0)).to(L.int32), 0) == 0
     if beyond:
-        # The host adds these in another order: they differ less than float32 tells apart.
+        # The host adds these in another order; the difference is below float32's precision.
         wide = x.to(L.float64)
         norm = L.where(fits, norm, L.sqrt(block_sums(wide * wide, log, T, IS_FULL)).to(L.float32))
     return norm

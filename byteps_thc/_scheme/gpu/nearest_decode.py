@@ -1,4 +1,4 @@
-"""Codes of ranks to averages, by all ranks, or by the owner of a shard, which rounds them anew for the way down.
+"""Codes of ranks to averages, by all ranks, or by the owner of a shard, which rounds them again for the way down.
 
 nearest_reference.decode and recode are the oracles, to the bit.
 """
@@ -46,7 +46,7 @@ def _values(
     stream, halves, scales, there, points, ranks, inverse, halved, log,
     T: constexpr, BITS: constexpr, IS_FULL: constexpr,
 ):  # fmt: skip
-    """(what the codes of one rank stand for, divided by ranks and by the size of blocks; whether scales are not 0)."""
+    """(decoded values of one rank, divided by ranks and by the size of blocks; whether scales are not 0)."""
     scale = L.load(scales) if IS_FULL else L.load(scales, there, 0)
     scale = scale.to(L.float32, bitcast=True)
     code = _codes(stream, halves, there, halved, log, T, BITS, IS_FULL)
@@ -59,7 +59,7 @@ def _average(
     message, message_words, codes_at, ranks, points, words, tiles, blocks, log,
     T: constexpr, BITS: constexpr, SEVERAL: constexpr, IS_FULL: constexpr,
 ):  # fmt: skip
-    """The averages of a tile, float32[T / 32, 32] in rows(T, last part, 32), of messages of `ranks` ranks."""
+    """The averages of a tile, float32[T / 32, 32] in rows(T, last part, 32), from messages of `ranks` ranks."""
     inner: constexpr = rows(T, 0, 32)
     LAST: constexpr = last_part(T)
     outer: constexpr = rows(T, LAST, 32)
@@ -88,7 +88,6 @@ def _average(
 
 @jit
 def _largest_words(messages, message_words, count, T: constexpr):
-    """Maxima of the first two words of messages."""
     i = arange(_HEAD, streamed(_HEAD, warps(T), 1))
     first, second = i * 0, i * 0
     for start in range(0, count, _HEAD):
@@ -101,11 +100,13 @@ def _largest_words(messages, message_words, count, T: constexpr):
 
 @jit
 def _differ(messages, message_words, count, begun, state, differ, note, T: constexpr):
-    """Whether ranks differ, now or before; note: keep it, and the first header of which that is so, else the last."""
+    """Whether ranks differ, now or before. note: keep the result, and the first header with a difference, else the
+    last.
+    """
     before = L.load(differ).to(L.int32) != 0
     largest, complement = _largest_words(messages, message_words, count, T)
     now = before | (largest.to(L.int64) + complement.to(L.int64) != 0x7FFFFFFF)
-    if note:  # others may read what it writes: that is the same for them
+    if note:  # programs may read and write at once: the values are the same for all
         L.store(state, L.where(before, L.load(state), L.load(begun)))
         L.store(state + 1, L.where(before, L.load(state + 1), L.load(begun + 1)))
         L.store(state + 2, L.where(before, L.load(state + 2), largest))
@@ -155,12 +156,12 @@ def decode_nearest_kernel(
     exact_places, exact_index, exact_count, programs, tiles, blocks, holes,
     T: constexpr, BITS: constexpr, SEVERAL: constexpr, DOMAIN: constexpr, KIND: constexpr,
 ):  # fmt: skip
-    """One tile of averages. Programs from `programs` on: those of what travels exactly.
+    """One tile of averages. Programs from `programs` on: exact values.
 
-    messages: int32[owners, message_words]. Codes of a tile are those of `ranks` ranks (SEVERAL: more than one), whose
+    messages: int32[owners, message_words]. Codes of a tile are from `ranks` ranks (SEVERAL: more than one), whose
     messages begin owner_words * owner words behind the first one. points: float32[ranks, 2^BITS]. out: float32, float16
-    or bfloat16. begun: of encode_nearest_kernel. state: int32[4], differ: a byte, see DeviceAgreement: averages
-    are NaN where ranks differ. DOMAIN: of the signs. See encode_nearest_kernel for the rest.
+    or bfloat16. begun: of encode_nearest_kernel. state: int32[4], differ: a byte, of DeviceAgreement: averages are NaN
+    if ranks differ. DOMAIN: of the signs. encode_nearest_kernel describes the rest.
     """
     program = L.program_id(0)
     spoiled = _differ(messages, message_words, owners, begun, state, differ, program == programs, T)
@@ -221,8 +222,8 @@ def recode_nearest_kernel(
     """One tile of the own shard: the average of all ranks' codes, as codes of DOWN_BITS bits in the own message.
 
     received: int32[ranks, message_words]. own: int32, codes from word own_codes_at, exact values from own_exact_at on.
-    points: float32[ranks, 2^BITS]; entries, own_points, slope: of the way down. Programs from `programs` on: those of
-    what travels exactly, and the largest words of all fingerprints. See decode_nearest_kernel for the rest.
+    points: float32[ranks, 2^BITS]; entries, own_points, slope: of the way down. Programs from `programs` on: exact
+    values, and the largest words of all fingerprints. decode_nearest_kernel describes the rest.
     """
     program = L.program_id(0)
     if program >= programs:

@@ -1,6 +1,6 @@
 """Codes to the owners of shards: rotated, rounded to the nearest point, packed, with a scale for each block.
 
-One pass over the gradient. What comes with the codes, fingerprints and what travels exactly, is of the same launch.
+One pass over the gradient. The same launch writes fingerprints and exact values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES
 
 #: Words before the scales of a message: two of the fingerprint, two zeros.
 HEADER_WORDS = 4
-#: Values that travel exactly, and messages, of a program.
+#: Exact values, and messages, of a program.
 HEAD = 1024
 _HEADER_WORDS, _HEAD, _UP, _KEY_WORDS = constexpr(HEADER_WORDS), constexpr(HEAD), constexpr(UP), constexpr(KEY_WORDS)
 _ALL, _FULL_ALONE = constexpr(ALL_TILES), constexpr(FULL_TILES)
@@ -42,7 +42,7 @@ _ALL, _FULL_ALONE = constexpr(ALL_TILES), constexpr(FULL_TILES)
 
 @jit
 def _nearest(z, entries, slope, BITS: constexpr):
-    """Codes of the cells that z are in: those of an interval of the grid, and one more from its edge on."""
+    """Codes of z's cells: the code of an interval of the grid, plus one beyond the interval's edge."""
     middle: constexpr = 2 << BITS
     last: constexpr = (4 << BITS) - 1
     u = L.minimum(L.maximum(number(z * slope + middle), 0.0), last)
@@ -58,7 +58,7 @@ def send_blocks(
 ):  # fmt: skip
     """Write codes and scales of a tile into a message, int32. x: float32[T] in any layout. words: of sign_words().
 
-    codes_at: first word of the codes. entries, points, slope: see PointTable.
+    codes_at: first word of the codes. entries, points, slope: as in PointTable.
     """
     inner: constexpr = rows(T, 0, 32)
     row = arange(T // 32, of_rows(inner))
@@ -118,7 +118,7 @@ def _encode_tile(
 
 @jit
 def _write_headers(sent, message_words, owners, begun, number, round31, round, largest, complement, T: constexpr):
-    """Begin all messages, and keep what begins the round."""
+    """Write the headers of all messages, and the round's header."""
     L.store(begun, number)
     L.store(begun + 1, round31)
     L.store(begun + 2, round)
@@ -133,7 +133,7 @@ def _write_headers(sent, message_words, owners, begun, number, round31, round, l
 
 @jit
 def _send_exact(gradient, sent, places, index, count, program, T: constexpr):
-    """Words places[count] of `sent` = gradient[index], float32, those of a program."""
+    """Write a program's exact values: words places[count] of `sent` = gradient[index], float32."""
     i = program * _HEAD + arange(_HEAD, streamed(_HEAD, warps(T), 1))
     value = L.load(gradient + L.load(index + i, i < count, 0), i < count, 0.0).to(L.float32)
     L.store(sent + L.load(places + i, i < count, 0), value.to(L.int32, bitcast=True), i < count)
@@ -147,12 +147,11 @@ def encode_nearest_kernel(
     points, slope, exact_places, exact_index, exact_count, programs, tiles, blocks, holes,
     T: constexpr, BITS: constexpr, KIND: constexpr,
 ):  # fmt: skip
-    """One tile: codes and scales, in the messages to all owners. Programs from `programs` on: the rest of these.
+    """One tile: codes and scales, in the messages to all owners. Programs from `programs` on: the rest of the messages.
 
-    gradient: float32, float16 or bfloat16. sent: int32[owners, message_words], see NearestBatch. keys:
-    int32[owners, 5], see nearest_blocks. begun: int32[3], becomes number, round31 and round. exact_places,
-    exact_index: int64[exact_count], words of `sent` and coordinates of the gradient. tiles, blocks, holes, KIND: see
-    BlockTiles.
+    gradient: float32, float16 or bfloat16. sent: int32[owners, message_words], as in NearestBatch. keys: int32[owners,
+    5], as in nearest_blocks. begun: int32[3], becomes number, round31 and round. exact_places, exact_index:
+    int64[exact_count], words of `sent` and coordinates of the gradient. tiles, blocks, holes, KIND: as in BlockTiles.
     """
     program = L.program_id(0)
     if program >= programs:

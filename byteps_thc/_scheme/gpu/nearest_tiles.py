@@ -1,8 +1,8 @@
-"""Where the rotation blocks lie that ranks decode: a tile has blocks of one size and one owner, as many as fit.
+"""Tiles of rotation blocks that ranks decode: a tile has blocks of one size and one owner, as many as fit.
 
-Blocks end at tensors and at rows of embeddings (csrc/thc/rotation_blocks.h), so they begin anywhere. A table in device
-memory says where each one is. A thread has a row of 32 coordinates, of one block: a block of 16 takes half of it, the
-other half is padding that has no codes.
+Blocks end at tensors and at rows of embeddings (csrc/thc/rotation_blocks.h), so they begin anywhere, as a table in
+device memory says. A thread has a row of 32 coordinates, of one block: a block of 16 takes half of it, and the other
+half is padding without codes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES, tile_
 
 I64 = npt.NDArray[np.int64]
 
-#: Words of a tile, see BlockTiles.words.
+#: Words of a tile, as in BlockTiles.words.
 TILE_WORDS = 8
 FIRST, BLOCK, COUNT, LOG, OWNER, ORIGIN, HOLES, FORM = range(TILE_WORDS)
-#: Forms of tiles, see BlockTiles.words.
 ALIGNED, FULL, HALVED = range(3)
-#: Words of a block, see BlockTiles.blocks.
+#: Words of a block, as in BlockTiles.blocks.
 BLOCK_WORDS = 4
 DISTANCE, USED, INDEX, NUMBER = range(BLOCK_WORDS)
-#: Coordinates of the smallest block, in which places of codes are counted: kMinRowBlock of csrc/thc/rotation_blocks.h.
+#: Coordinates of the smallest block, the unit of places of codes: kMinRowBlock of csrc/thc/rotation_blocks.h.
 UNIT = 16
-#: Coordinates of a row between blocks of one tile, at most: their distances are int32.
+#: Largest distance in a row between blocks of one tile: distances are int32.
 _REACH = 1 << 30
 
 _TILE_WORDS, _BLOCK_WORDS = constexpr(TILE_WORDS), constexpr(BLOCK_WORDS)
@@ -50,12 +49,14 @@ class BlockTiles:
     words: int64[tiles, 8], of each: FIRST coordinate of its first block in the gradient, the number of that BLOCK in
     `blocks`, COUNT of blocks, LOG2 of their size, OWNER of the shard, ORIGIN: index of the shard's first code / 16, its
     bitmap of HOLES, its FORM. HALVED: codes or signs of a block begin at an odd multiple of 16, or are only 16, so that
-    a row is not whole words of codes, nor one word of signs. Else FULL: one block as large as a tile, without padding
-    and holes. Else ALIGNED.
+    a row has fractions of words of codes or signs. Else FULL: one block as large as a tile, without padding and holes.
+    Else ALIGNED.
+
     blocks: int32[blocks, 4], of each: DISTANCE in coordinates to the first block of its tile, coordinates USED, INDEX
-    of its first code among those of all shards / 16, its NUMBER in its shard.
-    holes: int32[bitmaps, tile / 32], a bit for each coordinate that is not there. The first bitmap has none.
-    tile: coordinates of a tile. kind: which tiles there are, see tiles.TileTable.
+    of its first code among the codes of all shards / 16, its NUMBER in its shard.
+
+    holes: int32[bitmaps, tile / 32], a bit for each missing coordinate. The first bitmap has none. tile: coordinates of
+    a tile. kind: kinds of its tiles, as in tiles.TileTable.
     """
 
     words: Tensor
@@ -74,10 +75,10 @@ class BlockTiles:
         rotation_block: int,
         holes: Sequence[tuple[int, int]] = (),
     ) -> BlockTiles:
-        """Return the tiles of shards of these owners.
+        """Return the tiles of (owner, shard)s.
 
-        columns: coordinates of a row. rotation_block: the largest block. holes: (start, stop) in all rows, one behind
-        the other, ascending and disjoint.
+        columns: coordinates of a row. rotation_block: the largest block. holes: (start, stop) in the concatenated rows,
+        ascending and disjoint.
         """
         tile = tile_of(rotation_block)
         all_words: list[I64] = [np.zeros((0, TILE_WORDS), np.int64)]
@@ -131,7 +132,7 @@ def _cut(shard: _core.RotationBlocks, tile: int) -> tuple[I64, I64]:
 
 
 def _punch(words: I64, blocks: I64, holes: Sequence[tuple[int, int]], tile: int) -> npt.NDArray[np.int32]:
-    """Return the bitmaps of holes, and note them in the tiles."""
+    """Return the bitmaps of holes, and enter them in the tiles."""
     bitmaps = [np.zeros(tile, np.uint8)]
     starts, stops = np.array(holes, np.int64).reshape(-1, 2).T
     final = blocks[words[:, BLOCK] + words[:, COUNT] - 1]
@@ -162,25 +163,22 @@ def _kind(words: I64) -> int:
 
 @jit
 def tile_word(tiles, word: constexpr):
-    """A word of this program's tile, int64."""
     return L.load(tiles + L.program_id(0) * _TILE_WORDS + word)
 
 
 @jit
 def is_full(tiles):
-    """Whether this program's tile is FULL."""
     return tile_word(tiles, _FORM) == _FULL
 
 
 @jit
 def is_halved(tiles):
-    """Whether this program's tile is HALVED."""
     return tile_word(tiles, _FORM) == _HALVED
 
 
 @jit
 def owner_of(tiles):
-    """The rank that averages this program's tile, int64."""
+    """The owner of this program's tile, int64."""
     return tile_word(tiles, _OWNER)
 
 
@@ -214,7 +212,6 @@ def block_word(entry, there, word: constexpr, IS_FULL: constexpr):
 
 @jit
 def scale_places(entry, there, IS_FULL: constexpr):
-    """Numbers of blocks in their shards."""
     return block_word(entry, there, _NUMBER, IS_FULL)
 
 
@@ -226,7 +223,7 @@ def sign_places(entry, there, within, IS_FULL: constexpr):
 
 @jit
 def code_places(tiles, entry, there, within, BITS: constexpr, IS_FULL: constexpr):
-    """Where codes of rows are in those of the shard, see sign_places(): half words (of 16 bits), int64."""
+    """Places of rows' codes in the shard's codes (sign_places()): half words (of 16 bits), int64."""
     index = block_word(entry, there, _INDEX, IS_FULL).to(L.int64) - tile_word(tiles, _ORIGIN)
     return (index + within * 2) * BITS
 

@@ -1,7 +1,7 @@
 """Euclidean norms of rotation blocks. reference.norm is the oracle, but for the order of additions.
 
-Squares of floats are exact in double, and sums of doubles err in the sixteenth digit: the norm is the CPU's unless it
-lies that close to the middle between two floats. Ranks use the shared maximum, so such a difference does no harm.
+Squares of floats are exact in double, and sums of doubles have errors in the sixteenth digit: the norm is the CPU's
+unless it is that close to the middle between two floats. Ranks use the shared maximum, so the difference is harmless.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
 
 @jit
 def load_carried(gradient, residual, inside, ADD: constexpr, ODD: constexpr):
-    """Coordinates at those addresses as float32, with ADD the residual's on top; ODD: 0 where not `inside`."""
+    """Coordinates at those addresses as float32, with ADD plus the residual's; ODD: 0 where not `inside`."""
     if ODD:
         x = L.load(gradient, inside, 0.0).to(L.float32)
         if ADD:
@@ -50,7 +50,7 @@ def _norms_of_tile(
         rest = rest_of(tiles)
         full = rest >> LOG if ODD else BLOCKS
         L.store(at + block, L.sqrt(sums).to(L.float32), block < full)
-        if ODD:  # the binary digits of what is behind the full blocks
+        if ODD:  # the binary digits of the rest behind the full blocks
             at += full
             position = arange(T // 64, spread(T // 64, warps(T))) * 64
             for k in L.static_range(LOG - 1, 5, -1):
@@ -66,7 +66,7 @@ def norms_kernel(
     gradient, residual, norms, tiles,
     LOG: constexpr, T: constexpr, ADD: constexpr, KIND: constexpr,
 ):  # fmt: skip
-    """norms[blocks of a tile] of gradient (+ residual, with ADD). See encode_kernel for the rest."""
+    """norms[blocks of a tile] of gradient (+ residual, with ADD). encode_kernel describes the rest."""
     if KIND == _ALL:
         if is_odd(tiles):
             _norms_of_tile(gradient, residual, norms, tiles, LOG, T, ADD, True)

@@ -59,14 +59,13 @@ def unpacked(words, ROWS: constexpr, BITS: constexpr):
 
 @jit
 def store_rows(stream, words, there, row, BITS: constexpr):
-    """Write rows, of row_words(), where load_rows() finds them."""
     for k in L.static_range(BITS):
         L.store(stream + words + k, row[k], there)
 
 
 @jit
 def store_halved_rows(stream, halves, there, upper, row, BITS: constexpr):
-    """Write rows, of row_words(), where load_halved_rows() finds them; only 16 numbers where not `upper`."""
+    """As store_rows(), for load_halved_rows(); only 16 numbers where not `upper`."""
     at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
     for k in L.static_range(BITS):
         word = row[k].to(L.uint32, bitcast=True)
@@ -86,7 +85,7 @@ def columns_of(x, ROWS: constexpr, COUNT: constexpr):
 
 @jit
 def _put(word, number, end: constexpr, BITS: constexpr):
-    """`word` with a number that ends behind its first `end` bits, as far as it is in the word."""
+    """`word` with the bits inside it of a number that ends behind its first `end` bits."""
     if end > 0 and end <= 32:
         word |= number << (32 - end)
     elif end > 32 and end < 32 + BITS:

@@ -1,4 +1,4 @@
-"""Parts of a tensor to where they lie one behind the other, and back: one launch, however many parts there are."""
+"""Copies parts of a tensor to a packed one, and back: one launch, for any number of parts."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, jit
 from byteps_thc._scheme.gpu.launch import Launcher
 from byteps_thc._scheme.gpu.layouts import streamed
 
-#: Elements of a program.
 TILE = 1024
-#: Warps of a program.
 WARPS = 4
 _TILE, _WARPS = constexpr(TILE), constexpr(WARPS)
-#: Elements travel as integers: no bit of them changes.
+#: Elements travel as integers, which keeps all bits.
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32}
 
 
 @jit(do_not_specialize=["parts", "size"])
 def copy_parts_kernel(whole, packed, starts, sources, parts, size, STEPS: constexpr, PACK: constexpr):
-    """packed[size] of `whole`, with PACK, or the other way round. int16 or int32.
+    """packed[size] of `whole`, with PACK, or the reverse. int16 or int32.
 
-    starts[parts]: where a part begins in packed, ascending from 0; sources[parts]: where in whole, below 0: it is
-    zeros, and goes nowhere; int64. STEPS: bits of parts - 1.
+    starts[parts]: beginning of a part in packed, ascending from 0; sources[parts]: beginning in whole, or below 0:
+    zeros, which are not copied back; int64. STEPS: bits of parts - 1.
     """
     i = L.program_id(0).to(L.int64) * _TILE + arange(_TILE, streamed(_TILE, _WARPS, 4))
     part = (i * 0).to(L.int32)
-    for k in L.static_range(STEPS - 1, -1, -1):  # the last part that begins at i or before
+    for k in L.static_range(STEPS - 1, -1, -1):  # binary search for the part of i
         later = part + (1 << k)
         inside = later < parts
         part = L.where(inside & (L.load(starts + later, inside, 0) <= i), later, part)
@@ -49,8 +47,8 @@ _copy_parts = Launcher(copy_parts_kernel)
 class PartCopies:
     """Copies to and from a packed tensor, in the order of the calls.
 
-    parts: (first element in the whole tensor, or -1 for zeros; elements, not 0) in the order in which they lie in the
-    packed one, at least one. Their table takes 16 bytes a part on `device`.
+    parts: (first element in the whole tensor, or -1 for zeros; elements, not 0) in the order of the packed tensor, at
+    least one. Their table takes 16 bytes a part on `device`.
     """
 
     def __init__(self, parts: Sequence[tuple[int, int]], device: torch.device) -> None:
@@ -65,12 +63,12 @@ class PartCopies:
         self._copy(whole, packed, pack=True)
 
     def unpack(self, packed: Tensor, whole: Tensor) -> None:
-        """Write packed[size] to the parts of whole[n]; see pack()."""
+        """Write packed[size] to the parts of whole[n]; tensors as for pack()."""
         self._copy(whole, packed, pack=False)
 
     def _copy(self, whole: Tensor, packed: Tensor, *, pack: bool) -> None:
         integers = _AS_INTEGERS[whole.element_size()]
-        if self._starts.is_cuda:  # the table goes with its layout, perhaps before this stream gets here
+        if self._starts.is_cuda:  # the table's layout may end before this stream gets here
             self._starts.record_stream(torch.cuda.current_stream(self._starts.device))
         tensors = (whole.view(integers), packed.view(integers), self._starts, self._sources)
         numbers = (self._starts.numel(), self.size)

@@ -1,4 +1,4 @@
-"""Philox4x32 and what is drawn from it: signs of the rotation and rounding bits. reference.philox is the oracle.
+"""Philox4x32, and the signs and rounding bits drawn from it. reference.philox is the oracle.
 
 A key is int32[6] in device memory: seed (lower, upper half), tensor, round, and domain and phase of the rounding bits.
 """
@@ -48,7 +48,7 @@ def sign_words(key, first, T: constexpr, WARPS: constexpr):
 
 @jit
 def flip(x, words, T: constexpr, PART: constexpr):
-    """x, [T / 32, 32] in rows(T, PART, 32), with the signs that `words` says flipped."""
+    """x, [T / 32, 32] in rows(T, PART, 32), with signs flipped by `words`."""
     layout: constexpr = rows(T, PART, 32)
     word = L.expand_dims(conv(words, of_rows(layout)), 1)
     return (x.to(L.uint32, bitcast=True) ^ _sign_bits(word, layout)).to(L.float32, bitcast=True)
@@ -62,7 +62,7 @@ def _sign_bits(word, layout: constexpr):
 
 @jit
 def rounding_words(key, first, T: constexpr):
-    """uint32[T / 32, 16] in rows(T, 0, 16): pairs of rounding bits, of the even coordinate in the lower half."""
+    """uint32[T / 32, 16] in rows(T, 0, 16): pairs of rounding bits, the even coordinate's in the lower half."""
     blocks: constexpr = rounding(T)
     group = (first // 64).to(L.uint32) + arange(T // 64, of_rows(blocks)).to(L.uint32)
     index = L.expand_dims(group * 8, 1) + L.expand_dims(arange(8, of_columns(blocks)), 0).to(L.uint32)

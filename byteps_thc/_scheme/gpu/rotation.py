@@ -1,10 +1,10 @@
 """The Hadamard transform of the rotation blocks of a tile. reference.hadamard is the oracle: same order of additions.
 
-A tile is T coordinates: one rotation block of T, several smaller ones, or what is left at the end of a partition
-(TAIL): full blocks of D, then the binary digits of what remains, like block_layout.h. With `rest` the coordinates
-(a multiple of 64) from the beginning of the tile to the end of the partition, the block of coordinate j in the tile is
-as large as the highest bit in which j and rest differ, or D if that is larger. So at the stage of distance 2^s all
-pairs are transformed but those of one group of 2^(s + 1) coordinates: number rest >> (s + 1).
+A tile is T coordinates: one rotation block of T, several smaller ones, or the end of a partition (TAIL): full blocks of
+D, then the binary digits of the rest, as in block_layout.h. With `rest` coordinates (a multiple of 64) from the
+beginning of the tile to the end of the partition, the block of coordinate j in the tile is as large as the highest bit
+in which j and rest differ, or D if that is larger. So at the stage of distance 2^s all pairs are transformed except one
+group of 2^(s + 1) coordinates: number rest >> (s + 1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _stages(x, FIRST: constexpr, LAST: constexpr, rest, T: constexpr, TAIL: cons
 
 @jit
 def hadamard(x, rest, LOG: constexpr, T: constexpr, TAIL: constexpr):
-    """H x of blocks of 2^LOG. x: float32[T] in any layout; the result is in that of the last part of T."""
+    """H x of blocks of 2^LOG. x: float32[T] in any layout; the result has the layout of the last part of T."""
     for part in L.static_range(last_part(T) + 1):
         x = conv(x, flat(T, part))
         x = _stages(x, first_stage(part), end_stage(part, LOG), rest, T, TAIL, part)

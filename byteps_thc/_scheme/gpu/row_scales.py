@@ -1,7 +1,7 @@
-"""Scales of rows for gradients on a device: what ../row_scales.py does in host memory, with the same bits.
+"""Scales of rows for gradients on a device, with the bits of ../row_scales.py in host memory.
 
-Norms are the host's unless they lie close to the middle between two floats, as those of _scheme/gpu/norms.py. These are
-operators of torch: gradients without embeddings do not come here.
+Norms are the host's unless they are close to the middle between two floats, as in _scheme/gpu/norms.py. These are torch
+operators, because only gradients with embeddings need them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class DeviceRowScales:
     def __init__(self, rows: ScaledRows, coordinates: int, device: torch.device) -> None:
         starts, sizes = rows.starts.astype(np.int64), rows.sizes.astype(np.int64)
         self.blocks, self._coordinates = len(rows.scaled), coordinates
-        # A gap, which may be empty, before each segment, and one behind all.
+        # A gap, which may be empty, before each segment, and one after all.
         lengths = np.zeros(2 * len(starts) + 1, np.int64)
         lengths[1::2] = sizes
         lengths[0::2] = np.append(starts, coordinates) - np.append(0, starts + sizes)
         self._lengths = torch.from_numpy(lengths).to(device)
         self._block_of = torch.from_numpy(rows.block).to(device)
         self._scaled = torch.from_numpy(rows.scaled).to(device)
-        #: of gaps and segments; those of gaps stay 1
+        #: of gaps and segments; gaps keep 1
         self._up = torch.ones(len(lengths), device=device)
         self._down = torch.ones_like(self._up)
 
@@ -40,14 +40,13 @@ class DeviceRowScales:
         norms[self.blocks :] = sums[1::2].sqrt()
 
     def take(self, max_norms: Tensor) -> Tensor:
-        """See RowScales.take()."""
         blocks, largest = max_norms[: self.blocks], max_norms[self.blocks :]
         there = largest > 0
         up = torch.where(there, largest.clamp(min=float(LEAST_SCALE)), 0)
         self._up[1::2] = up
         self._down[1::2] = torch.where(there, up.reciprocal(), 0)
         filled = torch.zeros_like(blocks, dtype=torch.float64).index_add_(0, self._block_of, there.double())
-        # Roots of doubles: MKL's of floats may be a bit off.
+        # Roots of doubles: MKL's float roots may differ in the last bit.
         return torch.where(self._scaled, filled.sqrt().float() + (blocks - blocks), blocks)
 
     def scale(self, values: Tensor, residual: Tensor | None) -> Tensor:
@@ -55,15 +54,13 @@ class DeviceRowScales:
         return _sum(values, residual).mul_(self._each(self._down)).add_(0.0)
 
     def unscale(self, scaled: Tensor) -> Tensor:
-        """Return what scale() was given; exact zeros where the maximum is zero."""
+        """Return the inverse of scale(); exact zeros where the maximum is zero."""
         return scaled.mul_(self._each(self._up)).add_(0.0)
 
     def _each(self, factors: Tensor) -> Tensor:
-        """Return the factor of each coordinate."""
         return torch.repeat_interleave(factors, self._lengths, output_size=self._coordinates)
 
 
 def _sum(values: Tensor, residual: Tensor | None) -> Tensor:
-    """values + residual as float32, a copy."""
     wide = values.to(torch.float32, copy=True)
     return wide if residual is None else wide.add_(residual)

@@ -1,4 +1,4 @@
-"""Where the tiles of a kernel lie in a partition: a table in device memory says it."""
+"""The table of a kernel's tiles in a partition, in device memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from byteps_thc._scheme.gpu.frontend import L, constexpr, jit
 from byteps_thc._scheme.gpu.layouts import MIN_TILE
 from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
-#: Words of a tile in a table, see TileTable.
+#: Words of a tile in a TileTable.
 WORDS = 5
 FIRST, BLOCK, REST, USED, ODD = range(WORDS)
-#: Kinds of tiles that a partition has. Odd tiles end before they are full, or have holes.
+#: Kinds of tiles. Odd tiles are not full, or have holes.
 FULL_TILES, ODD_TILES, ALL_TILES = range(3)
 
 _FIRST, _BLOCK, _REST, _USED, _ODD = (constexpr(word) for word in (FIRST, BLOCK, REST, USED, ODD))
@@ -27,17 +27,16 @@ _WORDS, _UNIT = constexpr(WORDS), constexpr(MIN_ROTATION_BLOCK)
 
 
 def tile_of(rotation_block: int) -> int:
-    """Return the coordinates of a tile."""
     return max(MIN_TILE, rotation_block)
 
 
 @dataclass(frozen=True)
 class TileTable:
-    """Tiles of a partition, whose rotation blocks may begin anew in places.
+    """Tiles of a partition, whose rotation blocks may end in several places.
 
     words: int32[tiles, 5], of each: FIRST coordinate / 64, the number of its first BLOCK, the REST of the coordinates
-    to where its blocks end (padded ones included, at most a tile), how many coordinates are USED, whether it is ODD.
-    kind: which tiles the table has. rotation_block: the largest block.
+    to the end of its blocks (padded ones included, at most a tile), how many coordinates are USED, whether it is ODD.
+    kind: of the table's tiles. rotation_block: the largest block.
     """
 
     words: Tensor
@@ -75,19 +74,18 @@ def _word(tiles, word: constexpr):
 
 @jit
 def first_of(tiles):
-    """First coordinate of a program's tile."""
     return _word(tiles, _FIRST).to(L.int64) * _UNIT
 
 
 @jit
 def rest_of(tiles):
-    """Coordinates from there to where its blocks end, padded ones included, T at most; int32."""
+    """Coordinates from first_of() to the end of its blocks, padded ones included, T at most; int32."""
     return _word(tiles, _REST)
 
 
 @jit
 def first_block_of(tiles):
-    """The number of its first block: to be asked for where it is needed, so that no register has it before."""
+    """The number of its first block. Call it late, so that no register holds the number before."""
     return _word(tiles, _BLOCK).to(L.int64)
 
 

@@ -1,4 +1,4 @@
-"""Lookup tables, and points that coordinates are rounded to, in device memory, as the kernels take them."""
+"""Lookup tables, and rounding points, in device memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NARROW = 255
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """entries: int64[g + 1], one for each cell of the grid, what encode needs of the interval around it.
+    """entries: int64[g + 1], for each cell of the grid the data of its interval that encode needs.
 
     The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte, the lower table
-    value, the code and the upper table value as bfloat16; for g > 255 the code alone: values are looked up in `values`.
-    values: float32[2^bits].
+    value, the code and the upper table value as bfloat16; for g > 255 only the code: `values` has the values. values:
+    float32[2^bits].
     """
 
     bits: int
@@ -33,7 +33,6 @@ class DeviceTable:
 
     @classmethod
     def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
-        """Return the table on a device."""
         values = table.array.astype(np.float32)
         used = table.array[: table.levels]
         code = np.repeat(np.arange(table.levels - 1), np.diff(used))
@@ -54,14 +53,14 @@ class DeviceTable:
 
     @property
     def wide(self) -> bool:
-        """Whether entries are without table values."""
+        """Whether entries lack table values."""
         return self.granularity > _NARROW
 
 
 @dataclass(frozen=True)
 class PointTable:
-    """entries: int64[4 * 2^bits], of the intervals of a grid: how many edges lie below it, in the upper half, and the
-    one edge in it as float32, infinity if there is none.
+    """entries: int64[4 * 2^bits], of the intervals of a grid: the number of edges below it in the upper half, and its
+    one edge as float32, infinity without one.
 
     points: float32[2^bits]. Coordinate z is in interval trunc(z * slope + 2 * 2^bits), or the first or last one.
     """
@@ -73,10 +72,9 @@ class PointTable:
 
     @classmethod
     def of(cls, points: Points, device: torch.device) -> PointTable:
-        """Return the table on a device."""
         middle, edges = 2 << points.bits, points.edges
         slope = np.float32((middle - 1) / max(1.0, float(np.abs(edges).max())))
-        # As the kernel does it, so that no rounding puts a coordinate on another side of an edge than its interval.
+        # In the kernel's arithmetic, so that rounding never parts a coordinate from the edge in its interval.
         intervals = (edges * slope + np.float32(middle)).astype(np.int64)
         assert (np.diff(intervals) > 0).all()
         held = np.full(2 * middle, np.inf, np.float32)
@@ -92,5 +90,4 @@ class PointTable:
 
 
 def points_of(ranks: Sequence[Points], device: torch.device) -> Tensor:
-    """Return the points of all ranks, float32[ranks, 2^bits], on a device."""
     return torch.from_numpy(np.stack([own.points for own in ranks])).to(device)

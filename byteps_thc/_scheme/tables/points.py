@@ -1,13 +1,13 @@
-"""Points that rotated coordinates are rounded to the nearest of, where ranks decode codes (csrc/thc/nearest.h).
+"""Rounding points of rotated coordinates among ranks that decode (csrc/thc/nearest.h).
 
 Rotated coordinates are about normal, and are divided by their root mean square first. Lloyd-Max points have the least
 error for a standard normal: each is the centroid of its cell, and edges lie half way between neighbours (Lloyd, 1957;
 Max, 1960).
 
-All ranks rotate with the same signs. If their gradients are alike, so are their errors, which then do not average out.
-Staggered points tell ranks apart. The edges of rank i are shifted by (position(i) + .5) / n - .5 of a cell, times a
-spread. Cells are equal in the domain of the compander Phi(x / sqrt(3)), and points are the centroids of the cells.
-Staggering costs 1 % of the error of unlike gradients with 5 bits, 2.5 % with 4 bits and more with fewer bits (SPREADS).
+All ranks rotate with the same signs. Similar gradients then have similar errors, which do not average out. Staggered
+points tell ranks apart. The edges of rank i are shifted by (position(i) + .5) / n - .5 of a cell, times a spread. Cells
+are equal in the domain of the compander Phi(x / sqrt(3)), and points are the centroids of the cells. Staggering costs 1
+% of the error of unlike gradients with 5 bits, 2.5 % with 4 bits and more with fewer bits (SPREADS).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ F64 = npt.NDArray[np.float64]
 POINT_BITS = range(1, 9)
 #: The committed Lloyd-Max points, a line of JSON for each number of bits.
 FILE_NAME = "points.jsonl"
-#: How far edges of ranks are apart, in cells, by bits: what errs least over independent and correlated gradients.
+#: Distance of ranks' edges, in cells, by bits: the least error over independent and correlated gradients.
 SPREADS = {1: 0.0, 2: 0.0, 3: 0.5, 4: 1.0, 5: 1.0, 6: 1.0, 7: 1.0, 8: 1.0}
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
@@ -48,7 +48,6 @@ class Points(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Bits of a code."""
         return len(self.points).bit_length() - 1
 
 
@@ -63,11 +62,11 @@ def lloyd_max(bits: int) -> Points:
 
 @lru_cache(maxsize=1024)
 def staggered(bits: int, rank: int, ranks: int) -> Points:
-    """Return the points that one of `ranks` ranks rounds to."""
+    """Return the rounding points of one of `ranks` ranks."""
     shift = SPREADS.get(bits, 0.0) * ((positions(ranks)[rank] + 0.5) / ranks - 0.5)
     if shift == 0:
         return lloyd_max(bits)
-    lloyd_max(bits)  # for its error
+    lloyd_max(bits)  # raises for unsupported bits
     count = 1 << bits
     normal = NormalDist(sigma=math.sqrt(3))
     edges = np.array([normal.inv_cdf((cell + shift) / count) for cell in range(1, count)])
@@ -98,7 +97,7 @@ def solve(bits: int) -> F64:
 
 
 def centroids(edges: F64) -> F64:
-    """Means of a standard normal within the cells between edges, the outermost of which have no end."""
+    """Means of a standard normal within the cells between edges; the outermost cells have no end."""
     density = np.concatenate([[0.0], np.exp(-edges * edges / 2) / math.sqrt(2 * math.pi), [0.0]])
     means: F64 = -np.diff(density) / _mass(edges)
     return means
@@ -113,7 +112,7 @@ def quantization_error(points: Points) -> float:
 
 
 def to_json(bits: int) -> str:
-    """Return the line of FILE_NAME with the points of `bits`, 9 digits each: as many as tell float32 numbers apart."""
+    """Return the line of FILE_NAME with the points of `bits`, in 9 digits, which distinguish all float32 numbers."""
     return json.dumps({"bits": bits, "points": [float(f"{point:.9g}") for point in solve(bits)]}) + "\n"
 
 

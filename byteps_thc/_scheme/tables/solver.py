@@ -17,8 +17,8 @@ import numpy.typing as npt
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-#: Costs closer than this count as equal: mirrored tables cost the same, and rounding must not choose between them.
-#: The closed form is good to about 1e-15 and neighbouring tables differ by 1e-9 and more.
+#: Costs closer than this count as equal: mirrored tables cost the same, and rounding must not choose between them. The
+#: closed form is good to about 1e-15, and neighbouring tables differ by 1e-9 and more.
 TIE = 1e-12
 
 #: Gauss-Legendre nodes in [0, 1] and weights: the integrand of shared_variance() is smooth, 16 give ten digits.
@@ -62,13 +62,13 @@ def interval_costs(granularity: int, p: Sequence[float]) -> F64:
 
 
 def shared_variance(points: Sequence[float]) -> float:
-    """Variance of h(v) = E[quantized - x | v], v being the uniform number that x is rounded with.
+    """Variance of h(v) = E[quantized - x | v], with the uniform number v that x is rounded with.
 
-    points: quantization values in units of the norm, ascending. x is standard normal; what is clamped adds nothing. In
-    an interval [a, b] x goes up if x > a + v (b - a), so that h(v) is the sum over the intervals of
-    (b - a) (Phi(b) - Phi(a + v (b - a))), less its mean. It is the part of a worker's error that those who round with
-    the same v have in common. In a flat density h(v) = G (1/2 - v) and the variance is G^2 / 12, G being the mean gap:
-    half of the cost, where all gaps are equal.
+    points: quantization values in units of the norm, ascending. x is standard normal; clamping adds nothing. In an
+    interval [a, b] x goes up if x > a + v (b - a), so that h(v) is the sum over the intervals of (b - a) (Phi(b) -
+    Phi(a + v (b - a))), less its mean. It is the part of a worker's error in common with workers that round with the
+    same v. In a flat density h(v) = G (1/2 - v) and the variance is G^2 / 12, with the mean gap G: half of the cost, if
+    all gaps are equal.
     """
     errors = shared_errors(points, _NODES)
     mean = _WEIGHTS @ errors
@@ -76,7 +76,7 @@ def shared_variance(points: Sequence[float]) -> float:
 
 
 def shared_errors(points: Sequence[float], at: F64) -> F64:
-    """Return h(v) of shared_variance() at those v, but for what does not depend on v."""
+    """Return h(v) of shared_variance() at those v, without terms that do not depend on v."""
     ends = np.array(points)
     gaps = np.diff(ends)
     cuts = ends[:-1] + at[:, None] * gaps
@@ -89,7 +89,7 @@ def optimal_values(costs: F64, steps: Sequence[int]) -> dict[int, tuple[I64, F64
 
     costs: [P, g + 1, g + 1] from interval_costs. Returns s -> (values[P, s + 1], cost[P]). One pass serves all s: the
     tables for b = 2 and b = 3 fall out of the pass for b = 4. Of equally cheap paths (even g: a table and its mirror
-    image) the lexicographically smallest, so every machine finds the same one.
+    image) the lexicographically smallest is taken, the same on every machine.
     """
     granularity = costs.shape[1] - 1
     to_go = np.full((len(costs), granularity + 1), np.inf)

@@ -1,7 +1,7 @@
 """The committed tables: a file per width of codes, a table in JSON per line, written by scripts/generate_tables.py.
 
-Machines may round the solver's costs differently; a committed table is the same everywhere, which is why the automatic
-choice is made among these.
+Machines may round the solver's costs differently; a committed table is the same everywhere, so "auto" chooses among
+committed ones.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from pathlib import Path
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.tables.lookup_table import LookupTable
 
-#: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024;
-#: and 1/8, for 2 bits.
+#: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024, and 1/8 for 2 bits.
 GRID_BITS = (2, 3, 4, 5)
 GRID_MAX_GRANULARITY = 51
 GRID_P = tuple(1 / (1 << k) for k in range(3, 11))
 
 
 def directory() -> Path:
-    """Return the folder of the committed tables: inside the package when installed, else the checkout's tables/."""
+    """Return the folder of the committed tables: in the installed package, or the checkout's tables/."""
     installed = Path(__file__).parent / "data"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "tables"
 
 
 def file_name(bits: int) -> str:
-    """Return the name in directory() of the file with the tables of that many bits."""
     return f"b{bits}.jsonl"
 
 
@@ -45,7 +43,7 @@ def to_json(table: LookupTable) -> str:
 
 @lru_cache
 def committed(bits: int) -> tuple[LookupTable, ...]:
-    """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
+    """Return the committed tables of that many bits, by granularity, then p; empty without any."""
     if bits not in GRID_BITS:
         return ()
     path, place, tables = directory() / file_name(bits), "", []

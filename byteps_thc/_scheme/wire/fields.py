@@ -1,10 +1,9 @@
-"""Messages as dataclasses of fields of whole bytes: what the generated layout.py is made of."""
+"""Messages as dataclasses of fields of whole bytes: the base of the generated layout.py."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Self
 
-#: Types of fields; the name says the bits.
 U8 = int
 U16 = int
 U24 = int
@@ -13,7 +12,7 @@ U64 = int
 
 
 class Struct:
-    """A message, or a part of one: its fields one behind the other, big-endian."""
+    """A message, or a part of one: consecutive big-endian fields."""
 
     __slots__ = ()
     SIZE_BYTES: ClassVar[int]
@@ -25,12 +24,12 @@ class Struct:
         cls.SIZE_BYTES = sum(bits for _, bits in cls.FIELDS) // 8
 
     def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
+        """Return the wire bytes; OverflowError if a field does not fit."""
         return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Read the first SIZE_BYTES of `data`; ValueError when there are fewer."""
+        """Read the first SIZE_BYTES of `data`; ValueError if there are fewer."""
         if len(data) < cls.SIZE_BYTES:
             raise ValueError(f"{cls.__name__} needs {cls.SIZE_BYTES} bytes, got {len(data)}")
         values, offset = {}, 0

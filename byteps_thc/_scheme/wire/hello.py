@@ -10,7 +10,7 @@ _VALUE_BYTES = 2
 
 
 def pack(hello: HelloPayload, values: Sequence[int]) -> bytes:
-    """Return the wire bytes; OverflowError when a number does not fit."""
+    """Return the wire bytes; OverflowError if a number does not fit."""
     return hello.pack() + b"".join(value.to_bytes(_VALUE_BYTES, "big") for value in values)
 
 
@@ -25,7 +25,6 @@ def unpack(payload: bytes, code_bits: int) -> tuple[HelloPayload, tuple[int, ...
 
 
 def fnv1a_64(data: bytes) -> int:
-    """Return FNV-1a of 64 bits."""
     digest = 0xCBF29CE484222325
     for byte in data:
         digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)

@@ -29,11 +29,11 @@ def make_engines(
 ) -> list[Engine]:
     """Return an engine for each lane; by all processes of all workers, with the same lanes.
 
-    Gradients on a GPU are compressed there if kernels="device" asks for it, but not those of a worker of several
-    processes, which average in host memory. Raises what the route raises, and ConfigurationError for BytePS's servers
-    or kernels="device" with several processes per worker.
+    kernels="device" compresses gradients on their GPU, unless a worker has several processes, which average in host
+    memory. Raises the route's errors, and ConfigurationError for BytePS's servers or kernels="device" with several
+    processes per worker.
     """
-    collect_forgotten()  # which may be in the same jobs
+    collect_forgotten()  # forgotten engines may be in the same jobs
     if process.local_size() == 1:
         return _sending_engines(settings, lanes, sums, recorder, may_be_on_device=True)
     groups = _open_groups(settings, len(lanes))
@@ -69,8 +69,7 @@ def _sending_engines(
         recorder=recorder,
     )
     open_transports = _over_byteps_servers if settings.route == "servers" else _over_the_network
-    # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
-    # rollback.
+    # A gradient that is not finite ends the step of all lanes. On a device they share one stream, like the rollback.
     rollback, clock = Rollback(), WorkClock()
     return [
         host_engine(
@@ -88,7 +87,7 @@ def _sending_engines(
 
 
 def _open_groups(settings: ThcCompression, lanes: int) -> list[HostGroup]:
-    """Return what the processes of this worker average with, a group for each lane."""
+    """Return a group of this worker's processes for each lane."""
     processes = process.local_size()
     settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":
@@ -101,7 +100,7 @@ def _open_groups(settings: ThcCompression, lanes: int) -> list[HostGroup]:
 
 
 def _gradients_on(lanes: Sequence[Lane]) -> torch.device | None:
-    """Return the device of all parameters; None where they have several."""
+    """Return the device of all parameters; None if they have several."""
     devices = {p.tensor.device for lane in lanes for buffer in lane.buffers for p in buffer.parameters}
     return devices.pop() if len(devices) == 1 else None
 
@@ -128,7 +127,7 @@ def _over_byteps_servers(
     settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
 ) -> list[Transport]:
     compressor = kernels.compressor
-    # The module needs BytePS's servers to run our compressor; the network route does not.
+    # The module needs BytePS's servers to run THC's compressor; the network route does not.
     from byteps_thc._net.byteps_servers.transport import BytepsTransport, PartitionShape
 
     def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:

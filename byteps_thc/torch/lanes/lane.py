@@ -1,8 +1,8 @@
 """Streams of gradients that are each sent in a fixed order: their plan, their exact sums, and their way to an engine.
 
 Sums need the same order on all workers, but gradients do not become ready in the same order everywhere. So each lane
-sends its buffers in one order, that of the backward pass, and waits for a gradient that is late. Lanes do not wait for
-each other: lane 0 has the layers that the next forward pass needs first, and goes ahead of what the others have queued.
+sends its buffers in one order, the backward pass's, and waits for a late gradient. Lanes do not wait for each other:
+lane 0 has the layers that the next forward pass needs first, and overtakes queued buffers of the others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from byteps_thc.torch.optimizer.place import NamedParameter
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Parameters whose gradients travel in one buffer: a large one, or small ones, which are not compressed.
+    """Parameters whose gradients share a buffer: a large one, or small ones, which are not compressed.
 
-    row: elements of each row that has a scale of its own; 0: none has.
+    row: elements of each row with its own scale; 0: no scales.
     """
 
     key: str
@@ -41,7 +41,7 @@ class BufferPlan:
 
     @property
     def plan(self) -> BlockPlan:
-        """Which rows have scales."""
+        """Rows with scales."""
         return BlockPlan((), (RowSpan(0, self.size, self.row),) if self.row else ())
 
     @property
@@ -52,13 +52,13 @@ class BufferPlan:
 
 @dataclass(frozen=True)
 class Lane:
-    """Buffers in the order in which they are sent."""
+    """Buffers in the order of sending."""
 
     number: int
     buffers: tuple[BufferPlan, ...]
 
     def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
-        """Return (name, coordinates, plan) of the pieces that an engine cuts the buffers into."""
+        """Return (name, coordinates, plan) of the pieces of an engine's buffers."""
         return [
             (partition_name(buffer.key, span), span.stop - span.start, buffer.plan.within(span))
             for buffer in self.buffers
@@ -68,7 +68,7 @@ class Lane:
 
 
 def make_lanes(parameters: Sequence[NamedParameter], lanes: int, policy: CompressionPolicy) -> list[Lane]:
-    """Divide parameters, given in forward order, into at most `lanes` lanes of about as many elements.
+    """Divide parameters, in forward order, into at most `lanes` lanes of similar numbers of elements.
 
     Small parameters, which travel exactly, share a buffer per lane and dtype, which is sent last.
     """
@@ -119,10 +119,8 @@ class _Sum(Waitable):
 class BytepsSum:
     """Names the sums of a lane by a parameter that no other optimizer has, their place in the step and their size.
 
-    BytePS fixes the size of a name.
-
-    All names are declared here, in the order of the lanes: BytePS's keys follow the order of declaration, which would
-    be any order once the lanes push at the same time.
+    BytePS fixes the size of a name. All names are declared here, in the order of the lanes: BytePS's keys follow the
+    order of declaration, which would be arbitrary once the lanes push at the same time.
     """
 
     def __init__(self, lane: Lane, deadline_s: float) -> None:
@@ -137,7 +135,7 @@ class BytepsSum:
                 declare(self._name(place, size))
 
     def start_step(self) -> None:
-        """Begin a step; all sums of the one before are done."""
+        """Begin a step; all earlier sums are done."""
         self._place = 0
 
     def __call__(self, tensor: Tensor) -> _Sum:
@@ -162,7 +160,7 @@ class LaneSender:
         self._sent = 0
 
     def ready(self, parameter: NamedParameter) -> None:
-        """Take the gradient of a parameter, and send the buffers whose turn it is now."""
+        """Accept the gradient of a parameter, and send the buffers that are due."""
         self._ready.add(parameter.name)
         while self._sent < len(self._buffers) and self._buffers[self._sent].names <= self._ready:
             self._buffers[self._sent].send(self.engine)
@@ -177,8 +175,6 @@ class LaneSender:
 
 
 class _Buffer:
-    """A buffer of the lane on its way."""
-
     def __init__(self, plan: BufferPlan) -> None:
         self._plan = plan
         self.names = frozenset(p.name for p in plan.parameters)

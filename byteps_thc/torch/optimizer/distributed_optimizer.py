@@ -38,7 +38,7 @@ class _DistributedMethods:
     def synchronize(self) -> None:
         """Wait until all gradients are averages over the workers; to clip or unscale them before step().
 
-        Raises the network's errors (DeadlineError, TransportError, RestartError): the optimizer is over then.
+        Raises the network's errors (DeadlineError, TransportError, RestartError), and the optimizer is then closed.
         """
         self._hooks.synchronize()
 
@@ -52,9 +52,9 @@ class _DistributedMethods:
             self._synchronizes = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Average the gradients, unless synchronize() has after the last backward(), and make the optimizer's step.
+        """Make the optimizer's step with averaged gradients, including gradients that closure computes.
 
-        Gradients that closure computes are averaged, too.
+        Skips averaging if synchronize() has run after the last backward().
         """
         if closure is not None:
             loss = super().step(self._synchronized(closure))  # type: ignore[misc]
@@ -159,7 +159,7 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
             raise
     wrapped_class: Any = type(type(optimizer).__name__, (_DistributedMethods, type(optimizer)), {})
     wrapped = wrapped_class.__new__(wrapped_class)
-    # A scheduler made before has put a step() of the plain optimizer there, which would skip the averages.
+    # An earlier scheduler has put a step() of the plain optimizer there, which would skip the averages.
     wrapped.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     wrapped._reducer = reducer
     wrapped._hooks = GradientHooks(parameters, reducer, claim, backward_passes_per_step)
@@ -187,8 +187,8 @@ def check_passes(backward_passes_per_step: int) -> None:
 class GradientHooks:
     """Counts the backward passes of each parameter and pushes its gradient in the last one of a step.
 
-    reducer: None when there is only one worker; then nothing happens but counting. The parameters do not keep it:
-    their model may live on without this optimizer. claim: what close() releases.
+    reducer: None with one worker: only counting happens. The parameters do not hold it, because their model may outlive
+    this optimizer. claim: close() releases it.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class GradientHooks:
             for p in parameters
             if reducer is not None
         ]
-        # Engines have an end of their own at exit.
+        # Engines have their own end at exit.
         self._ending = Ending(self, partial(_end, handles, reducer, claim), at_exit=False)
         self.set_backward_passes_per_step(backward_passes_per_step)
 
@@ -218,15 +218,15 @@ class GradientHooks:
         return bool(self._pushed)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Push gradients in the `passes`-th backward pass after a synchronize() from now on."""
+        """Push gradients in the `passes`-th backward pass after a synchronize()."""
         check_passes(passes)
         self.backward_passes_per_step = passes
         self._passes_left = {p.name: passes for p in self._parameters}
 
     def synchronize(self) -> None:
-        """Wait until all gradients are averages; nothing to do when they are since the last backward pass or step.
+        """Wait until all gradients are averages; return at once if they are since the last backward pass or step.
 
-        Gradients that are not complete or were not used are pushed now, as they are or as zeros: others may have them.
+        Incomplete or unused gradients are pushed now, as they are or as zeros, because other workers may have them.
         """
         if self._reducer is None or self._averaged:
             return
@@ -241,11 +241,11 @@ class GradientHooks:
         self._averaged = True
 
     def step_taken(self) -> None:
-        """The optimizer has used the averages: the next step needs new ones."""
+        """Note that the optimizer has used the averages: the next step needs new ones."""
         self._averaged = False
 
     def close(self) -> None:
-        """Leave the network, take the hooks off the parameters and release the claim."""
+        """Leave the network, remove the hooks and release the claim."""
         self._ending.close()
 
     def _hook_of(self, parameter: NamedParameter) -> Callable[[Tensor], None]:

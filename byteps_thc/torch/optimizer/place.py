@@ -1,4 +1,4 @@
-"""What the optimizers of a process do not share: names of parameters, and on the network route jobs and local ports."""
+"""Exclusive resources of each optimizer in a process: names of parameters, and the network route's jobs and ports."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Compressions = GradientCompression | ThcCompression
 
 
 def take_place(parameters: Sequence[NamedParameter], compression: Compressions) -> tuple[Compressions, Claim]:
-    """Claim the names of the parameters, and the first jobs and ports that no other optimizer of this process has.
+    """Claim the names of the parameters, and the first jobs and ports that this process's other optimizers do not use.
 
-    Called by all processes, for the same optimizers in the same order. Returns the compression with these jobs and
-    ports. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
+    Collective over all processes, for the same optimizers in the same order. Returns the compression with these jobs
+    and ports. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
     """
     compression, claim = claim_place(process.claims(), parameters, compression)
     try:
@@ -40,7 +40,7 @@ def take_place(parameters: Sequence[NamedParameter], compression: Compressions) 
 def claim_place(
     claims: Claims, parameters: Sequence[NamedParameter], compression: Compressions
 ) -> tuple[Compressions, Claim]:
-    """Do what take_place() does in this process alone."""
+    """Do take_place()'s work in this process alone."""
     claim = claims.open()
     things: list[Hashable] = [parameter.name for parameter in parameters]
     _require_free(claims, things)
@@ -64,15 +64,15 @@ def _require_free(claims: Claims, names: Collection[Hashable]) -> None:
 
 
 def _first_free(claims: Claims, things_after: Callable[[int], Collection[Hashable]]) -> int:
-    """Return the smallest n for which nothing of things_after(n) is taken."""
+    """Return the smallest n for which nothing in things_after(n) is taken."""
     return next(n for n in itertools.count() if not claims.taken(things_after(n)))
 
 
 def _compare(parameters: Sequence[NamedParameter], compression: Compressions) -> None:
     """Raise ConfigurationError unless all processes make the same optimizer now.
 
-    BytePS numbers tensors in the order in which a worker declares them. Workers that make their optimizers in another
-    order would average gradients of different parameters.
+    BytePS numbers tensors in each worker's order of declaration: with another order of optimizers, workers would
+    average gradients of different parameters.
     """
     kind: tuple[object, ...] = (getattr(compression, "__name__", type(compression).__name__),)
     deadline_s = None
@@ -90,7 +90,7 @@ def _compare(parameters: Sequence[NamedParameter], compression: Compressions) ->
 
 @dataclass(frozen=True, eq=False)
 class NamedParameter:
-    """A trained parameter. index: its place in the forward pass, as far as the order of the names tells."""
+    """A trained parameter. index: its place in the forward pass, by the order of the names."""
 
     name: str
     tensor: Tensor
@@ -102,8 +102,8 @@ def name_parameters(
 ) -> list[NamedParameter]:
     """Return the parameters of the optimizer that require a gradient, in the order of `named_parameters`.
 
-    named_parameters: as from model.named_parameters(), None for names made from the order in the parameter groups.
-    Raises ConfigurationError for anything that is no such sequence, duplicate names, and parameters without a name.
+    named_parameters: such as model.named_parameters(); None: names from the order in the parameter groups. Raises
+    ConfigurationError for anything else, duplicate names, and parameters without a name.
     """
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if named_parameters is None:
