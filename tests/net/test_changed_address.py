@@ -43,6 +43,34 @@ class Nat(UdpRelay):
             each.close()
 
 
+class Roaming(Nat):
+    """The same to a server of both versions, whose workers change from IPv4 to IPv6 and back each time."""
+
+    def _relay(self, is_up: bool, datagram: bytes, by: socket.socket, *to: object) -> None:
+        if is_up and self.changes % 2:
+            worker = next(worker for worker, upstream in self._upstream.items() if upstream is by)
+            if by.family == socket.AF_INET:
+                self._forgotten += (by,)
+                by = self._upstream[worker] = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+                by.setblocking(False)
+            to = (("::1", self._server[1]),)
+        super()._relay(is_up, datagram, by, *to)
+
+
+def test_workers_go_on_with_the_other_ip_version() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this kernel has no IPv6")
+    with (
+        ParameterServer(ip="::") as server,
+        Roaming(f"127.0.0.1:{server.address.rpartition(':')[2]}") as relay,
+        ExitStack() as stack,
+    ):
+        joined = sessions(stack, [relay.address], 2, CONFIG)
+        check_sums(joined, CONFIG, COUNTS, steps=3)
+        assert relay.changes >= 3
+        assert all(session.counters()["rejoins"] == 0 for session in joined)
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 def test_workers_go_on_from_other_addresses(keyed: bool, tmp_path: Path) -> None:
     key = bytes(range(32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def test_the_doctor_visits(port: str) -> None:
     ("server", "words"),
     [
         ("::1", r"without brackets.*write \[::1\] or \[::1\]:48865"),
-        ("2001:db8::1:48865", "without brackets"),
+        ("2001:db8::1:48865", r"without brackets.*write \[2001:db8::1\]:48865"),
         ("[fe80::1]", r"link-local.*\[fe80::1%eth0\]"),
         ("[::1", "no IPv6 address"),
         ("[::]:48865", "must not be 0"),
@@ -147,4 +148,51 @@ def test_hosts(tmp_path_factory: pytest.TempPathFactory, before: str, listen: st
         ["env", *(f"{name}={value}" for name, value in environment.items()), *command, listen, server, expected],
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+
+
+#: In a network of its own with a router to the server, whose far cable takes smaller packets.
+ROUTER = """
+ip link set lo up; ip netns add router; ip netns add server
+sysctl -qw net.ipv6.conf.default.accept_dad=0
+for host in router server; do
+  ip netns exec $host ip link set lo up
+  ip netns exec $host sysctl -qw net.ipv6.conf.default.accept_dad=0
+done
+ip netns exec router sysctl -qw net.ipv6.conf.all.forwarding=1
+ip link add near mtu 9000 type veth peer name to_near mtu 9000 netns router
+ip -n router link add to_far mtu 1280 type veth peer name far mtu 1280 netns server
+ip addr add 2001:db8:0:1::1/64 dev near; ip -n router addr add 2001:db8:0:1::2/64 dev to_near
+ip -n server addr add 2001:db8:0:2::1/64 dev far; ip -n router addr add 2001:db8:0:2::2/64 dev to_far
+ip link set near up; ip -n router link set to_near up; ip -n router link set to_far up; ip -n server link set far up
+ip route add default via 2001:db8:0:1::2; ip -n server route add default via 2001:db8:0:2::2
+"""
+FAR = r"""
+from byteps_thc import ThcConfig, Timeouts
+from byteps_thc._cli.launch import ParameterServer
+from byteps_thc._net.session import Session
+from contextlib import ExitStack
+from joined_sessions import check_sums
+
+inside = ["ip", "netns", "exec", "server"]
+with ParameterServer(prefix=inside, ip="::", port=48865) as ps, ExitStack() as stack:
+    config = ThcConfig()
+    settings = {"job": 1, "workers": 2, "config": config, "timeouts": Timeouts(connect_s=20)}
+    joined = [
+        stack.enter_context(Session(["[2001:db8:0:2::1]"], worker=worker, **settings)) for worker in (0, 1)
+    ]
+    assert joined[0].addresses == ["[2001:db8:0:2::1]:48865"]
+    assert joined[0].codes_per_packet == 1024, joined[0].codes_per_packet
+    check_sums(joined, config, [1, 1024, 100_001])
+"""
+
+
+@pytest.mark.usefixtures("port")
+def test_a_way_of_ipv6_alone_with_a_smaller_mtu() -> None:
+    if not can_mount():
+        pytest.skip(NO_MOUNTS)
+    script = f'set -e\nmount -t tmpfs none /run\n{ROUTER}\nexec "$@"'
+    command = ["unshare", "--net", "--mount", "sh", "-c", script, "sh", sys.executable, "-P", "-c", FAR]
+    environment = {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert result.returncode == 0, result.stderr

@@ -246,6 +246,7 @@ TEST_F(Joining, ACookieIsGoodForOneClaimAndSomeSeconds) {
   const auto same = [](HelloMessage&) {};
   EXPECT_EQ(kind(same, {address(0).ip, 1}), MessageType::kChallenge);
   EXPECT_EQ(kind(same, {address(0).ip.ipv4() + 1, address(0).port}), MessageType::kChallenge);
+  EXPECT_EQ(kind(same, {io::IpAddress(1, address(0).ip.low), address(0).port}), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.header.worker_id = std::uint8_t{1}; }, address(0)), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.header.job_id = std::uint16_t{8}; }, address(0)), MessageType::kChallenge);
   EXPECT_EQ(kind([](auto& h) { h.payload.nonce = std::uint64_t{5}; }, address(0)), MessageType::kChallenge);
@@ -640,6 +641,22 @@ TEST_F(Joining, JobsFromOneAddressAreLimited) {
   EXPECT_EQ(answer_to(0, make_hello(0, 9)).reason(), ErrorReason::kTooManyJobs);
   EXPECT_EQ(answer_to(1, make_hello(1, 9)).type(), MessageType::kWelcome);
   EXPECT_EQ(answer_to(0, make_hello(0, 9)).type(), MessageType::kWelcome) << "as a worker of another's job";
+}
+
+TEST_F(Joining, AnIpv6NetworkOfAHostIsOneAddress) {
+  start([](JobLimits& limits) {
+    limits.max_jobs = 4;
+    limits.max_jobs_per_address = 2;
+  });
+  const auto type = [&](io::IpAddress ip, std::uint16_t job) {
+    const Reply reply = single(say_hello({ip, 5'000}, make_hello(0, job)));
+    return reply.type();
+  };
+  constexpr std::uint64_t kNetwork = 0x2001'0db8'0000'0007;
+  EXPECT_EQ(type({kNetwork, 1}, 7), MessageType::kWelcome);
+  EXPECT_EQ(type({kNetwork, 2}, 8), MessageType::kWelcome);
+  EXPECT_EQ(type({kNetwork, 3}, 9), MessageType::kError);
+  EXPECT_EQ(type({kNetwork + 1, 1}, 9), MessageType::kWelcome);
 }
 
 TEST_F(Joining, JobsStartAtALimitedRate) {

@@ -134,9 +134,13 @@ std::pair<std::string, std::uint16_t> split_port(const std::string& text, std::u
   const std::size_t colon = text.find(':', std::min(bracket, text.size()));
   if (colon == std::string::npos) return {text, default_port};
   if (bracket == 0 && text.find(':', colon + 1) != std::string::npos) {
-    parse_ipv6(text);
-    throw ConfigurationError(quoted(text) + " is an IPv6 address without brackets, from which a port cannot be told: " +
-                             "write [" + text + "] or [" + text + "]:" + std::to_string(wire::kUdpPort));
+    const bool has_port = ask(text, AI_NUMERICHOST).ips.empty();  // of 2001:db8::1:48865, for example
+    const std::size_t end = has_port ? text.rfind(':') : text.size();
+    const std::string host = std::string("[").append(text, 0, end) + "]";
+    parse_ipv6(host);
+    throw ConfigurationError(
+        quoted(text) + " is an IPv6 address without brackets, from which a port cannot be told: " + "write " + host +
+        (has_port ? "" : " or " + host + ":" + std::to_string(wire::kUdpPort)) + text.substr(end));
   }
   return {text.substr(0, colon), parse_port(std::string_view(text).substr(colon + 1))};
 }
