@@ -12,8 +12,8 @@ from byteps_lab import why_not
 from hypothesis import settings
 from raw_worker import MakeWorker, Worker
 
-from byteps_thc._cli.bfloat16 import do_without_amx_if_it_crashes
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.bfloat16 import do_without_amx_if_it_crashes
 
 # Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
 settings.register_profile("no deadline", settings.default, deadline=None)

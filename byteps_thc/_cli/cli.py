@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from importlib.metadata import entry_points
 from importlib.metadata import version as installed_version
@@ -12,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._cli.lazy_commands import ANY_ARGUMENTS, LazyCommands
+from byteps_thc._cli.lazy_commands import LazyCommands
 from byteps_thc._scheme.built import explain
 from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
@@ -72,13 +70,6 @@ def options(
     ] = False,
 ) -> None:
     """Options of all commands; ThcCommands reads them."""
-
-
-@app.command(context_settings=ANY_ARGUMENTS)
-def ps(context: typer.Context) -> None:
-    """Run the parameter server, thc-ps, with the rest of the arguments (thc ps --help)."""
-    binary = str(find_thc_ps())
-    os.execv(binary, [binary, *context.args])
 
 
 @app.command()

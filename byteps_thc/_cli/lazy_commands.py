@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 from byteps_thc._scheme.built import explain
 from byteps_thc._scheme.errors import ConfigurationError
 
-#: Of a command that hands its arguments on.
-ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+#: Of a command that does not load, whatever its arguments.
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 class LazyCommands(TyperGroup):
@@ -36,7 +36,7 @@ class LazyCommands(TyperGroup):
         try:
             target = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # of a distribution of its own: the other commands work without it
-            target, settings = _refusal(cmd_name, error), {"context_settings": ANY_ARGUMENTS}
+            target, settings = _refusal(cmd_name, error), {"context_settings": _ANY_ARGUMENTS}
         command: Any
         if isinstance(target, typer.Typer):
             command = typer.main.get_group(target)

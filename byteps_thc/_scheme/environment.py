@@ -39,9 +39,7 @@ VARIABLES = {
     ),
     "LOG_EVERY": Variable("0", "BytePS: steps between lines of statistics in the log of rank 0, 0 for none"),
     "POLICY": Variable("", f"Settings of `CompressionPolicy`, or a TOML file: `{_EXAMPLES['POLICY']}`"),
-    "PS": Variable(
-        "", "Path of the program thc-ps, for `thc ps`, `thc doctor` and demos. Unset: beside Python, or on PATH"
-    ),
+    "PS": Variable("", "Path of the program thc-ps, for `thc doctor` and demos. Unset: beside Python, or on PATH"),
     "ROUTE": Variable("network", "BytePS: `network` (thc-ps or a switch) or `servers` (the servers of BytePS)"),
     "RUN": Variable("", "ID shared by all workers of one run. Unset: an automatic ID"),
     "SERVERS": Variable("", f"Addresses of servers, and settings, or a TOML file: `{_EXAMPLES['SERVERS']}`"),

@@ -17,19 +17,13 @@ from byteps_thc._scheme.errors import ConfigurationError
 runner = CliRunner()
 
 
-def thc(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the installed command."""
-    command = [str(Path(sys.executable).parent / "thc"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_version() -> None:
     result = runner.invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 
 
-COMMANDS = ("demo", "demo-switch", "doctor", "compare", "switch", "ps")
+COMMANDS = ("demo", "demo-switch", "doctor", "compare", "switch")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
@@ -39,7 +33,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         assert re.search(rf"{command} +[A-Z]\w+ ", result.output), command
 
 
-@pytest.mark.parametrize("command", COMMANDS[:-1])  # test_ps_passes_its_arguments_to_thc_ps has the last one
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_of_its_own(command: str) -> None:
     result = runner.invoke(app, [command, "--help"])
     assert result.exit_code == 0
@@ -115,16 +109,6 @@ def test_an_error_is_one_line_without_traceback() -> None:
 def test_debug_raises_the_error() -> None:
     result = runner.invoke(app, ["--debug", "demo", "--workers", "0"])
     assert isinstance(result.exception, ConfigurationError)
-
-
-def test_ps_passes_its_arguments_to_thc_ps() -> None:
-    through_thc = thc("ps", "--help")
-    assert through_thc.returncode == 0
-    assert "--listen" in through_thc.stdout
-
-
-def test_ps_returns_the_exit_code_of_thc_ps() -> None:
-    assert thc("ps", "--no-such-option").returncode != 0
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,6 @@ _STEPS, _LEAST_STEPS = 20, WORKERS + 3
 
 def compare(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARG...]", help="Of the script.")] = None,
-    grads: Annotated[
-        list[Path] | None,
-        typer.Option(help="A worker's gradients, by torch.save; a file for each, or a list of dicts in one."),
-    ] = None,
     script: Annotated[
         Path | None, typer.Option(help="Run this training; take its gradients and the time of its step.")
     ] = None,
@@ -36,13 +32,10 @@ def compare(
         int | None,
         typer.Option(help=f"With --script: steps to run, {_STEPS} by default. The last {WORKERS} stand for workers."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(help="With --script: how long it may take.")] = 600.0,
     parameters: Annotated[
-        str | None, typer.Option(help="Of the model: 25M, 7B, 1e9. Default: of the gradients, or 25M.")
+        str | None, typer.Option(help="Of the model: 25M, 7B, 1e9. Default: of the script's, or 25M.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Ranks that average. Default: as many as gradients, or 4.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Ranks that average. Default: 4.")] = None,
     ranks_per_host: Annotated[int, typer.Option(help="Ranks that share a host's cores and link.")] = 1,
     cores: Annotated[
         float | None, typer.Option(help="Of a rank; below 1: shared. Default: the cores here / --ranks-per-host.")
@@ -53,7 +46,6 @@ def compare(
     compute_ms: Annotated[
         float | None, typer.Option(help="A step without communication. Default: as --script measures, or 0.")
     ] = None,
-    rtt_ms: Annotated[float, typer.Option(help="Round trip between hosts.")] = 0.0,
     bandwidth: Annotated[
         list[str] | None, typer.Option(metavar="BITS/S", help="Of a host's link: 100M,10G; may be repeated.")
     ] = None,
@@ -69,25 +61,23 @@ def compare(
         {parse_bandwidth_bps(part) for text in bandwidth or _BANDWIDTHS for part in text.split(",")}
     )
     _require("--seconds", seconds, 0 < seconds <= _MOST_SECONDS, f"above 0 and at most {_MOST_SECONDS}")
-    _require("--timeout-s", timeout_s, timeout_s > 0, "above 0")
     _require("--compute-ms", compute_ms or 0, 0 <= (compute_ms or 0) < float("inf"), "a time, 0 or more")
-    _require("--rtt-ms", rtt_ms, 0 <= rtt_ms < float("inf"), "a time, 0 or more")
     cores = len(os.sched_getaffinity(0)) / max(1, ranks_per_host) if cores is None else cores
     _require("--cores", cores, 0 < cores < float("inf"), "above 0")
     count = None if parameters is None else parse_parameters(parameters)
-    if grads is not None and script is not None:
-        raise ConfigurationError("--grads and --script exclude each other: pass one, or neither for random gradients")
     if script is None and arguments:
         raise ConfigurationError(
-            f"unexpected arguments: {' '.join(arguments)}. Pass a file as --grads FILE, a script's arguments as "
-            "--script SCRIPT -- ARGUMENTS"
+            f"unexpected arguments: {' '.join(arguments)}. Pass a script's arguments as --script SCRIPT -- ARGUMENTS"
         )
     if script is None and steps is not None:
         raise ConfigurationError("--steps is for --script: pass a script, or omit --steps")
     steps = _STEPS if steps is None else steps
     least = f"at least {_LEAST_STEPS}, of which the last {WORKERS} stand for workers"
     _require("--steps", steps, steps >= _LEAST_STEPS, least)
-    _workers(workers, None if script is None else WORKERS, ranks_per_host, servers, device)  # before PyTorch loads
+    # Before PyTorch loads.
+    ranks = _workers(
+        workers or (max(4, 2 * ranks_per_host) if script is None else WORKERS), ranks_per_host, servers, device
+    )
 
     import byteps_thc._scheme.needs_torch  # noqa: F401
     from byteps_thc._cli.compare import gradients as source
@@ -96,15 +86,12 @@ def compare(
 
     found = None
     if script is not None:
-        found, compute_s = source.of_script(script, arguments or [], steps=steps, timeout_s=timeout_s)
+        found, compute_s = source.of_script(script, arguments or [], steps)
         compute_ms = compute_s * 1e3 if compute_ms is None else compute_ms
-    elif grads is not None:
-        found = source.of_files(grads)
-    if found is not None and count is None:
-        count = sum(value.numel() for value in found[0].values())
+        count = count or sum(value.numel() for value in found[0].values())
     layout = Layout(
         parameters=count or parse_parameters(_DEFAULT_PARAMETERS),
-        ranks=_workers(workers, None if found is None else len(found), ranks_per_host, servers, device),
+        ranks=ranks,
         ranks_per_host=ranks_per_host,
         cores=cores,
         servers=servers,
@@ -112,7 +99,7 @@ def compare(
     )
     with Console(stderr=True).status(f"Measuring for about {3 * seconds:.0f} s ..."):
         ways = measure(layout, found, seconds)
-    report = Report(ways, bandwidths_bps, (compute_ms or 0) * 1e-3, rtt_ms * 1e-3)
+    report = Report(ways, bandwidths_bps, (compute_ms or 0) * 1e-3)
     if json:
         typer.echo(json_format.dumps(report.as_json()))
     else:
@@ -123,8 +110,7 @@ def compare(
             console.print(part)
 
 
-def _workers(workers: int | None, gradients: int | None, ranks_per_host: int, servers: int, device: bool) -> int:
-    ranks = workers if workers is not None else gradients or max(4, 2 * ranks_per_host)
+def _workers(ranks: int, ranks_per_host: int, servers: int, device: bool) -> int:
     _require("--workers", ranks, 2 <= ranks <= MAX_RANKS, f"in 2 .. {MAX_RANKS}")
     hosts_fit = ranks_per_host >= 1 and ranks % ranks_per_host == 0 and ranks > ranks_per_host
     what = f"a divisor of the {ranks} workers, for two hosts or more"

@@ -95,17 +95,14 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
 def _way(layout: Layout, name: str, bits: float, nmse: float, processor_s: float) -> Way:
     """bits: of a parameter. processor_s: of the model."""
     ranks, of_host = layout.ranks, layout.ranks_per_host
-    buckets = max(1, round(layout.parameters / _BUCKET_PARAMETERS))
+    buckets = 1 if name == POWER_SGD else max(1, round(layout.parameters / _BUCKET_PARAMETERS))
     if name == SERVERS:
         link_bits = ThcConfig().resolve(ranks).value_bits * max(of_host, ranks / layout.servers)
-        round_trips = 2.0
     elif name.startswith("THC"):  # the ranks of a host average exactly before
-        link_bits, round_trips = bits * _others(ranks // of_host), 2.0
+        link_bits = bits * _others(ranks // of_host)
     else:  # a ring enters and leaves a host once
-        link_bits, round_trips = bits * _others(ranks), ranks - 1.0
-    if name == POWER_SGD:
-        round_trips, buckets = 3 * buckets * round_trips, 1
-    return Way(name, bits, nmse, processor_s, layout.parameters * link_bits, buckets, round_trips)
+        link_bits = bits * _others(ranks)
+    return Way(name, bits, nmse, processor_s, layout.parameters * link_bits, buckets)
 
 
 def _others(ranks: int) -> float:

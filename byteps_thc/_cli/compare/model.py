@@ -7,7 +7,7 @@
 Pieces of a gradient follow each other through processors and link, so the slower of the two works all the time, and
 the other one adds its part of one bucket:
 
-    step = max(X + C + L/B,  X/3 + (2/3 X + C)/B + L) + round trips
+    step = max(X + C + L/B,  X/3 + (2/3 X + C)/B + L)
 
 C is added to X: encode and decode take what computes the gradient, or the thread that starts its kernels. torch's
 PowerSGD waits for each bucket (B = 1). Ethernet, IP and TCP headers are counted, and scales of rotation blocks are not.
@@ -34,7 +34,7 @@ class Way:
     """A way to average a model's gradients.
 
     bits: both ways together, of a parameter. nmse: |average - exact|^2 / |exact|^2. processor_s: C. link_bits: of a
-    host in the busier direction. buckets: B. round_trips: until a bucket's average is there.
+    host in the busier direction. buckets: B.
     """
 
     name: str
@@ -43,14 +43,13 @@ class Way:
     processor_s: float
     link_bits: float
     buckets: int
-    round_trips: float
 
-    def step_s(self, bandwidth_bps: float, compute_s: float = 0.0, rtt_s: float = 0.0) -> float:
+    def step_s(self, bandwidth_bps: float, compute_s: float = 0.0) -> float:
         """Seconds of a step; without compute_s, of its communication."""
         link_s = HEADERS * self.link_bits / bandwidth_bps
         busy_s = compute_s + self.processor_s + link_s / self.buckets
         first_s = _FORWARD * compute_s + ((1 - _FORWARD) * compute_s + self.processor_s) / self.buckets
-        return max(busy_s, first_s + link_s) + self.round_trips * rtt_s
+        return max(busy_s, first_s + link_s)
 
     @property
     def most_bps(self) -> float:
@@ -70,11 +69,11 @@ class Point:
     limited: bool
 
 
-def break_even(thc: Way, peer: Way, most_bps: float, compute_s: float = 0.0, rtt_s: float = 0.0) -> Point:
+def break_even(thc: Way, peer: Way, most_bps: float, compute_s: float = 0.0) -> Point:
     """Return up to which bandwidth THC is faster than a peer. most_bps: what the processors carry."""
 
     def faster(bps: float) -> bool:
-        return thc.step_s(bps, compute_s, rtt_s) < peer.step_s(bps, compute_s, rtt_s)
+        return thc.step_s(bps, compute_s) < peer.step_s(bps, compute_s)
 
     below = thc.link_bits < peer.link_bits
     bandwidths_bps = np.geomspace(SLOWEST_BPS, most_bps, _STEPS)

@@ -19,7 +19,6 @@ class Report:
     ways: Sequence[Way]
     bandwidths_bps: Sequence[float]
     compute_s: float
-    rtt_s: float
 
     def table(self) -> Table:
         """A row for each way: bits, error, and the time of a step by bandwidth."""
@@ -54,13 +53,13 @@ class Report:
             for way in self.ways
         ]
         points = {thc: {peer: asdict(self.point(thc, peer)) for peer in self._peers} for thc in self._thc}
-        return {"compute_s": self.compute_s, "rtt_s": self.rtt_s, "ways": rows, "break_even": points}
+        return {"compute_s": self.compute_s, "ways": rows, "break_even": points}
 
     def point(self, thc: str, peer: str) -> Point:
         """Return up to which bandwidth THC is faster than a peer."""
         ways = {way.name: way for way in self.ways}
         most_bps = max(way.most_bps for way in self.ways)
-        return break_even(ways[thc], ways[peer], most_bps, self.compute_s, self.rtt_s)
+        return break_even(ways[thc], ways[peer], most_bps, self.compute_s)
 
     @property
     def _thc(self) -> list[str]:
@@ -71,7 +70,7 @@ class Report:
         return [way.name for way in self.ways if not way.name.startswith("THC")]
 
     def _step_s(self, way: Way, bandwidth_bps: float) -> float:
-        return way.step_s(bandwidth_bps, self.compute_s, self.rtt_s)
+        return way.step_s(bandwidth_bps, self.compute_s)
 
 
 def _shown(point: Point) -> str:

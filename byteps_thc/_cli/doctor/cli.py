@@ -30,7 +30,6 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     ),
     "training": (
         frameworks.check_torch,
-        frameworks.check_bfloat16,
         frameworks.check_byteps,
         frameworks.check_shared_memory,
     ),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from byteps_thc._cli import bfloat16
 from byteps_thc._cli.doctor.finding import Finding, State
-from byteps_thc._cli.doctor.processes import ProbeError, answer_in, run_command, run_probe
+from byteps_thc._cli.doctor.processes import ProbeError, run_command, run_probe
 from byteps_thc._net.byteps import leftover_memory
 
 _IMPORT_DEADLINE_S = 90.0
@@ -50,26 +48,6 @@ def _check_gpu(usable: Sequence[str], built_for_cuda: str) -> Finding:
     if not built_for_cuda:
         return Finding("GPU", State.PROBLEM, f"{names}, and torch is built without CUDA", "pip install torch")
     return Finding("GPU", State.PROBLEM, f"{names}, and torch (CUDA {built_for_cuda}) does not see it", "nvidia-smi")
-
-
-def check_bfloat16() -> Sequence[Finding]:
-    """Whether torch's bfloat16 layers run, which end the process on some virtual machines."""
-    if not bfloat16.shows_amx():
-        return []
-    outcome = bfloat16.try_bfloat16()
-    if bfloat16.is_crash(outcome):
-        command = f"export {bfloat16.VARIABLE}={bfloat16.WITHOUT_AMX}"
-        return [Finding("bfloat16", State.PROBLEM, bfloat16.CRASH, command)]
-    answer = answer_in(outcome.output)
-    if outcome.code != 0 or answer is None:
-        return [Finding("bfloat16", State.PROBLEM, f"a bfloat16 layer of torch fails: {outcome.reason}")]
-    if not answer["installed"]:
-        return []
-    isa = os.environ.get(bfloat16.VARIABLE)
-    how = {None: "with AMX", bfloat16.WITHOUT_AMX: f"without AMX ({bfloat16.VARIABLE})"}.get(
-        isa, f"with {bfloat16.VARIABLE}={isa}"
-    )
-    return [Finding("bfloat16", State.OK, f"torch's layers run {how}")]
 
 
 def check_byteps() -> Sequence[Finding]:

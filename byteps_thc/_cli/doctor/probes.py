@@ -18,21 +18,14 @@ _EAL_ARGUMENTS = ("--no-huge", "-m", "64", "--no-pci", "--no-telemetry", "--vdev
 _OWN_IP, _SERVER_IP, _SERVER_MAC = "192.0.2.1", "192.0.2.2", "02:00:00:00:00:01"
 
 
-def _has_torch() -> bool:
+def probe_torch() -> dict[str, object]:
+    """Import torch and say what it was built with."""
     try:
-        import torch  # noqa: F401
+        import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise  # torch is there, and something it needs is not
-        return False
-    return True
-
-
-def probe_torch() -> dict[str, object]:
-    """Import torch and say what it was built with."""
-    if not _has_torch():
         return _NOT_INSTALLED
-    import torch
     import torch.distributed as dist
 
     distributed = dist.is_available()
@@ -44,16 +37,6 @@ def probe_torch() -> dict[str, object]:
         "built_for_cuda": torch.version.cuda,
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
-
-
-def probe_bfloat16() -> dict[str, object]:
-    """Run a bfloat16 layer, which ends the process where the processor shows AMX and does not let it run."""
-    if not _has_torch():
-        return _NOT_INSTALLED
-    import torch
-
-    torch.nn.Linear(64, 64, device="cpu").bfloat16()(torch.ones(8, 64, device="cpu").bfloat16())
-    return {"installed": True}
 
 
 def probe_byteps() -> dict[str, object]:
@@ -96,7 +79,7 @@ def probe_dpdk() -> dict[str, object]:
     return {"version": text.decode()}
 
 
-PROBES = {"torch": probe_torch, "bfloat16": probe_bfloat16, "byteps": probe_byteps, "dpdk": probe_dpdk}
+PROBES = {"torch": probe_torch, "byteps": probe_byteps, "dpdk": probe_dpdk}
 
 if __name__ == "__main__":
     print(json.dumps(PROBES[sys.argv[1]]()))

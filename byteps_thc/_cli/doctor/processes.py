@@ -76,16 +76,11 @@ def why_not_loaded(module: str) -> str:
 
 def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
     """Run the probe of that name (probes.py) in a Python of its own and return what it answers; ProbeError."""
-    outcome = run_probe_process(name, deadline_s)
+    outcome = run_command([sys.executable, "-P", "-m", "byteps_thc._cli.doctor.probes", name], deadline_s)
     answer = answer_in(outcome.output)
     if outcome.code != 0 or answer is None:
         raise ProbeError(outcome.reason)
     return answer
-
-
-def run_probe_process(name: str, deadline_s: float) -> Outcome:
-    """Run a probe as run_probe() does, and return how it ended."""
-    return run_command([sys.executable, "-P", "-m", "byteps_thc._cli.doctor.probes", name], deadline_s)
 
 
 def answer_in(output: str) -> dict[str, Any] | None:

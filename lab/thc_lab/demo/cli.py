@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from byteps_thc._cli.bfloat16 import do_without_amx_if_it_crashes
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._scheme.errors import ConfigurationError
+from thc_lab.bfloat16 import do_without_amx_if_it_crashes
 from thc_lab.demo import report
 from thc_lab.demo.gain import GAIN
 from thc_lab.demo.launcher import StartNetwork, started_network, train

@@ -26,7 +26,7 @@ from byteps_thc._scheme.errors import ConfigurationError
 
 
 def way(name: str = "any", processor_s: float = 0.1, link_bits: float = 1e9, buckets: int = 4) -> Way:
-    return Way(name, 10.0, 0.003, processor_s, link_bits, buckets, 2.0)
+    return Way(name, 10.0, 0.003, processor_s, link_bits, buckets)
 
 
 ways = st.builds(way, processor_s=st.floats(1e-4, 10), link_bits=st.floats(1e6, 1e11), buckets=st.integers(1, 200))
@@ -37,7 +37,6 @@ def test_a_step_by_hand() -> None:
     # The link takes 1 s, processors .1 s: those of one bucket of four wait. The other way round at 100 times the rate.
     assert way().step_s(1e9 * HEADERS) == pytest.approx(1.025)
     assert way().step_s(100e9 * HEADERS) == pytest.approx(0.1025)
-    assert way().step_s(1e9 * HEADERS, rtt_s=0.01) == pytest.approx(1.045)
     # .3 s of a step beside that: .1 s of forward, a quarter of backward and encoding, then the link.
     assert way().step_s(1e9 * HEADERS, compute_s=0.3) == pytest.approx(0.1 + 0.3 / 4 + 1)
     assert way().step_s(100e9 * HEADERS, compute_s=0.3) == pytest.approx(0.3 + 0.1 + 0.01 / 4)
@@ -102,7 +101,7 @@ def test_a_sample_has_rows_of_every_tensor() -> None:
 def report(**options: Any) -> Report:
     low = way(POWER_SGD, processor_s=0.7, link_bits=1e8, buckets=1)
     rows = [way("fp32", 0.1, 4e9), low, way("THC 5+5", 0.2, 1e9), way("THC 4+4", 0.05, 9e8), way(SERVERS, 0.3, 1e9)]
-    return Report(rows, [1e8, 1e9, 1e10], **{"compute_s": 0.0, "rtt_s": 0.0} | options)
+    return Report(rows, [1e8, 1e9, 1e10], **{"compute_s": 0.0} | options)
 
 
 def test_tables_fit_a_terminal_of_80_columns() -> None:

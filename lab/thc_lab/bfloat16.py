@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
-from byteps_thc._cli.doctor.processes import Outcome, run_probe_process
+from byteps_thc._cli.doctor.processes import Outcome, run_command
 
 #: What a process needs in its environment before it computes with torch.
 VARIABLE, WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
 #: What it is, for people.
 CRASH = "this machine shows AMX and does not let it run: torch's bfloat16 layers end with SIGILL"
 
+_PROBE = "import torch; torch.nn.Linear(64, 64, device='cpu').bfloat16()(torch.ones(8, 64, device='cpu').bfloat16())"
 _PROBE_DEADLINE_S = 90.0
 
 
 def try_bfloat16() -> Outcome:
     """Compute a bfloat16 layer in a process of its own, and return how that ended."""
-    return run_probe_process("bfloat16", _PROBE_DEADLINE_S)
+    return run_command([sys.executable, "-P", "-c", _PROBE], _PROBE_DEADLINE_S)
 
 
 def is_crash(outcome: Outcome) -> bool:
