@@ -36,7 +36,6 @@ Row = tuple[str, str, str]
 
 
 def tree_of(target: type) -> ast.ClassDef:
-    """Return the source of a class or function in this folder."""
     path = ROOT / f"{target.__module__.replace('.', '/')}.py"
     body = ast.parse(path.read_text(encoding="utf-8")).body
     return next(node for node in body if getattr(node, "name", "") == target.__name__)  # type: ignore[return-value]
@@ -91,7 +90,6 @@ def in_code(value: object) -> str:
 
 
 def rows_of(kind: type, bases: tuple[type, ...] = ()) -> Iterator[Row]:
-    """Yield the settings of a class, and of bases whose settings it inherits."""
     chosen = defaults(kind)
     for each in (kind, *bases):
         for name, meaning in meanings(each).items():

@@ -146,7 +146,7 @@ def _levels(shards: int | None) -> str:
 def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
     """Return the kinds of tensors that this state keeps, too; ConfigurationError if others would be lost.
 
-    Ranks that decode each other's codes have no error feedback, and may drop residuals.
+    A state without error feedback, as among ranks that decode, may drop residuals.
     """
     kept = []
     for kind in header.tensors:

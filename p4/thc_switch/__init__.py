@@ -1,9 +1,9 @@
 """The switch's control plane: job descriptions, their P4 table entries, ways to install these, and the agent.
 
-    deployment = Deployment.load(Path("jobs.toml"))
-    control = GrpcControl(deployment.switch)  # or BfshellControl, Bmv2Control, ModelControl of thc_switch.targets
-    control.install(plan(deployment))
-    agent = SwitchAgent(deployment, control)  # answers HELLO and GOODBYE from the CPU port
+deployment = Deployment.load(Path("jobs.toml"))
+control = GrpcControl(deployment.switch)  # or BfshellControl, Bmv2Control, ModelControl of thc_switch.targets
+control.install(plan(deployment))
+agent = SwitchAgent(deployment, control)  # answers HELLO and GOODBYE from the CPU port
 """
 
 from __future__ import annotations

@@ -83,9 +83,7 @@ class RootLink:
         return (datagram.src_ip, datagram.src_port) == (self._upstream.ip, self._upstream.udp_port)
 
     def settled(self, now_s: float) -> JobConfig | None:
-        """Return the configuration told to the root, which a worker's HELLO must match; None if the waiting workers are
-        gone.
-        """
+        """Return the root's configuration, which a worker's HELLO must match; None if waiting workers are gone."""
         if self.welcome is None and now_s - self._last_asked_s > _FORGOTTEN_S:
             return None
         return self._config

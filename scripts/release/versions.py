@@ -39,8 +39,7 @@ def version_of(cmake: str) -> str:
 
 
 def problems_of_changelog(text: str, version: str) -> list[str]:
-    """Return the differences between the changelog and the version. Its newest heading but Unreleased has the version.
-    """
+    """Return mistakes of the changelog. Its newest heading but Unreleased must have the version."""
     sections = re.findall(r"^## \[([^\]]+)\]([^\n]*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     problems = []
     if sections and sections[0][0] == "Unreleased":

@@ -54,8 +54,7 @@ class Replica(Control):
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:
-        """Yield every worker's MAC and IP address, UDP port and id, and a root's, for which the leaf is worker `rack`.
-        """
+        """Yield every worker's MAC and IP address, UDP port and id, and a root's: the leaf is its worker `rack`."""
         for allocation in allocate(deployment):
             job = allocation.job
             replicas = {number: allocation.replication_id(number) for number in job.numbered_workers}

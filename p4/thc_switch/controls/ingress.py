@@ -16,7 +16,7 @@ class PortRole(Control):
     """Selects the treatment of a packet by its ingress port.
 
     Ports of the home pipe need no entry: `front` is the default. All ports of other pipes have one, because `front`
-    would use their own pipe's slots, which are unused.
+    would use their own pipe's slots, which nothing maintains.
     """
 
     INSTANCE = "ThcIngress.port_role"

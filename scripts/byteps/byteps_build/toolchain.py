@@ -39,7 +39,6 @@ class Toolchain:
 
 
 def find() -> Toolchain:
-    """Return the tools of this host; BuildError names missing ones."""
     if shutil.which("g++") is None or shutil.which("make") is None:
         raise BuildError("g++ and make are needed; scripts/setup.sh byteps installs them on Debian")
     if not _has_header("numa.h"):
@@ -89,6 +88,5 @@ def find_cuda(torch_cuda: str | None) -> Cuda | None:
 
 
 def _wheel_of_nccl() -> str | None:
-    """Return pip's folder of torch's NCCL."""
     folder = Path(sysconfig.get_path("purelib")) / "nvidia" / "nccl"
     return str(folder) if folder.is_dir() else None
