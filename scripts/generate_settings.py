@@ -27,7 +27,6 @@ from byteps_thc.torch.settings import ThcCompression
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/settings.md"
 MOST_CHARACTERS = 120
-#: Settings for tests, which users have no use for.
 _FOR_TESTS = ("faults",)
 
 #: A comment that names a table, and the table.
@@ -37,14 +36,12 @@ Row = tuple[str, str, str]
 
 
 def tree_of(target: type) -> ast.ClassDef:
-    """Return the source of a class or function of byteps_thc, as it is in this folder."""
     path = ROOT / f"{target.__module__.replace('.', '/')}.py"
     body = ast.parse(path.read_text(encoding="utf-8")).body
     return next(node for node in body if getattr(node, "name", "") == target.__name__)  # type: ignore[return-value]
 
 
 def first_sentences(text: str) -> str:
-    """Return as many sentences as a cell holds, or the first one."""
     sentences = re.split(r"(?<=\.) ", " ".join(text.split()))
     fitting = [" ".join(sentences[:count]) for count in range(1, len(sentences) + 1)]
     return next((each for each in reversed(fitting) if len(each) <= MOST_CHARACTERS), fitting[0])
@@ -89,12 +86,10 @@ def defaults(kind: type) -> dict[str, str]:
 
 
 def in_code(value: object) -> str:
-    """Return a default as a cell."""
     return f"`{value!r}`".replace("'", '"')
 
 
 def rows_of(kind: type, bases: tuple[type, ...] = ()) -> Iterator[Row]:
-    """Yield the settings of a class, and of bases whose settings it inherits."""
     chosen = defaults(kind)
     for each in (kind, *bases):
         for name, meaning in meanings(each).items():
@@ -117,7 +112,6 @@ def table(head: str, rows: Iterator[Row]) -> str:
 
 
 def addresses_rows() -> Iterator[Row]:
-    """Yield the settings behind the addresses in THC_SERVERS."""
     places = {"quorum": NetworkSettings, "loss_tolerant": NetworkSettings}
     places |= dict.fromkeys(defaults(Timeouts), Timeouts) | {"lanes": ThcCompression}
     for name, kind in places.items():
@@ -126,7 +120,6 @@ def addresses_rows() -> Iterator[Row]:
 
 
 def page() -> str:
-    """Return the page with its tables as they should be."""
     tables = {
         "keywords": table(
             "keyword",

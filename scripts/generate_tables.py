@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def outputs() -> dict[Path, str]:
-    """Map every table file to its text: tables by granularity, then p."""
     tables = solve_grid(GRID_BITS, range(3, GRID_MAX_GRANULARITY + 1), sorted(GRID_P))
     lines = "".join(points.to_json(bits) for bits in points.POINT_BITS)
     return {ROOT / "tables" / points.FILE_NAME: lines} | {

@@ -1,4 +1,4 @@
-"""Checks that all ranks average the same gradient next, before any uncompressed part of it is summed.
+"""Checks that all ranks average the same gradient next, before uncompressed parts are summed.
 
 Compressed gradients need no question: norms or codes carry the answer (fingerprint.py). Uncompressed gradients have no
 fingerprint, and gloo ends the process when ranks sum tensors of different sizes. On a device the answer stays there.
@@ -203,7 +203,6 @@ class DeviceAgreement(Questions):
         return self._pieces.index(known)
 
     def header(self, number: int, round: int) -> tuple[int, int, int, int]:
-        """Return the header of a piece in a round, as in `state`."""
         return (number, round & LARGEST_WORD, *self._fingerprints.words(self._pieces[number], round))
 
     @override
@@ -260,7 +259,6 @@ class DeviceAgreement(Questions):
 
 
 def _number(lines: Iterable[str]) -> int:
-    """Return a non-negative number that stands for the lines in comparisons."""
     return int(_hash(lines), 16) >> (_HASH_BYTES * 8 - _FINGERPRINT_BITS)
 
 

@@ -129,7 +129,6 @@ class Opened:
         self.steps.scaling.scale = scale
 
     def leave(self) -> None:
-        """End the communicators of the questions."""
         for communicator in self.communicators:
             communicator.close()
 
@@ -201,7 +200,7 @@ def _open_worker(
 ) -> tuple[Engine, Questions]:
     """Return the engine of a worker without a process group, and its questions to the others.
 
-    It compresses on the current GPU if the policy says kernels="device", in host memory otherwise. Servers only sum
+    It compresses on the current GPU if the policy says kernels="device", else in host memory. Servers only sum
     codes: raises ConfigurationError for a policy with warm-up, stop_step, bypass_elements or exclude, and Session's
     errors.
     """

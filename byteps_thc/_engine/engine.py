@@ -104,7 +104,6 @@ class ParameterSlice:
 
     @property
     def row_span(self) -> RowSpan | None:
-        """The place of rows with scales; None without any."""
         return RowSpan(self.start, self.stop, self.row, self.skipped) if self.row and self.size else None
 
 
@@ -147,7 +146,6 @@ class ShardMatrix:
 
     @cached_property
     def gaps(self) -> tuple[slice, ...]:
-        """Everything that is not compressed, in the flat gradient."""
         return tuple(self._between_parameters())
 
     def _between_parameters(self) -> Iterator[slice]:

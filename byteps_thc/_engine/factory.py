@@ -177,7 +177,6 @@ class Kernels:
 
     @property
     def host_zeros(self) -> HostZeros:
-        """Return the allocator of arrays for codes and sums."""
         return pinned_zeros(self.device)
 
     def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
@@ -215,7 +214,6 @@ def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kern
 def open_gpu_compressor(
     device: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int
 ) -> GpuCompressor:
-    """Return a GpuCompressor; imports Triton."""
     from byteps_thc._scheme.gpu import GpuCompressor
 
     return GpuCompressor(config, workers=workers, worker=worker, device=device)
@@ -237,8 +235,7 @@ def host_engine(
 
     kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums host
     tensors that travel uncompressed. questions: asked over the same communicator. recorder: the transport's too. clock:
-    shared by several engines. rollback: shared by engines whose steps are one, with the same kernels. leave: see
-    FlatEngine.
+    shared by several engines. rollback: shared by engines whose steps are one. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
     rollback, residuals = rollback or Rollback(), Residuals(kernels.device)

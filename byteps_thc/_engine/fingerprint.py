@@ -66,7 +66,6 @@ class Fingerprints:
             self._scale, self._scale_before = scale, self._scale
 
     def words(self, known: Known, round: int) -> tuple[int, int]:
-        """Return the two words of a piece in a round, of 31 bits each."""
         fingerprint = _fingerprint(known, round, self._scale)
         return fingerprint, LARGEST_WORD - fingerprint
 
@@ -95,9 +94,7 @@ class Fingerprints:
     def mismatch(
         self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"
     ) -> InputError:
-        """Return the error that names both sides. maxima: of the two words. outcome: fate of the gradient, for the
-        text.
-        """
+        """Return the error that names both sides. maxima: of the two words. outcome: fate of the gradient."""
         others = maxima[0], LARGEST_WORD - maxima[1]
         # A device tells some steps later, after the scaler has halved the scale because of the mismatch.
         used = (scale for scale in (self._scale, self._scale_before) if _fingerprint(own, round, scale) in others)

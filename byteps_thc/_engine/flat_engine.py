@@ -102,7 +102,6 @@ class FlatEngine(Engine):
 
     @property
     def device(self) -> torch.device:
-        """The device that compresses gradients."""
         return self._place.device
 
     @property
@@ -206,8 +205,7 @@ class FlatEngine(Engine):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the state; waits for a device. Raises InputError, once, if ranks averaged different gradients there.
-        """
+        """Return the state; waits for a device. Raises InputError, once, if ranks averaged different gradients."""
         with self._between_steps("state_dict"):
             self._require_agreement()
             return self._state.state_dict()

@@ -50,7 +50,6 @@ class InFlight:
         self._changed(+1)
 
     def require_free(self, key: str) -> None:
-        """Raise begin()'s errors for that key."""
         with self._lock:
             self._require_free(key)
 
@@ -109,22 +108,20 @@ LayoutT = TypeVar("LayoutT")
 
 
 class Layouts(Generic[LayoutT]):
-    """An engine's layouts, by key. moving: called with a layout before its parameters move to another one."""
+    """An engine's layouts, by key. moving: called with a new layout before parameters move to it."""
 
     def __init__(self, in_flight: InFlight, moving: Callable[[LayoutT], None] = lambda _: None) -> None:
         self._in_flight, self._moving = in_flight, moving
         self._known: dict[str, tuple[object, LayoutT, frozenset[str]]] = {}
 
     def known(self, key: str, kind: object) -> LayoutT | None:
-        """Return the layout of a key, if it has that kind."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
     def make_room(self, layout: LayoutT, key: str, names: frozenset[str]) -> None:
-        """Call before a new layout gets its residual. Raises InputError if its parameters are in flight in another
-        layout.
+        """Forget earlier layouts of the parameters, as after DDP rebuilt buckets: a parameter lies in one gradient.
 
-        A parameter lies in one gradient: its earlier layouts, as before DDP rebuilt its buckets, are forgotten.
+        Call it before the new layout gets its residual. Raises InputError if the parameters are in flight elsewhere.
         """
         stale = {other for other, (_, _, theirs) in self._known.items() if other == key or theirs & names}
         if stale & self._in_flight.keys():
@@ -143,6 +140,5 @@ class Layouts(Generic[LayoutT]):
 
 
 def kind_of(buffer: GradientBuffer) -> object:
-    """Return what buffers of one layout have in common, for Layouts."""
     gradient = buffer.gradient
     return gradient.numel(), gradient.dtype, gradient.device, buffer.parameters

@@ -35,7 +35,7 @@ class Layout:
     exact_values: memory for them. cleared: uncompressed spans of the flat gradient, padding included. all_exact:
     nothing is large enough for compression. dtype: of gradients. staging: brings gradients to the kernels; None: they
     are there. pieces: called in every round for its pieces. pieces_take_exact: in compressed rounds, the pieces
-    themselves carry the exact columns. asked_first: ranks compare their gradients before they send any of it.
+    themselves carry the exact columns. asked_first: ranks compare their gradients before they send anything.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Layout:
 def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None) -> None:
     """Raise InputError unless the buffer is as GradientBuffer requires.
 
-    policy: refuse float64 parameters that it compresses; None: the caller converts them to float32.
+    policy: float64 parameters that it compresses are refused; None: the caller converts them to float32.
     """
     gradient = buffer.gradient
     if gradient.dim() != 1 or not gradient.is_contiguous():
@@ -173,8 +173,7 @@ def _gaps(parameters: tuple[ParameterSlice, ...], size: int) -> Iterator[tuple[i
 
 @dataclass(frozen=True)
 class Round:
-    """A round of a gradient. number: random key, the same on all workers. compress: False: everything travels exactly.
-    """
+    """A round of a gradient. number: random key, the same on all workers. compress: False: all of it is exact."""
 
     number: int
     compress: bool

@@ -52,7 +52,6 @@ class WayTimes:
 
     @property
     def takes_two(self) -> bool:
-        """Whether two levels are at least as fast."""
         return self.two_levels_s <= self.flat_s
 
     def agreed(self, gather: Gather) -> WayTimes:
@@ -182,7 +181,6 @@ def group_by_node(names: Sequence[str]) -> list[list[int]]:
 
 
 def has_two_levels(nodes: Sequence[Sequence[int]]) -> bool:
-    """Whether these nodes, lists of ranks, allow for two levels."""
     sizes = {len(ranks) for ranks in nodes}
     return len(nodes) > 1 and len(sizes) == 1 and sizes != {1}
 

@@ -117,7 +117,7 @@ def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
     The average of float16 gradients is in the range of float16; only the error of codes can exceed it.
     """
     if dtype == torch.float16 and average.dtype != dtype:
-        largest, average = torch.finfo(dtype).max, average.float()  # bfloat16 has a larger range
+        largest, average = torch.finfo(dtype).max, average.float()  # bfloat16 cannot represent it
         average = torch.where(average.isinf(), average, average.clamp(-largest, largest))
     return average.to(dtype)
 

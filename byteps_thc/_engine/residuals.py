@@ -73,7 +73,6 @@ class Residuals:
                 part *= float(np.float32(factor))
 
     def energy(self) -> float:
-        """Return the squared Euclidean norm of all residuals together."""
         return sum(energy_of(part) for parts in self._parts.values() for part in parts)
 
     def state(self) -> dict[str, Tensor]:
@@ -175,7 +174,6 @@ class Rollback:
             residual.copy_(copy)
 
     def apply(self) -> None:
-        """As restore(), if requested."""
         if self._requested:
             self.restore()
 

@@ -1,4 +1,4 @@
-"""Checks a state before any of it is loaded: undamaged, and of these parameters.
+"""Checks a state before it is loaded: undamaged, and with these parameters.
 
 A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32 of
 each of these by "residuals.NAME", and of all plain values together by "values".
@@ -37,7 +37,6 @@ _AGAIN = "load the checkpoint again, or an earlier one"
 
 
 def sealed(state: State) -> StateDict:
-    """Return the state with new checksums."""
     return {**state, _CHECKSUMS: _checksums(state)}
 
 

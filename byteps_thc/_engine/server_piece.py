@@ -1,6 +1,6 @@
 """A piece, or partition of a gradient, whose codes servers or a switch add; a Transfer does the steps in brackets:
 
-    measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
+measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
 """
 
 from __future__ import annotations

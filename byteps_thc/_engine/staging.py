@@ -23,8 +23,7 @@ _CPU = torch.device("cpu")
 
 class Staging(Protocol):
     def begin(self, gradient: Tensor) -> None:
-        """Note that the gradient is complete once the current stream gets here. Called by the thread that computed it.
-        """
+        """Note that the gradient is complete once the current stream gets here. By the thread that computed it."""
 
     def fetch(self, gradient: Tensor) -> Tensor:
         """Return the complete gradient where the kernels work. Called by another thread."""

@@ -73,7 +73,6 @@ class CompressionStats:
         return asdict(self)
 
     def __str__(self) -> str:
-        """One line for people."""
         with_residuals = not math.isnan(self.nmse)
         error = f"NMSE {self.nmse:.3g}, " if with_residuals else ""
         residual = f"residual norm {self.residual_norm:.3g}, " if with_residuals else ""
@@ -195,7 +194,6 @@ class WorkClock:
                 self._busy -= 1
 
     def take_idle_ms(self) -> float:
-        """Return the idle time since the last call."""
         with self._lock:
             self._account()
             idle_s, self._idle_s = self._idle_s, 0.0

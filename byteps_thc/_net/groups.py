@@ -93,9 +93,7 @@ class Communicators:
         return self._questions
 
     def of_host(self, count: int) -> list[GlooCommunicator]:
-        """Return `count` of host tensors, which connect together. Raises TransportError or DeadlineError if they
-        cannot.
-        """
+        """Return `count` of host tensors, which connect together. Raises TransportError or DeadlineError."""
         opened = self._connect(count)
         self._opened += opened
         return opened
@@ -124,7 +122,6 @@ class Communicators:
         return opened
 
     def new_store(self) -> PrefixStore:
-        """Return a new store of these ranks."""
         number, self._stores = self._stores, self._stores + 1
         return PrefixStore(f"store{number}", self._store)
 

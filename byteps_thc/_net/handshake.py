@@ -125,7 +125,6 @@ def gather_by_rank(gather: Gather, text: str) -> dict[int, str]:
 
 
 def with_rank(rank: int, text: str) -> bytes:
-    """Return a rank's message for by_rank()."""
     return f"{rank} {text}".encode()
 
 

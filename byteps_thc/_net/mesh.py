@@ -105,7 +105,6 @@ def nodes_of(mesh: DeviceMesh, dim: str) -> list[list[int]]:
 
 
 def describe_levels(levels: Levels) -> str:
-    """Return a text that identifies the levels."""
     if isinstance(levels, str):
         return levels
     nodes = nodes_of(*levels)

@@ -140,7 +140,6 @@ class NetworkSettings(RefusesUnknown):
 
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:
-    """Return the network settings of a NetworkConfig or the like, by name."""
     return {setting.name: getattr(network, setting.name) for setting in fields(NetworkSettings)}
 
 
@@ -159,7 +158,6 @@ def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
 
 
 def io_config(network: NetworkSettings) -> _comm.IoConfig:
-    """Return back end, faults and key for C++."""
     io = _comm.IoConfig()
     backend = UdpConfig() if network.backend == "udp" else network.backend
     if isinstance(backend, UdpConfig):
@@ -222,7 +220,6 @@ _ALLOWED = {
 
 
 def servers_of(text: object) -> tuple[str, ...]:
-    """Return the addresses in a text with commas, or in a list of a TOML file."""
     items = text if isinstance(text, list) else str(text).split(",")
     return tuple(address for item in items if (address := str(item).strip()))
 

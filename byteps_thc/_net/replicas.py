@@ -24,8 +24,7 @@ _LENGTH_BYTES = 8
 
 
 class Replicas(Protocol):
-    """A group of ranks; all call the same methods in the same order, which may raise TransportError or DeadlineError.
-    """
+    """Ranks that all call the same methods in the same order; these may raise TransportError or DeadlineError."""
 
     rank: int
     world_rank: int
@@ -110,7 +109,6 @@ def bytes_of(tensor: Tensor) -> Tensor:
 
 
 def put_bytes(data: Tensor, tensor: Tensor) -> None:
-    """Overwrite a tensor by another tensor's bytes_of()."""
     with torch.no_grad():
         tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
 

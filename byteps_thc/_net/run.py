@@ -72,7 +72,6 @@ def _is_loopback(address: str) -> bool:
 
 
 def host_identity() -> bytes:
-    """Return bytes that identify the host."""
     # Host names may be the same on all hosts (localhost); boot ids differ.
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()

@@ -86,7 +86,6 @@ class StoreCommunicator(Asking):
         return number
 
     def _everyone(self, mine: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks, which have the same shape and type."""
         data = mine.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         return [
             torch.frombuffer(bytearray(theirs), dtype=mine.dtype).view(mine.shape) if theirs else mine
@@ -252,7 +251,6 @@ class _Addresses:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Note that a group is connected, or never will be."""
         with self._changed:
             self._finished += 1
             self._changed.notify_all()

@@ -55,7 +55,7 @@ class Transfer(Protocol):
 
 
 class Transport(Protocol):
-    """Makes transfers; all workers request those of new names in the same order."""
+    """Makes transfers; all workers request new names in the same order."""
 
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""

@@ -107,7 +107,6 @@ def _with_own_blocks(tensors: Iterable[tuple[int, int]]) -> Iterator[tuple[int, 
 
 
 def _ends_between(stop: int, start: int) -> Iterator[int]:
-    """Yield ends between a tensor that stops and one that starts there."""
     last = start // END_MULTIPLE * END_MULTIPLE
     if last >= stop:
         yield last
@@ -151,12 +150,10 @@ class MessageLayout:
 
     @property
     def exact_at(self) -> int:
-        """Offset of the exact values, bytes."""
         return HEADER_BYTES + _WORD_BYTES * self.scales
 
     @property
     def codes_at(self) -> int:
-        """Offset of the codes, bytes."""
         return self.exact_at + _WORD_BYTES * self.exact
 
     @property

@@ -30,5 +30,4 @@ def set_round(key: Tensor, round: int) -> None:
 
 
 def signed_word(number: int) -> int:
-    """Return the int32 with the bits of a number of 32 bits."""
     return number - (1 << 32) if number >= 1 << 31 else number

@@ -73,12 +73,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn, unless this process has given the same warning."""
     _logger.warning("%s", text)
 
 
 def describe(value: object) -> str:
-    """Describe a passed value for an error message."""
     if value is None or isinstance(value, type):
         return str(value) if value is None else f"the class {value.__name__}"
     name = type(value).__name__

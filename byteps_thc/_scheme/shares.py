@@ -36,7 +36,6 @@ def random_key(name: str) -> int:
 
 
 def shards_digest(shards: Iterable[Shard]) -> str:
-    """Return a short text that identifies keys, places and blocks."""
     digest, blocks = hashlib.blake2b(digest_size=8), None
     for shard in shards:
         digest.update(repr((shard.tensor, shard.row, shard.columns, shard.exact)).encode())
@@ -135,7 +134,7 @@ def even_spans(size: int, largest: int, multiple: int, servers: int = 1) -> list
     """Cut 0 .. size into as few, similar spans as possible: a short last one would cost as much to send.
 
     largest: longest span. Spans but the last are multiples of `multiple`, or of `largest` if that is less. servers: the
-    number of spans is a multiple of it, as servers take turns, unless spans would be too short.
+    number of spans is a multiple, as servers take turns, unless spans would be too short.
     """
     multiple = min(multiple, largest)
     multiples = -(-size // multiple)

@@ -67,7 +67,6 @@ NO_BACKWARD = -1
 
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Call this at the end of the backward pass under way."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
@@ -82,7 +81,6 @@ def backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
 
 
 def gloo_options(timeout: timedelta, hostname: str) -> Any:
-    """Return options of a ProcessGroupGloo over that interface."""
     gloo: Any = dist.ProcessGroupGloo  # torch's stubs lack the options and collectives of back ends
     options = gloo._Options()
     options._devices, options._timeout = [gloo.create_device(hostname=hostname)], timeout
@@ -129,7 +127,6 @@ def fsdp_groups(module: Any) -> list[Any]:
 
 
 def fsdp_module_info(parameter: Any) -> Any:
-    """Return the modules that have an FSDPParam, and their names for it."""
     return parameter._module_info
 
 
@@ -157,7 +154,6 @@ def remove_fsdp_all_reduce_hook(group: Any) -> None:
 
 
 def fsdp_divisor(group: Any, process_group: dist.ProcessGroup, reduced: Tensor) -> float:
-    """Return the divisor of reduced gradients in an FSDPParamGroup."""
     from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors as factors
 
     sums = group.force_sum_reduction_for_comms

@@ -1,4 +1,4 @@
-"""Loading the state of compression from a checkpoint of any number of ranks."""
+"""Loads the state of compression from a checkpoint of any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
 
 _logger = logging.getLogger("byteps_thc")
 
-#: What a state keeps of its own: who it is and how it compresses now.
+#: Values that a state keeps when it loads: its rank and its current settings.
 _IDENTITY = ("worker", "workers", "config", "scope")
 
 
@@ -69,7 +69,7 @@ def take_over(
     strict: bool,
     process_group: dist.ProcessGroup | None,
 ) -> None:
-    """Load what `saved` opens; arguments and errors as load()'s."""
+    """Load the states that `saved` opens; arguments and errors are load()'s."""
     loaded: dict[str, Any] | None = None
     error: ThcError | None = None
     try:
@@ -90,7 +90,6 @@ def take_over(
 def _of_this_rank(
     reader: SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
 ) -> dict[str, Any]:
-    """Return the state_dict() for this rank."""
     if (others := reader.of_other_levels(mine)) is not None:
         return _without_tensors(reader.header(others, 0), mine, strict)
     first = header = reader.header(mine, 0)
@@ -121,9 +120,9 @@ def _of_this_rank(
 
 
 def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> dict[str, Any]:
-    """Return the state_dict() for this rank from a state of other levels: its counters; no tensors, which do not fit.
+    """Return the state_dict() for this rank from a state of other levels: its counters, without tensors.
 
-    ConfigurationError when there are some that would be taken over.
+    Raises ConfigurationError if that would drop tensors.
     """
     if kinds := _kept(header, mine, strict):
         saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
@@ -137,7 +136,6 @@ def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> d
 
 
 def _nothing(mine: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-    """Return the kinds of tensors of a state, without any."""
     return {kind: {} for kind, value in mine.items() if isinstance(value, Mapping) and kind not in _IDENTITY}
 
 
@@ -146,9 +144,9 @@ def _levels(shards: int | None) -> str:
 
 
 def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
-    """Return the kinds of tensors that this state keeps, too; ConfigurationError when others would be lost.
+    """Return the kinds of tensors that this state keeps, too; ConfigurationError if others would be lost.
 
-    Residuals without error feedback, which ranks that decode each other's codes do not have, are no loss.
+    A state without error feedback, as among ranks that decode, may drop residuals.
     """
     kept = []
     for kind in header.tensors:
@@ -162,7 +160,7 @@ def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
 
 
 def _wanted(header: Header, kinds: Iterable[str], sizes: Mapping[str, int] | None, strict: bool) -> dict[str, set[str]]:
-    """Return, by kind, the parameters whose tensors are taken over; ConfigurationError when they do not fit."""
+    """Return, by kind, the parameters whose tensors are loaded; ConfigurationError if they do not fit."""
     wanted = {}
     for kind in kinds:
         saved = header.tensors.get(kind, {})
@@ -198,7 +196,7 @@ def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | N
 
 
 def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup | None) -> None:
-    """Raise this rank's error, or another's: ranks that go on with different rounds would sum up garbage."""
+    """Raise this rank's error, or another's: ranks with different rounds would sum up garbage."""
     if dist.is_available() and dist.is_initialized():
         errors: list[str | None] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(errors, None if error is None else str(error), group=process_group)

@@ -37,8 +37,9 @@ class SavedStates:
         """Return the values of entries. wanted: values of the same kind, which may be overwritten."""
 
     def of_other_levels(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return "scope" and "worker" of a state saved by this state's ranks in other levels; None if one was saved in
-        the same levels, or in none.
+        """Return "scope" and "worker" of a state saved by this state's ranks in other levels.
+
+        None if a state was saved in the same levels, or none was saved.
         """
         mine = str(state.get("scope") or "")
         outer = mine if shards_of(mine) is None else mine.rpartition(".")[0]

@@ -24,9 +24,9 @@ from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, paramet
 class BackwardSteps:
     """Begins a step of the engine with the first gradient of every backward pass.
 
-    A step ends before a second gradient of a group. The backward pass alone does not tell:
-    checkpoint(use_reentrant=True) nests one per module in it, and pipeline schedules reduce outside of any. Within one
-    backward pass a group may come several times, once for every forward pass of its module.
+    A new pass only begins a step if its group has a gradient in the step already: checkpoint(use_reentrant=True) nests
+    a pass per module, and pipeline schedules reduce outside of any. Within one pass a group may come several times,
+    once for every forward pass of its module.
 
     steps: of the engine. settle: ends all gradients in flight, before the engine begins a step or gets another loss
     scale. began: called when a step has begun.

@@ -247,6 +247,7 @@ def shard_matrix(
 
 
 def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPolicy) -> None:
+    """Raise ConfigurationError that names trained parameters whose gradients cannot be averaged."""
     each = ((parameter, group.gradient_dtype) for group in groups for parameter in group.trained())
     require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 

@@ -199,7 +199,7 @@ def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParamet
 
 @contextmanager
 def _skipping_shutdown_on_failure() -> Iterator[None]:
-    """After a failure workers cannot resume: this one's end does not wait for the others."""
+    """After a failure workers cannot resume: the end of this process does not wait for the others."""
     try:
         yield
     except ThcError:

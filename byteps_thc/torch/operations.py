@@ -1,4 +1,4 @@
-"""BytePS's operations with the signatures of byteps.torch: the part that _net/byteps lacks.
+"""BytePS's operations with the signatures of byteps.torch that _net/byteps lacks.
 
 push_pull and push_pull_async do not return uninitialised memory for CPU tensors, as byteps.torch 0.2.5 does.
 """
@@ -151,7 +151,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 class BytepsReplicas(Replicas):
-    """All processes of a BytePS job, of which `root_rank` is the root. prefix: of the names that are pushed."""
+    """All processes of a BytePS job, with `root_rank` as root. prefix: of the pushed names."""
 
     def __init__(self, root_rank: int = 0, prefix: str = "Parameter.") -> None:
         self.rank = self.world_rank = process.rank()
@@ -165,7 +165,7 @@ class BytepsReplicas(Replicas):
         lengths[self.rank] = len(text)
         if self.size > 1:
             push_pull_inplace(lengths, average=False, name=f"{self._prefix}gather.sizes")
-        # Of few sizes, because BytePS keeps memory for each.
+        # Few lengths, because BytePS keeps memory for each.
         length = max(_SMALLEST_CHUNK_BYTES, 1 << (int(lengths.max()) - 1).bit_length())
         texts = torch.zeros(self.size, length, dtype=torch.uint8, device="cpu")
         texts[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -187,7 +187,7 @@ class BytepsReplicas(Replicas):
 
 
 def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
-    """Return the root's bytes. They travel in chunks of few sizes, because BytePS fixes a name's size."""
+    """Return the root's bytes, in chunks of few sizes, because BytePS fixes a name's size."""
     header = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
     total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
     source = memoryview(data)

@@ -1,4 +1,4 @@
-"""The switch's control plane: job descriptions, what the P4 tables hold for them, ways to install it, and the agent.
+"""The switch's control plane: job descriptions, their P4 table entries, ways to install these, and the agent.
 
 deployment = Deployment.load(Path("jobs.toml"))
 control = GrpcControl(deployment.switch)  # or BfshellControl, Bmv2Control, ModelControl of thc_switch.targets

@@ -1,9 +1,9 @@
 """The switch's agent: answers HELLO and GOODBYE as thc-ps does (protocol.md, "Joining"). No sockets, no clock.
 
-It differs from thc-ps in this: jobs are installed by the administrator, so a HELLO must agree with the job description
-and come from the address given there, and jobs do not expire; a job that every worker has left is closed until
-the next HELLO. Packets of workers do not pass the agent, so it asks the switch's counters whether a worker is alive,
-and before it gives a job to another training, the workers themselves (PROBE).
+Differences from thc-ps: the administrator installs jobs, so a HELLO must agree with the job description and come from
+its address, and jobs do not expire. A job that every worker has left is closed until the next HELLO. Packets of workers
+do not pass the agent, so it reads the switch's counters to see whether a worker is alive. Before it gives a job to
+another training, it asks the workers themselves (PROBE).
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _log = logging.getLogger(__name__)
 class SwitchAgent:
     """Joins workers to the jobs of a deployment.
 
-    deployment: as it is installed on `control`'s switch. new_epoch: returns 32-bit numbers, not 0, that hardly ever
-    repeat. All jobs start closed, so that workers of before a restart of the agent are told UNKNOWN_JOB and say HELLO
-    again, as after a restart of thc-ps.
+    deployment: as installed on `control`'s switch. new_epoch: returns 32-bit numbers, not 0, that hardly ever repeat.
+    All jobs start closed: after a restart of the agent, workers get UNKNOWN_JOB and say HELLO again, as with thc-ps.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class SwitchAgent:
         self._switch = deployment.switch
         self._new_epoch = new_epoch or _random_epoch
         self._jobs = {allocation.job_id: self._new_job(allocation) for allocation in allocate(deployment)}
-        #: frames by what became of them: joined, left, the reason of an ERROR, or why they were dropped
+        #: frames by outcome: joined, left, the reason of an ERROR, or why they were dropped
         self.counters: Counter[str] = Counter()
         for job in self._jobs.values():
             control.close_job(job.allocation)
@@ -62,7 +61,7 @@ class SwitchAgent:
         return {job_id: job.epoch for job_id, job in self._jobs.items()}
 
     def handle(self, frame: bytes, now_s: float) -> list[bytes]:
-        """Take a frame from the CPU port; return the frames to send there. now_s: a clock that never goes back."""
+        """Handle a frame from the CPU port; return the frames to send there. now_s: of a monotonic clock."""
         datagram = frames.parse(frame)
         if datagram is None or (datagram.dst_ip, datagram.dst_port) != (self._switch.ip, UDP_PORT):
             return self._drop("other")
@@ -108,14 +107,14 @@ class SwitchAgent:
         if job.link is not None and job.link.welcome is None:
             job.waiting[header.worker_id] = (header, datagram)
             sent = job.link.ask(hello.config, hello.run, now_s)
-            if job.link.is_silent:  # for the error at the worker's deadline
+            if job.link.is_silent:  # the reason in the error at the worker's deadline
                 sent += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
             return sent
         self._join(job, header.worker_id, hello, now_s)
         return [frames.build(datagram.answer(self._welcome(header, job)))]
 
     def _makes_way(self, job: AgentJob, run: int, now_s: float) -> bool:
-        """Whether the job is that training's that says HELLO, or of another one of which nobody lives: then it ends."""
+        """Whether a HELLO's run may have the job: its own, or one whose workers are all gone, which ends here."""
         joined = {number: worker for number, worker in job.workers.items() if worker.joined}
         if joined and run != job.run:
             for number, worker in joined.items():
@@ -137,20 +136,20 @@ class SwitchAgent:
         return frames.build(frames.to_station(self._switch, station, payload))
 
     def _is_duplicate(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> bool:
-        """Whether another process, which lives, has this worker's number."""
+        """Whether another, living process has this worker's number."""
         worker = job.workers.get(number)
         if worker is None or worker.nonce == hello.nonce:
             return False
         return worker.joined and self._is_alive(job, number, worker, now_s)
 
     def _end_what_is_over(self, job: AgentJob, number: int, hello: Hello) -> None:
-        """End the incarnation that a worker who says HELLO, and who is no duplicate, cannot join."""
+        """End the incarnation if a HELLO, from no duplicate, cannot join it."""
         worker = job.workers.get(number)
         if worker is not None and worker.nonce != hello.nonce:
             _log.info("job %d starts over: worker %d was restarted", job.allocation.job_id, number)
             self._supersede(job)
         elif job.epoch is not None and self._control.open_epoch(job.allocation) != job.epoch:
-            # Tables were installed or reset anew: workers of before are told UNKNOWN_JOB, and join again.
+            # Tables were installed or reset anew: old workers get UNKNOWN_JOB, and join again.
             job.superseded.clear()
             self._start_over(job)
 
@@ -169,23 +168,23 @@ class SwitchAgent:
 
     def _note_packets(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> None:
         packets = self._control.worker_packets(job.allocation, number)
-        if packets != worker.packets:  # NORM and CODES: the HELLO that asks is not counted
+        if packets != worker.packets:  # NORM and CODES: the current HELLO is not counted
             worker.heard_s = now_s
         worker.packets = packets
 
     def _supersede(self, job: AgentJob) -> None:
-        """End the present incarnation: its workers are told STALE_EPOCH."""
+        """End the present incarnation: its workers get STALE_EPOCH."""
         if job.epoch is not None and job.epoch not in job.superseded:
             job.superseded.append(job.epoch)
         self._start_over(job)
 
     def _start_over(self, job: AgentJob) -> None:
-        """Forget who joined. A leaf is closed, and joins the root again as another process: its rounds begin anew.
+        """Forget the joined workers. A leaf is closed, and joins the root as a new process: its rounds begin anew.
 
-        It says no GOODBYE to the root, which would hold it then until the other racks have their last results: it looks
-        like a process that died, and is let in when the root has seen that it does not answer PROBE.
+        The root gets no GOODBYE, after which it would hold the leaf until other racks have their last results. It
+        admits the new process once the old one does not answer PROBE.
         """
-        if job.link is not None:  # nothing of before may go up while the root has not answered
+        if job.link is not None:  # no old packets may go up while the root has not answered
             self._control.close_job(job.allocation, tuple(job.superseded))
             job.link = self._new_link(job.allocation)
         job.epoch = None
@@ -193,11 +192,11 @@ class SwitchAgent:
         job.config = None
 
     def _open(self, job: AgentJob, config: JobConfig) -> None:
-        """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
+        """Begin an incarnation. If the switch cannot be told, the job stays closed until the next HELLO."""
         job.config = job.config or config
         root_epoch = job.link.epoch if job.link is not None and job.link.welcome is not None else None
         while (epoch := self._new_epoch()) == root_epoch:
-            pass  # a leaf tells the two directions by their epochs
+            pass  # a leaf distinguishes the two directions by their epochs
         self._control.open_job(job.allocation, epoch, job.slots, tuple(job.superseded), root_epoch)
         job.epoch = epoch
 
@@ -216,7 +215,7 @@ class SwitchAgent:
         return [] if any(other.joined for other in job.workers.values()) else self._end(job)
 
     def _end(self, job: AgentJob) -> list[bytes]:
-        """Close a job until the next HELLO; return what the root is told."""
+        """Close a job until the next HELLO; return the frames for the root."""
         self._control.close_job(job.allocation)
         self._jobs[job.allocation.job_id] = self._new_job(job.allocation)
         return [] if job.link is None else job.link.goodbye()
@@ -244,7 +243,7 @@ class SwitchAgent:
         return self._drop("root") if answer is None else answer
 
     def _answer_waiting(self, job: AgentJob, refusal: Refusal | None, now_s: float) -> list[bytes]:
-        """Tell the workers that wait for the root what it said."""
+        """Pass the root's answer to the waiting workers."""
         waiting, job.waiting = job.waiting, {}
         if refusal is None:
             return [frame for hello in waiting.values() for frame in self._handle_hello(*hello, now_s)]
@@ -254,7 +253,7 @@ class SwitchAgent:
             answers += self._refuse(*hello, replace(refusal, worker_bitmap=bitmap))
         assert job.link is not None
         answers += job.link.goodbye()
-        job.link = self._new_link(job.allocation)  # the job is closed, and goes on telling workers of before so
+        job.link = self._new_link(job.allocation)  # the job is closed, and still tells old workers so
         return answers
 
     def _take_root_error(
@@ -275,7 +274,7 @@ class SwitchAgent:
         return []
 
     def _tell_workers(self, job: AgentJob, header: Header, error: ErrorPayload) -> list[bytes]:
-        """What the root says about a slot, to all workers of the rack."""
+        """Return a root's error about a slot for all workers of the rack."""
         assert job.config is not None
         assert job.epoch is not None
         common = replace(
@@ -299,7 +298,7 @@ class SwitchAgent:
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
     def _window_bytes(self, job: AgentJob) -> int:
-        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
+        """Return a worker's share of the switch's buffers, and of a leaf's window at the root; at least one packet.
 
         Workers count the bytes of their codes. In front of the root each code is a sum, of more bits.
         """

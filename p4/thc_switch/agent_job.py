@@ -1,4 +1,4 @@
-"""What the agent knows of a job and its present incarnation."""
+"""The agent's state of a job and its present incarnation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig
 from thc_switch.root_link import RootLink
 
-#: A worker whose job another training wants is asked so often whether it lives, and is gone when it has left so many
-#: PROBEs over so long without an answer. A process that was silent for that long may be replaced by another one of the
-#: same training, too.
+#: Interval and number of PROBEs to a worker whose job another training wants; it is gone if it answers none of them for
+#: LIVENESS_S. A process that was silent for that long may also be replaced by another one of the same training.
 _PROBE_INTERVAL_S, _PROBES, LIVENESS_S = 0.15, 5, 1.0
-#: HELLOs that want its job come more often than this.
+#: A job that another training wants gets HELLOs at shorter intervals.
 _PATIENCE_S = 2.0
 
 
@@ -33,7 +32,7 @@ class JoinedWorker:
     _unanswered: int = 0
 
     def take_due_probe(self, now_s: float) -> bool:
-        """Whether to ask it now if it lives. To be called for each HELLO that wants its job."""
+        """Whether to send a PROBE now. Call it for each HELLO that wants the worker's job."""
         if now_s - self._probed_s < _PROBE_INTERVAL_S:
             return False
         if self.heard_s > self._asked_s or now_s - self._probed_s > _PATIENCE_S:
@@ -42,7 +41,7 @@ class JoinedWorker:
         return True
 
     def is_silent(self, now_s: float) -> bool:
-        """Whether it was asked often enough, and did not answer."""
+        """Whether enough PROBEs got no answer."""
         is_late = self._unanswered >= _PROBES and now_s - self._asked_s >= LIVENESS_S
         return is_late and self.heard_s <= self._asked_s and now_s - self._probed_s <= _PATIENCE_S
 
@@ -55,15 +54,15 @@ class AgentJob:
     link: RootLink | None
     """of a leaf, to the root"""
     epoch: int | None = None
-    """None: closed, or the switch was not told all that opens it"""
+    """None: closed, or the switch was not told everything that opens it"""
     config: JobConfig | None = None
-    """of this incarnation, with what its first worker settled"""
+    """of this incarnation, with its first worker's choices"""
     run: int = 0
-    """of the workers who joined"""
+    """of the joined workers"""
     workers: dict[int, JoinedWorker] = field(default_factory=dict)
     superseded: deque[int] = field(default_factory=lambda: deque(maxlen=limits.REMEMBERED_EPOCHS))
     waiting: dict[int, tuple[Header, Datagram]] = field(default_factory=dict)
-    """HELLOs of a leaf's workers, by worker, that are answered when the root has answered"""
+    """HELLOs of a leaf's workers, by worker, that wait for the root's answer"""
 
     def is_joined(self, number: int) -> bool:
         """Whether a worker said HELLO and not GOODBYE."""
@@ -78,12 +77,12 @@ class AgentJob:
         return min(asked, self.allocation.slots) if asked else self.allocation.slots
 
     def settled(self, now_s: float) -> JobConfig:
-        """What a worker's HELLO must agree with."""
+        """Return the configuration that a worker's HELLO must match."""
         said = self.config or (self.link.settled(now_s) if self.link is not None else None)
         return said or JobConfig.of_job(self.allocation.job)
 
     def due_probes(self, now_s: float) -> list[Header]:
-        """Return the PROBEs for workers that are to be asked now if they live: another training wants the job."""
+        """Return the PROBEs to send now, to workers whose job another training wants."""
         if self.epoch is None or self.config is None:
             return []
         probe = Header(
@@ -98,7 +97,7 @@ class AgentJob:
         return [replace(probe, worker_id=number) for number, worker in joined if worker.take_due_probe(now_s)]
 
     def why_no_notice(self, header: Header, datagram: Datagram) -> str | None:
-        """Why a GOODBYE or ALIVE is dropped; None: it is sound, and of a worker that has joined."""
+        """Return why a GOODBYE or ALIVE is dropped; None: it is sound, and from a joined worker."""
         if self.config is None or header.epoch != self.epoch or not is_clean(header):
             return "header"
         if len(datagram.payload) != Header.SIZE_BYTES:
@@ -112,12 +111,12 @@ class AgentJob:
         return None
 
     def is_from(self, datagram: Datagram, number: int) -> bool:
-        """Whether a datagram comes from where the job description has this worker."""
+        """Whether a datagram has this worker's address in the job description."""
         worker = self.allocation.job.numbered_workers.get(number)
         return worker is not None and (datagram.src_ip, datagram.src_port) == (worker.ip, worker.udp_port)
 
 
 def is_clean(header: Header) -> bool:
-    """Whether fields that no packet of a worker may set are zero."""
+    """Whether fields that workers' packets never set are zero."""
     internal = header.switch_pass | header.switch_step | header.switch_state
     return not (header.flags & ~int(Flag.RETRANSMIT) or header.contributions or internal)

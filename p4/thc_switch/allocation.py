@@ -1,4 +1,4 @@
-"""Which slots, multicast group and replication ids every job of a switch gets."""
+"""Slots, multicast group and replication ids of every job of a switch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobAllocation:
 
     @property
     def root_group(self) -> int:
-        """Group of a leaf's root alone."""
+        """Group of a leaf's root."""
         return limits.ROOT_GROUPS[self.index]
 
     def replication_id(self, worker: int) -> int:
@@ -45,17 +45,17 @@ class JobAllocation:
 
     @property
     def root_replication_id(self) -> int:
-        """`egress_rid` of what a leaf sends to its root."""
+        """`egress_rid` of a leaf's packets to its root."""
         return 1 + limits.MAX_JOBS * limits.MAX_WORKERS + self.index
 
 
 def norm_slots_of(slots: int) -> int:
-    """Return how many slots of a job take norms, as thc-ps does: one rotation block has one norm and many codes."""
+    """Return the number of norm slots in a job, as in thc-ps: one rotation block has one norm and many codes."""
     return 1 if slots < 16 else slots // 8
 
 
 def allocate(deployment: Deployment) -> tuple[JobAllocation, ...]:
-    """Give every job a slot range that is its own; ConfigurationError when ranges overlap or do not fit."""
+    """Give every job a distinct slot range; ConfigurationError if ranges overlap or do not fit."""
     allocations: list[JobAllocation] = []
     next_slot = 0
     for index, job in enumerate(deployment.jobs):

@@ -181,7 +181,7 @@ def describe(
 
 
 def _parse_ports(texts: list[str]) -> dict[int, str]:
-    """Interfaces by the numbers of their ports."""
+    """Return interfaces by their port numbers."""
     interfaces: dict[int, str] = {}
     for text in texts:
         number, _, interface = text.partition("=")

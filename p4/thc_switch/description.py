@@ -1,7 +1,7 @@
-"""What an administrator writes: the switch, its ports, and the training jobs it sums for. A TOML file.
+"""The administrator's description, a TOML file: the switch, its ports, and the training jobs that it sums.
 
-Everything is checked when it is read, so that a plan made from a Deployment can be installed. ConfigurationError says
-what to change.
+Everything is checked when it is read, so that a plan made from a Deployment can be installed. ConfigurationError has
+the remedy.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SwitchDescription(Description):
         pipes = {self.pipe_of(port) for port in recirculation}
         if self.architecture != "v1model" and len(pipes) != self.pipes:
             raise ValueError("every recirculation port must be in another pipe (pipe = device port / 128)")
-        # What is sent to a recirculation port comes back as if the switch itself had let it in.
+        # A packet to a recirculation port comes back as if the switch itself had let it in.
         for name, port in self._front_ports():
             if port in self.internal_ports:
                 raise ValueError(f"{name}: port {port} is the CPU's or recirculates; use a front-panel port")
@@ -178,11 +178,11 @@ class WorkerDescription(Description):
     """switch port it is reached at"""
 
     def of_lane(self, lane: int) -> WorkerDescription:
-        """The same worker's socket for a lane."""
+        """Return the same worker's socket for a lane."""
         return WorkerDescription(**dict(self) | {"udp_port": self.udp_port + lane})
 
 
-#: Whom a job's packets come from: a worker, or the root of a leaf.
+#: Source of a job's packets: a worker, or the root of a leaf.
 Peer = WorkerDescription | UpstreamDescription
 
 
@@ -311,7 +311,7 @@ class Deployment(Description):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file, or JSON (*.json) as programs write it; ConfigurationError says what is wrong in which."""
+        """Read a TOML file, or a program's JSON (*.json); ConfigurationError names the file and the mistake."""
         try:
             text = path.read_text()
             fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -324,7 +324,7 @@ class Deployment(Description):
 
     @property
     def advice(self) -> str | None:
-        """How to save bandwidth of the recirculation ports; None: the home pipe has the most workers."""
+        """Return how to save bandwidth of the recirculation ports; None: the home pipe has the most workers."""
         switch = self.switch
         workers = Counter(switch.pipe_of(worker.port) for job in self.jobs for worker in job.workers)
         home = switch.pipe_of(switch.home_port)
@@ -381,12 +381,12 @@ class Deployment(Description):
                     raise ValueError(f"{name}: {peer.mac} is at port {ports[peer.mac]} and at {peer.port}")
 
     def _check_tables(self) -> None:
-        # Every block has one copy of one table; a job in its key would halve what fits into a stage.
+        # Every block has one copy of one table; a job in its key would halve the table size that fits into a stage.
         first = self.jobs[0] if self.jobs else None
         for job in self.jobs[1:]:
             assert first is not None
             if job.table.values != first.table.values:
-                # What fits the most workers fits all.
+                # The table for the most workers fits all.
                 least = min((other.table for other in self.jobs), key=lambda table: table.granularity)
                 pins = {"granularity": least.granularity, "p": least.p}
                 if any(other.num_workers * ((1 << limits.CODE_BITS) - 1) >> limits.VALUE_BITS for other in self.jobs):

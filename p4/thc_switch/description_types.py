@@ -1,4 +1,4 @@
-"""What the parts of a job description share: their base class, and the types of addresses and ports."""
+"""Shared by the parts of a job description: their base class, and the types of addresses and ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_mac(text: str) -> str:
 
 
 MacAddress = Annotated[str, AfterValidator(_check_mac)]
-#: The kernel takes more, but neither "." and ".." nor what has a slash or a blank.
+#: The kernel allows more, but not ".", ".." or names with a slash or a blank.
 InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,14}$")]
 #: IP:PORT or NAME:PORT, IPv6 in brackets.
 ControlAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*$")]
@@ -34,7 +34,7 @@ UdpPort = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Description(BaseModel):
-    """A part of a job description; ConfigurationError says what is wrong with it."""
+    """A part of a job description; invalid values raise ConfigurationError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class Description(BaseModel):
 
 
 def refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
-    """Raise ValueError for the first value that is given twice."""
+    """Raise ValueError for the first repeated value."""
     seen = set()
     for value in values:
         if value in seen:
@@ -55,7 +55,7 @@ def refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
 
 
 def _explain(error: ValidationError) -> str:
-    """One line per mistake, without pydantic's type codes and links."""
+    """Return one line per mistake, without pydantic's type codes and links."""
     lines = []
     for detail in error.errors():
         where = ".".join(str(part) for part in detail["loc"])

@@ -54,7 +54,7 @@ def to_station(switch: SwitchDescription, station: Peer, payload: bytes) -> Data
 
 
 def parse(frame: bytes) -> Datagram | None:
-    """Return the datagram of a frame; None when it holds none: other protocols, options, fragments, cut off."""
+    """Return the datagram of a frame; None without one: other protocols, options, fragments, cut off."""
     headers_bytes = _ETHERNET.size + _IPV4.size + _UDP.size
     if len(frame) < headers_bytes:
         return None
@@ -71,7 +71,7 @@ def parse(frame: bytes) -> Datagram | None:
 
 
 def build(datagram: Datagram) -> bytes:
-    """Return the frame of a datagram. It has no UDP checksum, as the switch's own answers have none."""
+    """Return the frame of a datagram, without a UDP checksum, like the switch's own answers."""
     udp_bytes = _UDP.size + len(datagram.payload)
     src_ip, dst_ip = datagram.src_ip.packed, datagram.dst_ip.packed
     fields = (0x45, 0, _IPV4.size + udp_bytes, 0, _DONT_FRAGMENT, _TTL, _PROTOCOL_UDP)

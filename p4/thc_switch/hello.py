@@ -1,4 +1,4 @@
-"""HELLO: from bytes to a checked configuration, with the answers of thc-ps (byteps_thc/csrc/thc/hello.cc)."""
+"""HELLO: from bytes to a checked configuration, with thc-ps's answers (byteps_thc/csrc/thc/hello.cc)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from thc_switch import limits
 from thc_switch.description import JobDescription
 
 _FIXED_BYTES = Header.SIZE_BYTES + HelloPayload.SIZE_BYTES
-#: p and cost of a table do not travel; any valid ones make the same LookupTable values.
+#: p and cost of a table do not travel; any valid ones give the same LookupTable values.
 _UNKNOWN_P, _UNKNOWN_COST = 0.5, 0.0
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """What an ERROR message says."""
+    """Contents of an ERROR message."""
 
     reason: ErrorReason
     field: ConfigField = ConfigField.NONE
@@ -38,7 +38,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class JobConfig:
-    """What the workers of a job must share; settings_hash, arithmetic, slots_asked: None before the first joined."""
+    """Settings that a job's workers share; settings_hash, arithmetic, slots_asked: None before the first has joined."""
 
     num_workers: int
     code_bits: int
@@ -78,7 +78,7 @@ class Hello:
 
 
 def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
-    """Check everything in a HELLO that does not depend on the job. None: not even its length is right."""
+    """Check all fields of a HELLO that do not depend on the job. None: its length is wrong."""
     if len(datagram) < _FIXED_BYTES:
         return None
     if header.code_bits not in CODE_BITS:
@@ -139,7 +139,7 @@ def _bad_field(header: Header, payload: HelloPayload) -> ConfigField | None:
         (ConfigField.VALUE_BITS, header.value_bits in VALUE_BITS),
         (ConfigField.QUORUM, 1 <= payload.quorum <= header.num_workers),
         (ConfigField.GRANULARITY, payload.granularity >= 1),
-        (ConfigField.SLOTS, payload.slots != 1),  # one for norms and one for codes at least
+        (ConfigField.SLOTS, payload.slots != 1),  # at least one for norms and one for codes
         (ConfigField.CODES_PER_PACKET, MIN_CODES_PER_PACKET <= payload.codes_per_packet <= MAX_CODES_PER_PACKET),
     )
     return next((field for field, valid in checks if not valid), None)

@@ -1,4 +1,4 @@
-"""What a switch is to be told: table entries, multicast groups, registers to clear, ports. Plain data, stable order.
+"""Operations on a switch: table entries, multicast groups, registers to clear, ports. Plain data, stable order.
 
 Names are the P4 programs' control-plane names, without architecture prefixes such as `pipe.`.
 """
@@ -95,7 +95,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class DefaultAction:
-    """What a table does with packets that no entry matches."""
+    """A table's action for packets without an entry."""
 
     table: str
     action: str
@@ -165,7 +165,7 @@ Operation = PortOperation | TableOperation | MulticastGroup | ClearRegister
 
 
 class Section(enum.Enum):
-    """Parts of a plan that may be installed on their own."""
+    """Parts of a plan that can be installed separately."""
 
     PORTS = "ports"
     MULTICAST = "multicast"
@@ -177,10 +177,10 @@ ALL_SECTIONS = tuple(Section)
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is installed before the first packet. Jobs are closed: the agent opens them (see agent.py)."""
+    """Everything to install before the first packet. Jobs are closed: the agent opens them (agent.py)."""
 
     tables: tuple[str, ...]
-    """all tables the control plane fills; entries that are not planned are removed"""
+    """all tables that the control plane fills; other entries in them are removed"""
     defaults: tuple[DefaultAction, ...]
     entries: tuple[TableEntry, ...]
     registers: tuple[ClearRegister, ...]
@@ -189,7 +189,7 @@ class Plan:
     recirculation: tuple[RecirculationPort, ...] = ()
 
     def operations(self, sections: Collection[Section] = ALL_SECTIONS) -> Iterator[Operation]:
-        """Steps that install the plan; doing them again changes nothing."""
+        """Yield the steps that install the plan; repeating them changes nothing."""
         if Section.PORTS in sections:
             yield from self.ports
             yield from self.recirculation
@@ -202,10 +202,10 @@ class Plan:
             yield from self.entries
 
     def lines(self, sections: Collection[Section] = ALL_SECTIONS) -> list[str]:
-        """One line of text per step."""
+        """Return the steps, a line each."""
         return [str(operation) for operation in self.operations(sections)]
 
     def difference(self, before: Plan) -> list[str]:
-        """Return what is removed (-) and added (+) against another plan; empty when they are the same."""
+        """Return removed (-) and added (+) lines against another plan; empty if they are the same."""
         changes = difflib.unified_diff(before.lines(), self.lines(), lineterm="", n=0)
         return [line for line in changes if not line.startswith(("---", "+++", "@@"))]

@@ -1,4 +1,4 @@
-"""Where the P4 sources are that the switch runs."""
+"""Places of the switch's P4 sources."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from pathlib import Path
 
 
 def directory() -> Path:
-    """Return the folder of the P4 sources: inside the package when installed, else the checkout's p4/programs."""
+    """Return the folder of the P4 sources: in the installed package, or the checkout's p4/programs."""
     installed = Path(__file__).parent / "data"
     return installed if installed.is_dir() else Path(__file__).parents[1] / "programs"
 
 
-#: What the programs include.
 INCLUDE_FOLDER = directory() / "include"
 
 

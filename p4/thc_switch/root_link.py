@@ -1,6 +1,6 @@
-"""How a leaf joins its root: as worker `rack` of a job whose workers are racks (protocol.md, "Racks"). No clock.
+"""A leaf's link to its root: it joins as worker `rack` of a job whose workers are racks (protocol.md, "Racks").
 
-It has no timers either: what makes it say HELLO again are the HELLOs of its workers, who repeat theirs.
+It has no clock and no timers: repeated HELLOs of its workers make it repeat its own.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig, Refusal
 from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
 
-#: The root is asked at most so often, however many workers ask.
+#: Shortest interval between HELLOs to the root, for any number of workers.
 _REPEAT_S = 0.1
-#: Without an answer for so long, the log says so.
+#: Silence of the root that is logged.
 _ANSWER_S = 3.0
 #: Workers repeat HELLO more often than this.
 _FORGOTTEN_S = 5.0
-#: The root takes a second to see that an earlier process of this leaf, or an earlier training, is gone (PROBE).
+#: The root needs a second to see that an earlier process of this leaf, or an earlier training, is gone (PROBE).
 _CONTEST_PATIENCE_S = 3.0
-#: What the root says about these is about racks, which workers know nothing of.
+#: Fields in which the root compares racks, which mean nothing to workers.
 _OF_RACKS = (ConfigField.NUM_WORKERS, ConfigField.QUORUM, ConfigField.WORKER_ID, ConfigField.CODE_BITS)
 
 _log = logging.getLogger(__name__)
@@ -61,21 +61,21 @@ class RootLink:
         self._unanswered_since_s: float | None = None
         self._last_asked_s = 0.0
         self._contest_since_s: float | None = None
-        #: whether it has not answered for seconds
+        #: whether the root has not answered for seconds
         self.is_silent = False
-        #: None: it has not let this leaf in
+        #: None: the root has not let this leaf in
         self.welcome: WelcomePayload | None = None
-        #: of its job, when it has
+        #: of the root's job, once it is known
         self.epoch = 0
 
     @property
     def racks(self) -> int:
-        """How many racks the root adds."""
+        """Number of racks that the root adds."""
         return len(self._upstream.ranges)
 
     @property
     def name(self) -> str:
-        """Whose link it is, for logs."""
+        """Name of the link in logs."""
         return f"job {self._job.job_id}, rack {self._upstream.rack}, root {self._upstream.ip}:{self._upstream.udp_port}"
 
     def is_from_root(self, datagram: Datagram) -> bool:
@@ -83,22 +83,22 @@ class RootLink:
         return (datagram.src_ip, datagram.src_port) == (self._upstream.ip, self._upstream.udp_port)
 
     def settled(self, now_s: float) -> JobConfig | None:
-        """What a worker's HELLO must agree with: what the root was told; None when those who asked are gone."""
+        """Return the root's configuration, which a worker's HELLO must match; None if waiting workers are gone."""
         if self.welcome is None and now_s - self._last_asked_s > _FORGOTTEN_S:
             return None
         return self._config
 
     def is_taken(self, run: int, now_s: float) -> bool:
-        """Whether workers of another run wait here, or have joined, and the root has not refused them for a third."""
+        """Whether workers of another run wait or have joined, and the root has not refused them for a third run."""
         is_in_vain = self.welcome is None and self._is_refused_for_another
         return self.settled(now_s) is not None and run != self._run and not is_in_vain
 
     def is_of(self, run: int) -> bool:
-        """Whether this run, and no other, was told to the root."""
+        """Whether the root was told this run, and no other."""
         return self._config is None or run == self._run
 
     def ask(self, config: JobConfig, run: int, now_s: float) -> list[bytes]:
-        """Return the frames of a HELLO for workers of this training; none when the last one was just now."""
+        """Return the frames of a HELLO for workers of this training; none if the last one was just sent."""
         if self._unanswered_since_s is None or now_s - self._last_asked_s > _FORGOTTEN_S:
             self._unanswered_since_s, self.is_silent = now_s, False
         elif now_s - self._last_asked_s < _REPEAT_S:
@@ -111,9 +111,9 @@ class RootLink:
         return self._say_hello()
 
     def take_challenge(self, header: Header, payload: bytes) -> list[bytes] | None:
-        """Return the HELLO with the root's cookie; None when nothing was asked.
+        """Return the HELLO with the root's cookie; None if nothing was asked.
 
-        Once for each time that the root was asked: one that took no cookie would otherwise be asked without end.
+        Once for each question, because a root that rejects cookies would get questions without end.
         """
         is_challenge = self._answers_hello(header) and len(payload) == ChallengePayload.SIZE_BYTES
         if not is_challenge or not self._may_be_challenged:
@@ -124,7 +124,7 @@ class RootLink:
         return self._say_hello()
 
     def take_welcome(self, header: Header, payload: bytes) -> Refusal | None:
-        """Note that the root lets this leaf in; a Refusal for the workers when its job does not fit the switch."""
+        """Note that the root lets this leaf in; return a Refusal for the workers if its job does not fit the switch."""
         if not self._answers_hello(header) or len(payload) != WelcomePayload.SIZE_BYTES:
             return None
         self.welcome = welcome = WelcomePayload.unpack(payload)
@@ -137,7 +137,7 @@ class RootLink:
         return None
 
     def take_refusal(self, header: Header, error: ErrorPayload, now_s: float) -> Refusal | None:
-        """Return what the workers that wait are to be told of an ERROR about HELLO; None: nothing, or not yet."""
+        """Return a Refusal for the waiting workers after an ERROR about HELLO; None: nothing, or not yet."""
         if not self._answers_hello(header):
             return None
         self._heard()
@@ -157,7 +157,7 @@ class RootLink:
         return Refusal(reason, field, job_value=error.job_value // divisor)
 
     def answer_probe(self, header: Header) -> list[bytes] | None:
-        """Return ALIVE; None when PROBE is about an earlier process, whose place may be taken."""
+        """Return ALIVE; None if PROBE is about an earlier process, whose place may be taken."""
         if not self.is_of_incarnation(header):
             return None
         return [self._frame(replace(header, message_type=MessageType.ALIVE).pack())]
@@ -231,7 +231,7 @@ class RootLink:
 
 
 def rack_settings_hash(config: JobConfig, upstream: UpstreamDescription) -> int:
-    """Return the settings_hash of a leaf: racks do not meet whose workers differ in settings or table, or other racks.
+    """Return the settings_hash of a leaf, which keeps racks apart if settings, table or the other racks differ.
 
     The lower 32 bits of FNV-1a 64 over settings_hash (32 bits, big-endian), table_hash (64), num_workers (8) and the
     bitmap of the racks' first workers (64).

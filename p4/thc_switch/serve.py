@@ -17,9 +17,9 @@ from thc_switch.agent import SwitchAgent
 _ETH_P_IP = 0x0800
 _PACKET_OUTGOING = 4
 _MAX_FRAME_BYTES = 65535
-#: How late a stop may be noticed.
+#: Longest delay of a stop.
 _POLL_S = 0.2
-#: Frames handled before the stop event is looked at again.
+#: Frames between looks at the stop event.
 _BURST = 64
 
 _log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 def serve(agent: SwitchAgent, interface: str, stop: threading.Event) -> None:
     """Answer frames on `interface` until `stop` is set. Needs CAP_NET_RAW.
 
-    A frame during which the switch cannot be told what to do is logged and not answered: the worker asks again.
-    TransportError when the interface goes away.
+    A frame whose commands fail at the switch is logged and not answered: the worker asks again. Raises TransportError
+    if the interface goes away.
     """
     with _raw_socket(interface) as raw:
         while not stop.is_set():
@@ -46,7 +46,7 @@ def serve(agent: SwitchAgent, interface: str, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """Give an event that SIGINT and SIGTERM set."""
+    """Yield an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

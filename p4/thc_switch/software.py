@@ -1,4 +1,4 @@
-"""A switch in software with its agent, in one process: the P4 model, or bmv2's simple_switch as a child of it."""
+"""A switch in software with its agent, in one process: the P4 model, or bmv2's simple_switch as a child process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from thc_p4_model.port_loop import PortLoop
     from thc_p4_model.ports import Port
 
-#: The line that `thc switch run` prints when packets may come.
+#: `thc switch run` prints this line once it forwards packets.
 READY = "switch ready"
-#: What has to be on PATH for bmv2.
+#: Programs that bmv2 needs on PATH.
 BMV2_PROGRAMS = ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss")
 BMV2_START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
@@ -37,10 +37,10 @@ _STOP_TIMEOUT_S = 10.0
 def model_loop(deployment: Deployment, ports: Mapping[int, Port]) -> PortLoop:
     """Return the program of a deployment in the P4 model, with the deployment's tables and its agent at the CPU port.
 
-    ports: front-panel ports by number. ConfigurationError when the model is not installed.
+    ports: front-panel ports by number. Raises ConfigurationError if the model is not installed.
     """
     require_model()
-    # Only here: bmv2 does not need the model.
+    # Imported here, because bmv2 does not need the model.
     from thc_p4_model.port_loop import PortLoop
     from thc_p4_model.ports import FunctionPort
     from thc_switch.targets.model import new_switch_with_control
@@ -55,7 +55,7 @@ def model_loop(deployment: Deployment, ports: Mapping[int, Port]) -> PortLoop:
 def run_model(deployment: Deployment, interfaces: Mapping[int, str], stop: threading.Event) -> None:
     """Run the program in the P4 model between network interfaces, by port number, until `stop` is set.
 
-    Prints READY when packets may come. ConfigurationError for an interface that cannot be used.
+    Prints READY once it forwards packets. Raises ConfigurationError for an interface that cannot be used.
     """
     require_model()
     from thc_p4_model.ports import InterfacePort, disable_receive_merging
@@ -75,10 +75,10 @@ def run_model(deployment: Deployment, interfaces: Mapping[int, str], stop: threa
 
 
 def run_bmv2(deployment: Deployment, interfaces: Mapping[int, str], cpu_interface: str, stop: threading.Event) -> None:
-    """Compile the v1model program with p4c, run it in simple_switch until `stop` is set.
+    """Compile the v1model program with p4c, and run it in simple_switch until `stop` is set.
 
-    interfaces: by port number. cpu_interface: the switch's end of the CPU port's cable, whose other end, for the
-    agent, is cpu_interface of the deployment's switch. TransportError when the program does not compile or start.
+    interfaces: by port number. cpu_interface: the switch's end of the CPU port's cable; the agent's end is
+    cpu_interface of the deployment's switch. Raises TransportError if the program does not compile or start.
     """
     agent_interface = deployment.switch.cpu_interface
     if agent_interface is None:
@@ -92,7 +92,7 @@ def run_bmv2(deployment: Deployment, interfaces: Mapping[int, str], cpu_interfac
         compiled = compile_for_bmv2(program_path("v1model"), Path(folder))
         all_interfaces = {**interfaces, deployment.switch.cpu_port: cpu_interface}
         ports = [option for number, name in all_interfaces.items() for option in ("-i", f"{number}@{name}")]
-        # A file, which the namespace does not hide from other switches.
+        # A file socket, which network namespaces do not isolate: its name must be unique.
         command = ["simple_switch", "--log-level", "warn", "--notifications-addr", f"ipc://{compiled}.ipc", *ports]
         ends_with_this = ["setpriv", "--pdeathsig", "KILL"]
         simple_switch = subprocess.Popen([*ends_with_this, *command, str(compiled)], stdout=subprocess.DEVNULL)
@@ -108,7 +108,7 @@ def run_bmv2(deployment: Deployment, interfaces: Mapping[int, str], cpu_interfac
 
 
 def compile_for_bmv2(source: Path, folder: Path) -> Path:
-    """Compile with p4c-bm2-ss into `folder`; returns the JSON's path. TransportError when that fails."""
+    """Compile with p4c-bm2-ss into `folder`; return the JSON's path. TransportError if that fails."""
     compiled = folder / f"{source.stem}-{os.getpid()}.json"
     command = ["p4c-bm2-ss", "-I", str(INCLUDE_FOLDER), "-o", str(compiled), str(source)]
     if subprocess.run(command, check=False).returncode != 0:
@@ -117,7 +117,7 @@ def compile_for_bmv2(source: Path, folder: Path) -> Path:
 
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
-    """Its Thrift server listens a moment after the start."""
+    """Install the deployment, once simple_switch's Thrift server listens, a moment after its start."""
     deadline = time.monotonic() + BMV2_START_TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a switch's counters and registers say about its jobs."""
+"""A switch's counters and registers of its jobs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class JobStatus:
     slots_used: int
     """slots with a round since the job was opened"""
     packets: int
-    """NORM and CODES taken by the slot check, ever"""
+    """packets of NORM and CODES accepted by the slot check, ever"""
 
 
 @dataclass(frozen=True)
 class SwitchStatus:
-    """All jobs, and packets by what became of them."""
+    """All jobs, and packets by outcome."""
 
     jobs: tuple[JobStatus, ...]
     reasons: dict[str, int]
 
 
 def read_status(control: SwitchControl, allocations: Sequence[JobAllocation]) -> SwitchStatus:
-    """Ask a switch."""
+    """Read the counters of a switch."""
     jobs = tuple(_job_status(control, allocation) for allocation in allocations)
     counts = control.read_counter("ThcIngress.reasons", 0, 1 + max(reasons().values()))
     return SwitchStatus(jobs, {name: counts[index] for name, index in reasons().items()})
@@ -60,7 +60,7 @@ def _job_status(control: SwitchControl, allocation: JobAllocation) -> JobStatus:
 
 @cache
 def reasons() -> dict[str, int]:
-    """Return why packets end: the elements of the counter `reasons` by name, as reasons.p4 has them, without `none`."""
+    """Return reasons of dropped packets by name: elements of the counter `reasons`, from reasons.p4, without `none`."""
     found = {name.lower(): int(index) for name, index in _CONSTANT.findall(_REASONS_SOURCE.read_text())}
     del found["none"]
     return found

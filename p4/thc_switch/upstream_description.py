@@ -1,4 +1,4 @@
-"""The rack of a switch that is a leaf: its workers among those of the job, and the root above it."""
+"""The rack of a leaf switch: its workers among the job's, and the root above it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from byteps_thc._scheme.wire.layout import MAX_WORKERS, UDP_PORT
 from thc_switch import limits
 from thc_switch.description_types import Description, MacAddress, PortNumber, UdpPort
 
-#: Bits of what a leaf says to its root: its rack's sums.
+#: Bits of a leaf's codes to its root: its rack's sums.
 CODE_BITS = 8
 
 
 class UpstreamDescription(Description):
-    """The thc-ps that adds the sums of the racks, and which of them this switch makes."""
+    """The thc-ps that adds the racks' sums, and this switch's rack."""
 
     ip: IPv4Address
     """of the root"""
@@ -45,7 +45,7 @@ class UpstreamDescription(Description):
 
     @cached_property
     def ranges(self) -> tuple[range, ...]:
-        """The workers of every rack; ValueError when `racks` does not name all workers from 0 in order."""
+        """The workers of every rack; ValueError if `racks` does not name all workers from 0 in order."""
         found = []
         for text in self.racks.split(","):
             first, dash, last = (part.strip() for part in text.partition("-"))
@@ -91,7 +91,7 @@ class UpstreamDescription(Description):
         return LookupTable(CODE_BITS, granularity, p=0.5, values=values, cost=0.0)  # p and cost do not travel
 
     def check_sums(self, workers_granularity: int) -> None:
-        """Raise ValueError when the sums of this many racks, as large as the largest, do not fit the root's."""
+        """Raise ValueError if the sums of this many racks, of the largest size, do not fit the root's."""
         granularity, largest_sum = self.granularity(workers_granularity), (1 << limits.VALUE_BITS) - 1
         if granularity * len(self.ranges) > largest_sum:
             fitting = largest_sum // (granularity // workers_granularity * len(self.ranges))

@@ -16,7 +16,7 @@ from byteps_build.commands import BuildError, digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: A change here means that BytePS itself is compiled again; a change to the rest, that the wheel is put together again.
+#: A change here compiles BytePS itself again; other changes only rebuild the wheel.
 _BYTEPS_INPUTS = ("scripts/byteps/byteps_build", "scripts/byteps/byteps.patch", "scripts/byteps/shim")
 _PLUGIN_INPUTS = (*libraries.PLUGIN_MODULES, "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt", "cmake")
 

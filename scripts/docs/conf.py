@@ -1,7 +1,7 @@
-"""Sphinx's settings of the site that make_site.py builds: the project's Markdown files as they are, in groups.
+"""Sphinx's settings of the site that make_site.py builds: the project's Markdown files, unchanged, in groups.
 
-The source folder is the project's: README.md is the first page, and links between files lead the same way in the
-repository and on the site. Pages that no group names, and links that lead nowhere, are warnings, and so errors.
+The source folder is the project's: README.md is the first page, and links between files work the same in the repository
+and on the site. Pages without a group, and broken links, are warnings, and so errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-#: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
+#: The site's navigation: pages, with a short title if theirs is long. `self` is README.md, the first page.
 GROUPS = {
     "Start": ["Overview <self>", "docs/quickstart", "docs/results", "docs/migration", "docs/status", "CHANGELOG"],
     "Train": [
@@ -69,12 +69,12 @@ root_doc = "README"
 include_patterns = ["*.md", "docs/**.md", "evaluation/*.md", "**/README.md"]
 exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
 
-myst_heading_anchors = 6  # of headings that links may name, as everywhere else
-suppress_warnings = ["myst.header"]  # a page may begin at ### and is not less readable
+myst_heading_anchors = 6  # levels of headings that links may name
+suppress_warnings = ["myst.header"]  # a page may begin at ##  # a page may begin at ###
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-# Docstrings name code in single backticks; what is public becomes a link.
+# Docstrings name code in single backticks; public names become links.
 default_role = "py:obj"
 smartquotes = False
 highlight_language = "text"
@@ -94,7 +94,7 @@ pygments_dark_style = "monokai"
 
 
 def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Append what is for the site alone, where Markdown has no word for it."""
+    """Append contents for the site alone, which Markdown cannot express."""
     if page == root_doc:
         for caption, pages in GROUPS.items():
             source[0] += _contents(f":caption: {caption}", pages)
@@ -107,12 +107,11 @@ def _contents(option: str, pages: list[str]) -> str:
 
 
 class FolderLinks(SphinxTransform):
-    """A link to a folder of the repository leads to its README.md, if it has one, and is its name in code otherwise."""
+    """Link folders of the repository to their README.md; without one, show the name as code."""
 
     default_priority = 500
 
     def apply(self, **_: Any) -> None:
-        """Change the page's links in place."""
         for link in list(self.document.findall(pending_xref)):
             folder = self._folder(link) if link.get("reftype") == "myst" and not link.get("refdomain") else None
             if folder is None:
@@ -135,7 +134,7 @@ _ARGUMENT = re.compile(r"([a-z_]\w*): ")
 def read_as_markdown(
     _app: Sphinx, _what: str, _name: str, _value: object, _options: object, docstring: list[str]
 ) -> None:
-    """Make reStructuredText of a docstring, of whose marks ours use those of Markdown: `code` and indented blocks.
+    """Convert a docstring to reStructuredText from its Markdown marks: `code` and indented blocks.
 
     Lines of arguments, after an empty line, become a list.
     """
@@ -159,7 +158,7 @@ def read_as_markdown(
 
 def _text(line: str) -> str:
     parts = line.split("`")
-    # Outside of code, which every second part is, these mean themselves.
+    # Escape outside of code, which every second part is.
     parts[::2] = [re.sub(r"([|*_\\])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
 
@@ -167,7 +166,7 @@ def _text(line: str) -> str:
 def without_types(
     _app: Sphinx, _what: str, _name: str, value: object, _options: object, arguments: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Shorten signatures of settings, which show what pydantic checks; the types are with the settings below them."""
+    """Shorten signatures of settings, which have pydantic's types; the settings below them have types."""
     if isinstance(value, type) and issubclass(value, BaseModel):
         parameters = signature(value).parameters.values()
         arguments = str(Signature([parameter.replace(annotation=Parameter.empty) for parameter in parameters]))
@@ -175,7 +174,6 @@ def without_types(
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", read_as_markdown)
     app.connect("autodoc-process-signature", without_types)

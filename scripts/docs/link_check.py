@@ -1,11 +1,11 @@
-"""Check what Sphinx does not: a built site loads nothing from elsewhere, and files that pages name exist."""
+"""Checks that Sphinx lacks: a built site loads nothing from other sites, and files named in pages exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-#: By the kind of file: the address of another site that a browser loads by itself.
+#: By the kind of file: an address of another site that a browser loads by itself.
 _LOADED = {
     ".html": re.compile(
         r"""<(?:script|img|link|iframe|source|object)\b[^>]*\s(?:src|href|data)="((?:https?:)?//[^"]+)"""
@@ -24,7 +24,7 @@ _FOLDERS = ("byteps_thc", "docs", "lab", "p4", "ps_software", "scripts", "tables
 
 
 def check_site(site: Path) -> list[str]:
-    """Return what pages and stylesheets load from elsewhere, a line each."""
+    """Return a line for each address that pages and stylesheets load from other sites."""
     return [
         f"{path.relative_to(site).as_posix()}: loads {address}, which needs a network"
         for path in sorted(site.rglob("*"))
@@ -34,7 +34,7 @@ def check_site(site: Path) -> list[str]:
 
 
 def check_repository(root: Path) -> list[str]:
-    """Return names of files, in pages' code, and of pages, anywhere, that the repository does not have, a line each."""
+    """Return a line for each missing file named in pages' code, and each missing page named anywhere."""
     problems = []
     for path in _sources(root):
         text = path.read_text(encoding="utf-8")

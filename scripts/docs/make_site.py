@@ -11,14 +11,12 @@ from link_check import check_repository, check_site
 from sphinx.cmd.build import build_main
 
 HERE = Path(__file__).resolve().parent
-#: Where visitors start: README.md is the first page, but servers look for another name.
+#: Visitors start here: README.md is the first page, but servers look for another name.
 _FIRST_PAGE = '<!doctype html><title>byteps_thc</title><meta http-equiv="refresh" content="0; url=README.html">\n'
-#: Warnings are errors; all of them are shown.
 _STRICT = ["--quiet", "--fail-on-warning"]
 
 
 def main() -> int:
-    """Return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, default=HERE.parents[1], help="folder of README.md and docs/")
     parser.add_argument("--output", type=Path, default=HERE.parents[1] / "build/docs")
@@ -27,9 +25,9 @@ def main() -> int:
     source, output = args.source.resolve(), args.output.resolve()
     if source.is_relative_to(output):
         parser.error(f"--output {args.output}: what is there is deleted, and the sources are in it; name another")
-    shutil.rmtree(output, ignore_errors=True)  # else pages that are gone stay, and warnings come once only
+    shutil.rmtree(output, ignore_errors=True)  # removes old pages; and shows all warnings again
     pages = ["--conf-dir", str(HERE), "--doctree-dir", f"{output}.doctrees"]
-    # All afresh: a page that has not changed may link to one that has.
+    # All afresh: an unchanged page may link to a removed one.
     if status := build_main([*pages, *_STRICT, "--fresh-env", "--builder", "html", str(source), str(output)]):
         return status
     (output / "index.html").write_text(_FIRST_PAGE, encoding="utf-8")

@@ -64,7 +64,6 @@ def _commands_run(version: str) -> None:
 
 
 def _averages_through_thc_ps() -> None:
-    """Two workers, in threads."""
     import numpy as np
 
     from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
@@ -91,7 +90,7 @@ def _averages_through_thc_ps() -> None:
 
 
 def _dpdk_says_how_to_build_it() -> None:
-    """Released wheels are without DPDK: they would depend on libraries of one version of one distribution."""
+    """Released wheels lack DPDK: they would depend on one distribution's versions of its libraries."""
     from byteps_thc import DpdkConfig, Session, ThcConfig
     from byteps_thc._scheme.errors import DpdkUnavailableError
 
@@ -112,7 +111,6 @@ def _two_ranks_average() -> None:
 
 
 def _output(*command: str | Path) -> str:
-    """What a command prints; it fails with all that it said where the command fails."""
     result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd="/")
     if result.returncode != 0:
         raise SystemExit(f"{command} failed ({result.returncode}):\n{result.stdout}{result.stderr}")

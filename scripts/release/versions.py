@@ -33,14 +33,13 @@ def main() -> int:
 
 
 def version_of(cmake: str) -> str:
-    """The project's version: the one place that has it."""
     found = re.search(r"project\(byteps_thc VERSION ([0-9.]+)", cmake)
     assert found is not None
     return found[1]
 
 
 def problems_of_changelog(text: str, version: str) -> list[str]:
-    """What keeps the changelog from being that of the version. Its newest heading but Unreleased is the version's."""
+    """Return mistakes of the changelog. Its newest heading but Unreleased must have the version."""
     sections = re.findall(r"^## \[([^\]]+)\]([^\n]*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     problems = []
     if sections and sections[0][0] == "Unreleased":

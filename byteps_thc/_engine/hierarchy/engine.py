@@ -31,8 +31,7 @@ from byteps_thc._scheme.errors import TransportError
 
 
 class NodeLayout:
-    """Memory of an exchange for one layout. staging: brings gradients there; None: they are there. names: parameters.
-    """
+    """Memory of an exchange for one layout. staging: None: gradients are in place. names: of their parameters."""
 
     def __init__(self, buffer: GradientBuffer, staging: Staging | None) -> None:
         self.key, self.names = buffer.key, frozenset(part.name for part in buffer.parameters)
@@ -248,7 +247,6 @@ class _Stages(Generic[LayoutT]):
         self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
 
     def begin(self, job: _Job[LayoutT]) -> None:
-        """Average within the node, and start the inner engine."""
         for _ in range(job.steps):
             self._inner.start_step()
         buffer = replace(job.buffer, gradient=job.host)

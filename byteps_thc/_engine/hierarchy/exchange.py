@@ -1,4 +1,4 @@
-"""The engine of a mesh: within a node every rank first gets the average of its shard, later those of all shards."""
+"""The engine of a mesh: within a node every rank first gets the average of its shard, later all averages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A gradient on a device among ranks that decode each other's codes: three launches and two collectives.
 
-All of it is put on the engine's stream, and nobody waits. A gradient is one piece: every launch and collective costs
-the host tens of microseconds, and backward overlaps with all of them anyhow.
+All work is put on the engine's stream, and nobody waits. A gradient is one piece: every launch and collective costs the
+host tens of microseconds, and backward overlaps with them anyhow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # it needs Triton
 
 @dataclass(frozen=True)
 class DeviceTools:
-    """Shared by the gradients of an engine. rank: this one."""
+    """Shared by the gradients of an engine. rank: the own one."""
 
     settings: RankSettings
     rank: int

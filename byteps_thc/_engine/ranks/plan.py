@@ -83,6 +83,5 @@ def _plan(layout: Layout, settings: RankSettings, span: slice, blocks: _core.Rot
 
 
 def _with_dtype(layout: Layout) -> Extent:
-    """Return the extent of a gradient, another one for each type."""
     extent, dtype = layout.extent, str(layout.dtype).removeprefix("torch.")
     return replace(extent, label=f"{extent.label} of {dtype}", layout=f"{extent.layout} {dtype}")

@@ -5,8 +5,8 @@ when the process is gone, whatever killed it, and even if containers share /dev/
 processes. Older builds of BytePS take no lock: files that a process of this host has mapped are in use, too. Files of a
 BytePS built elsewhere have other names, and are left alone.
 
-`make byteps` copies this module to byteps.plugins for bpslaunch: it imports the standard library only. `python -m
-byteps.plugins.leftover_memory` removes the files.
+`make byteps` copies this module to byteps.plugins for bpslaunch: it imports the standard library only.
+`python -m byteps.plugins.leftover_memory` removes the files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ def remove(folder: Path = FOLDER) -> int:
 
 
 def remove_and_say() -> None:
-    """As remove(), with a line on standard output if there were any."""
     removed_bytes = remove()
     if removed_bytes:
         print(f"Removed {removed_bytes >> 10} KiB of workers that were killed from {FOLDER}", flush=True)

@@ -64,7 +64,6 @@ class TensorNames:
             del self._in_flight[name]
 
     def make_name(self) -> str:
-        """Return a new name: numbers, in order of the calls."""
         self._unnamed += 1
         return f"unnamed.{self._unnamed}"
 

@@ -150,7 +150,6 @@ class BytepsTransfer(Transfer):
         return self._values(), self._transport.contributions
 
     def declare(self) -> None:
-        """Declare the tensors, to fix their keys and the compressor of sums."""
         table = self._transport.resolved.table
         settings = {
             "compressor_type": "thc",

@@ -41,7 +41,6 @@ class Agreement:
         return self._get(f"{generation}/asked")
 
     def tell(self, topic: str, text: str) -> None:
-        """Publish this rank's words on a topic."""
         self._set(f"{topic}/{self.rank}", text)
 
     def told(self, topic: str) -> list[str] | None:

@@ -69,7 +69,7 @@ def open_failover_session(
     addresses = dict(zip(network.servers, first.addresses, strict=True))
 
     def open_again(servers: Sequence[str], generation: int) -> Session:
-        # A server rejects workers of another run, here those of another generation, or with other servers.
+        # A server rejects workers of another run: of another generation, or with other servers.
         run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
         # Names are not looked up again: the others use the first addresses, and a move may lack a name server.
         found = tuple(addresses[server] for server in servers)

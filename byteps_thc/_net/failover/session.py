@@ -103,7 +103,6 @@ class FailoverSession:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers in use."""
         return tuple(self._servers[number] for number in self._used)
 
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> NormStage:
@@ -116,9 +115,7 @@ class FailoverSession:
         return stage
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
-        """As Session.push_codes(); after the norms of the same number. The session uses the arrays until the next norms
-        have their maximum.
-        """
+        """As Session.push_codes(), after its norms. The arrays are in use until the next norms have their maximum."""
         with self._lock:
             stage = self._stages.new_codes(partition, codes, aggregate, contributions)
             self._push(stage)
@@ -144,7 +141,6 @@ class FailoverSession:
         return -(-count // self.codes_per_packet)
 
     def counters(self) -> dict[str, int]:
-        """Return Session.counters(), summed over all sessions."""
         with self._lock:
             return _sum(self._counted, self._session.counters())
 
@@ -347,7 +343,6 @@ class FailoverSession:
             return None, str(error) or type(error).__name__
 
     def _forget(self, generation: int) -> None:
-        """Delete words of a generation that all ranks have left."""
         if generation > 0:
             self._agreement.forget(f"{generation}/left", f"{generation}/joined")
 

@@ -36,8 +36,6 @@ class NormStage:
 
 @dataclass(eq=False)
 class CodeStage:
-    """Pushed codes; the arrays are the caller's."""
-
     number: int
     partition: int
     codes: U8

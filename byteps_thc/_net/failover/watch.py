@@ -111,7 +111,6 @@ class Presences:
             self._blamed_until[number] = 0.0
 
     def words(self, now_s: float) -> tuple[str, ...]:
-        """Return this rank's word on each server for the others."""
         return tuple(
             UNDELIVERED if last == THERE and now_s < self._blamed_until[number] else last
             for number, last in enumerate(self._last)
@@ -124,7 +123,6 @@ class Presences:
         return [number for number in used if self._unanswered[number] >= _QUESTIONS]
 
     def leaving(self, used: Sequence[int]) -> list[int]:
-        """Return the servers that drain."""
         return [number for number in used if self._last[number] == "leaving"]
 
     def back(self, used: Sequence[int], now_s: float) -> list[int]:
@@ -255,9 +253,7 @@ def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
 
 
 def named_in(error: str, addresses: Sequence[str]) -> int | None:
-    """Return the server, among these addresses (IP:PORT), that an error of joining names. A shard's port follows its
-    server's.
-    """
+    """Return the server, of these addresses (IP:PORT), in an error of joining. Shards' ports follow the server's."""
     match = _NAMED.search(error)
     if match is None:
         return None
@@ -289,7 +285,6 @@ def undelivered(packets: Sequence[Unanswered]) -> list[int]:
 
 
 def describe(server: str, packet: Unanswered) -> str:
-    """Return why ranks leave a server, and the remedy."""
     seconds, port = packet
     return (
         f"{server} answers, but has delivered nothing from port {port} for {seconds:.1f} s: check "

@@ -146,7 +146,7 @@ class DevicePartition:
             self.scales.measure(gradient, self.residual, self.norms)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
-        """Rotate, quantize and pack the measured gradient, and write the residual. max_norms must be there.
+        """Rotate, quantize and pack the measured gradient, and write the residual. Reads max_norms.
 
         codes: uint8[code_bytes], a stream. A gradient that is not finite, here or on another worker, leaves the
         residual unchanged.

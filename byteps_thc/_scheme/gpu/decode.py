@@ -33,7 +33,7 @@ def _affine_map(max_norm, workers, factor, uniform, threshold, granularity):
 
 @jit
 def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
-    """(slope, limit, sums to load) of a block of T that is transformed exactly, or has no sums."""
+    """(slope, limit, sums to load) of a block of T that is transformed exactly, or whose sums do not count."""
     before, _, after, limit = _affine_map(max_norm, workers, 1.0 / T, True, threshold, granularity)
     exact = before == 1.0
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)

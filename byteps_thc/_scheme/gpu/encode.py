@@ -104,14 +104,12 @@ def _quarters(x, T: constexpr):
 
 @jit
 def _whole(x0, x1, x2, x3, T: constexpr):
-    """Inverse of _quarters."""
     x = L.join(L.join(x0, x2), L.join(x1, x3))
     return L.reshape(L.permute(x, (0, 2, 3, 1)), [T // 32, 16])
 
 
 @jit
 def _store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL: constexpr):
-    """Store codes of pairs, int32[T / 32, 16], as a bit stream."""
     pairs = L.reshape(pairs >> 8, [T // 2])
     if BITS == 8:
         _store_bytes(pairs, codes + first, rest, T, T // 2, 2, TAIL)

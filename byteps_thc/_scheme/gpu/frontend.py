@@ -34,7 +34,6 @@ if PLAIN:
 
     @jit
     def conv(x, layout: tl.constexpr):  # noqa: ARG001
-        """x, in another layout."""
         return x
 
     @jit

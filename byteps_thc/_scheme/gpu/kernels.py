@@ -40,7 +40,6 @@ _decode = Launcher(decode_kernel, **_EXACT, **register_limit())
 
 
 def block_norms(gradient: Tensor, residual: Tensor | None, norms: Tensor, *, tiles: TileTable) -> None:
-    """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
     carried = gradient if residual is None else residual
     _for_tiles(_norms, tiles, (gradient, carried, norms), (residual is not None,))
 

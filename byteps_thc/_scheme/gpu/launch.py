@@ -32,9 +32,7 @@ class Launcher:
         self._special = [not parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
 
     def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
-        """Launch it. arguments: tensors, the first on the current device, and numbers; constants: the arguments after
-        them.
-        """
+        """Launch it. arguments: tensors, the first on the current device, and numbers; constants follow them."""
         if not _CACHED:
             with _TRITON:
                 self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)

@@ -100,9 +100,7 @@ def _largest_words(messages, message_words, count, T: constexpr):
 
 @jit
 def _differ(messages, message_words, count, begun, state, differ, note, T: constexpr):
-    """Whether ranks differ, now or before. note: keep the result, and the first header with a difference, else the
-    last.
-    """
+    """Whether ranks differ, now or before. note: keep the result and the first differing header, else the last."""
     before = L.load(differ).to(L.int32) != 0
     largest, complement = _largest_words(messages, message_words, count, T)
     now = before | (largest.to(L.int64) + complement.to(L.int64) != 0x7FFFFFFF)

@@ -118,7 +118,6 @@ def _encode_tile(
 
 @jit
 def _write_headers(sent, message_words, owners, begun, number, round31, round, largest, complement, T: constexpr):
-    """Write the headers of all messages, and the round's header."""
     L.store(begun, number)
     L.store(begun + 1, round31)
     L.store(begun + 2, round)

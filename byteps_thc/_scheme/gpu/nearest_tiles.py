@@ -184,7 +184,6 @@ def owner_of(tiles):
 
 @jit
 def log_of(tiles):
-    """log2 of the size of the blocks, int32."""
     return tile_word(tiles, _LOG).to(L.int32)
 
 

@@ -95,7 +95,6 @@ def _put(word, number, end: constexpr, BITS: constexpr):
 
 @jit
 def _word(numbers, k: constexpr, BITS: constexpr):
-    """Word k of the stream of a row of 32 numbers."""
     word = numbers[0] * 0
     for at in L.static_range(32):
         word = _put(word, numbers[at], at * BITS + BITS - 32 * k, BITS)

@@ -13,7 +13,6 @@ SIGN_ROUNDS, ROUNDING_ROUNDS = constexpr(10), constexpr(7)
 
 @jit
 def key_word(key, index: constexpr):
-    """Word `index` of a key, uint32."""
     return L.load(key + index).to(L.uint32, bitcast=True)
 
 

@@ -32,7 +32,7 @@ def tile_of(rotation_block: int) -> int:
 
 @dataclass(frozen=True)
 class TileTable:
-    """Tiles of a partition, whose rotation blocks may end in several places.
+    """Tiles of a partition, whose rotation blocks restart at `ends`.
 
     words: int32[tiles, 5], of each: FIRST coordinate / 64, the number of its first BLOCK, the REST of the coordinates
     to the end of its blocks (padded ones included, at most a tile), how many coordinates are USED, whether it is ODD.
@@ -91,7 +91,6 @@ def first_block_of(tiles):
 
 @jit
 def is_odd(tiles):
-    """Whether the tile lacks coordinates."""
     return _word(tiles, _ODD) != 0
 
 

@@ -53,7 +53,6 @@ class DeviceTable:
 
     @property
     def wide(self) -> bool:
-        """Whether entries lack table values."""
         return self.granularity > _NARROW
 
 

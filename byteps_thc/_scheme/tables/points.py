@@ -62,7 +62,6 @@ def lloyd_max(bits: int) -> Points:
 
 @lru_cache(maxsize=1024)
 def staggered(bits: int, rank: int, ranks: int) -> Points:
-    """Return the rounding points of one of `ranks` ranks."""
     shift = SPREADS.get(bits, 0.0) * ((positions(ranks)[rank] + 0.5) / ranks - 0.5)
     if shift == 0:
         return lloyd_max(bits)

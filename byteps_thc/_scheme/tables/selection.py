@@ -138,7 +138,6 @@ def best_table(
 
 
 def diverges_message(tables: Sequence[LookupTable]) -> str:
-    """Return the remedy for tables that all diverge."""
     table = min(tables, key=lambda table: table.cost + table.clamp_cost)
     lost = table.cost + table.clamp_cost
     end = "without end" if lost >= 1 else f"to {lost / (1 - lost):.0f} times the gradient's energy"
@@ -150,7 +149,6 @@ def diverges_message(tables: Sequence[LookupTable]) -> str:
 
 
 def overflow_message(granularity: int, workers: int, value_bits: int) -> str:
-    """Return the remedy for granularity * workers beyond value_bits."""
     largest = (1 << value_bits) - 1
     remedies = [f"use at most {largest // granularity} workers"] if granularity <= largest else []
     if largest >= workers:

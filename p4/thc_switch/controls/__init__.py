@@ -1,4 +1,4 @@
-"""One class per P4 control: what it is told for a deployment, and the plan of all of them."""
+"""One class per P4 control, which computes its entries for a deployment, and the plan of all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["CONTROLS", "AggregationBlocks", "Forwarding", "JobCheck", "Leaf", "R
 
 
 def plan(deployment: Deployment, parts: Sequence[type[Control]] = CONTROLS) -> Plan:
-    """Compute everything the switch must be told; ConfigurationError when the jobs do not fit. parts: only these."""
+    """Compute all entries of the switch; ConfigurationError if the jobs do not fit. parts: only these controls."""
     contents = [operation for control in parts for operation in control.contents(deployment)]
     return Plan(
         tables=tuple(control.full_name(table) for control in parts for table in control.TABLES),

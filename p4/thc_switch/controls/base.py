@@ -1,4 +1,4 @@
-"""What the classes for the P4 controls share."""
+"""Base of the classes for P4 controls."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Contents = TableEntry | DefaultAction | MulticastGroup | ClearRegister
 
 
 class Control:
-    """Computes what one P4 control is told. Subclasses are named after their P4 control."""
+    """Computes the entries of one P4 control. Subclasses are named after their P4 control."""
 
     #: name of the control's instance
     INSTANCE: ClassVar[str]
-    #: tables the control plane fills; others have constant entries
+    #: tables that the control plane fills; others have constant entries
     TABLES: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:  # noqa: ARG003
-        """Entries, default actions, groups and registers that must start at zero, in a stable order."""
+        """Yield entries, default actions, groups and registers that must start at zero, in a stable order."""
         yield from ()
 
     @classmethod
     def full_name(cls, name: str) -> str:
-        """Return the control-plane name of something in this control."""
+        """Return the control-plane name of an object in this control."""
         return f"{cls.INSTANCE}.{name}"
 
     @classmethod

@@ -11,14 +11,14 @@ from thc_switch.controls.job_check import FROM_ROOT
 from thc_switch.description import Deployment, Peer
 from thc_switch.plan import MulticastGroup, TableEntry
 
-#: What a rack's result is to the root.
+#: Message types of a rack's results at the root.
 _UP = {MessageType.AGGREGATE: MessageType.CODES, MessageType.MAX_NORM: MessageType.NORM}
 
 
 class Leaf(Control):
-    """Headers of what goes from a rack to its root, and back.
+    """Headers of packets from a rack to its root, and back.
 
-    `leaf` is empty until the agent opens a leaf's job: both epochs are in it.
+    `leaf` is empty until the agent opens a leaf's job, because the entries have both epochs.
     """
 
     INSTANCE = "ThcEgress.leaf"
@@ -26,7 +26,7 @@ class Leaf(Control):
 
     @classmethod
     def open_entries(cls, allocation: JobAllocation, epoch: int, root_epoch: int) -> Iterator[TableEntry]:
-        """Yield the entries of an incarnation. epoch: of this switch's job; root_epoch: of the root's, another one."""
+        """Yield the entries of an incarnation. epoch: of this switch's job; root_epoch: of the root's job."""
         upstream = allocation.job.upstream
         assert upstream is not None
         for result, message_type in _UP.items():
@@ -44,7 +44,7 @@ class Leaf(Control):
 
 
 class Replica(Control):
-    """Every worker's copy of a result gets its own addresses.
+    """Rewrites every worker's copy of a result to the worker's addresses.
 
     One multicast group per job and one towards its root, one replication id per worker and root.
     """
@@ -54,7 +54,7 @@ class Replica(Control):
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:
-        """Every worker's MAC and IP address, UDP port and id; a root's, to whom the leaf is worker `rack`."""
+        """Yield every worker's MAC and IP address, UDP port and id, and a root's: the leaf is its worker `rack`."""
         for allocation in allocate(deployment):
             job = allocation.job
             replicas = {number: allocation.replication_id(number) for number in job.numbered_workers}

@@ -1,4 +1,4 @@
-"""The controls of ingress but JobCheck."""
+"""The controls of ingress except JobCheck."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from thc_switch.plan import ClearRegister, Lpm, MulticastGroup
 
 
 class PortRole(Control):
-    """Where a packet came from decides what is done with it.
+    """Selects the treatment of a packet by its ingress port.
 
-    Ports of the home pipe need no entry, named or not: `front` is the default. All ports of other pipes have one,
-    because `front` there would meet the slots of that pipe, which no one keeps.
+    Ports of the home pipe need no entry: `front` is the default. All ports of other pipes have one, because `front`
+    would use their own pipe's slots, which nothing maintains.
     """
 
     INSTANCE = "ThcIngress.port_role"
@@ -24,7 +24,7 @@ class PortRole(Control):
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:
-        """The CPU's port, recirculation ports, and all others outside the home pipe."""
+        """Yield the CPU's port, recirculation ports, and all other ports outside the home pipe."""
         switch = deployment.switch
         yield cls.entry("port_role", {"ingress_port": switch.cpu_port}, "cpu")
         for recirculation in switch.recirculation:
@@ -53,7 +53,7 @@ class Service(Control):
 class SlotCheck(Control):
     """The state of every slot's two versions, in registers; its tables have constant entries.
 
-    Only `highest_round` and `slot_use` must start at zero: what they call fresh is overwritten everywhere else.
+    Only `highest_round` and `slot_use` must start at zero; other state is overwritten if they call a slot fresh.
     """
 
     INSTANCE = "ThcIngress.slot_check"
@@ -66,7 +66,7 @@ class SlotCheck(Control):
 
     @classmethod
     def clear_job(cls, allocation: JobAllocation) -> tuple[ClearRegister, ...]:
-        """Return what forgets all rounds of one job."""
+        """Return the operations that forget all rounds of one job."""
         first, slots, versions = allocation.first_slot, allocation.slots, limits.VERSIONS_PER_SLOT
         return (
             ClearRegister(cls.full_name("highest_round"), first, slots),
@@ -75,7 +75,7 @@ class SlotCheck(Control):
 
 
 class PassRow(Control):
-    """Which row of the registers a pass works on: each pipe has 8 / pipes rows, one after the other."""
+    """Selects the register row of a pass: each pipe has 8 / pipes rows, one after the other."""
 
     INSTANCE = "ThcIngress.pass_row"
     TABLES = ("row",)

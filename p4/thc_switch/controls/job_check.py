@@ -1,4 +1,4 @@
-"""JobCheck: does a packet belong to a job of this switch, to its present incarnation, and to a worker of it?"""
+"""JobCheck: whether a packet belongs to a job of this switch, its present incarnation, and one of its workers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from thc_switch.controls.base import Contents, Control
 from thc_switch.description import Deployment, Peer
 from thc_switch.plan import Match, Range, TableEntry, Ternary
 
-#: What the data plane passes on of a root's messages.
+#: A root's messages that the data plane forwards.
 FROM_ROOT = (MessageType.AGGREGATE, MessageType.MAX_NORM, MessageType.STRAGGLER, MessageType.ERROR)
 
-#: Priorities: an incarnation's slots, what else carries its epoch, superseded epochs.
+#: Priorities: an incarnation's slots, other messages of its epoch, superseded epochs.
 _SLOTS, _MALFORMED, _STALE = 1, 2, 3
 #: Keys of any message, besides job and epoch.
 _ANYTHING: dict[str, Match] = {"message_type": Ternary(0, 0), "num_workers": Ternary(0, 0), "slot": Range(0, 0xFFFF)}
@@ -27,7 +27,7 @@ class JobCheck(Control):
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:
-        """Every worker, by the address it must send from; the root of a leaf, which answers to "worker `rack`"."""
+        """Yield every worker with its source address, and a leaf's root, which answers to "worker `rack`"."""
         for allocation in allocate(deployment):
             for number in allocation.job.numbered_workers:
                 yield cls.worker_entry(allocation, number)
@@ -44,9 +44,9 @@ class JobCheck(Control):
 
     @classmethod
     def open_entries(cls, allocation: JobAllocation, epoch: int, slots: int) -> Iterator[TableEntry]:
-        """Yield the entries that let an incarnation in.
+        """Yield the entries that admit an incarnation.
 
-        epoch: of this incarnation. slots: how many the workers use, at most the job's.
+        epoch: of this incarnation. slots: number that the workers use, at most the job's.
         """
         norm_slots, upstream = norm_slots_of(slots), allocation.job.upstream
         for message_type, slot in (
@@ -71,7 +71,7 @@ class JobCheck(Control):
 
     @classmethod
     def root_entries(cls, allocation: JobAllocation, epoch: int) -> Iterator[TableEntry]:
-        """Yield the entries that let the root's answers in. epoch: of the job at the root."""
+        """Yield the entries that admit the root's answers. epoch: of the job at the root."""
         upstream = allocation.job.upstream
         assert upstream is not None
         racks = Ternary(len(upstream.ranges), 0xFF)
@@ -87,9 +87,9 @@ class JobCheck(Control):
 
     @classmethod
     def superseded_entries(cls, allocation: JobAllocation, superseded: Sequence[int]) -> Iterator[TableEntry]:
-        """Yield the entries for earlier epochs, whose packets are told STALE_EPOCH.
+        """Yield the entries for earlier epochs, whose packets get STALE_EPOCH.
 
-        Packets of any other epoch but the present one get UNKNOWN_JOB, as from thc-ps.
+        Packets of unknown epochs get UNKNOWN_JOB, as from thc-ps.
         """
         for epoch in dict.fromkeys(superseded):
             stale = {**_incarnation(allocation, epoch), **_ANYTHING}

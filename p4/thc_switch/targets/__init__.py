@@ -1,4 +1,4 @@
-"""Ways to talk to a switch: BFRT Python for bfshell, BFRT gRPC, simple_switch_CLI, and the P4 model in process."""
+"""Targets of a plan: BFRT Python for bfshell, BFRT gRPC, simple_switch_CLI, and the P4 model in process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.grpc import GrpcControl
 
-#: The command that brings the P4 model, in a clone.
+#: The command that installs the P4 model, in a clone.
 INSTALL_MODEL = "pip install ./p4/thc_p4_model"
 
 
@@ -27,7 +27,7 @@ class Target(enum.Enum):
 
 
 def render(operations: Iterable[Operation], target: Target, switch: SwitchDescription) -> str:
-    """Return what a target would be told: a bfshell script, CLI commands, or one line per operation."""
+    """Return the text for a target: a bfshell script, CLI commands, or one line per operation."""
     _check(target, switch)
     if target is Target.BFSHELL:
         return bfshell.script(operations, switch)
@@ -37,7 +37,7 @@ def render(operations: Iterable[Operation], target: Target, switch: SwitchDescri
 
 
 def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
-    """Return a connection to a running switch; ConfigurationError when what it takes is not installed."""
+    """Return a connection to a running switch; ConfigurationError if a needed package is not installed."""
     _check(target, switch)
     if target is Target.MODEL:
         raise ConfigurationError(
@@ -50,7 +50,7 @@ def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
 
 
 def require_model() -> None:
-    """Raise ConfigurationError when the P4 model, which no other target needs, is not installed here."""
+    """Raise ConfigurationError if the P4 model, which other targets do not need, is not installed."""
     try:
         importlib.import_module("thc_p4_model.compiler")
     except ModuleNotFoundError as error:
@@ -60,9 +60,9 @@ def require_model() -> None:
 
 
 def new_model(switch: SwitchDescription) -> SwitchControl:
-    """Return a switch of the P4 model that runs our program for the architecture of the description."""
+    """Return a switch of the P4 model with the program for the description's architecture."""
     require_model()
-    from thc_switch.targets import model  # only here: no other target needs the model
+    from thc_switch.targets import model  # other targets do not need the model
 
     return model.new_switch_with_control(switch)[1]
 

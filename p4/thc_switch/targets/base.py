@@ -1,4 +1,4 @@
-"""What every way to talk to a switch can do."""
+"""The interface of all targets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from thc_switch.plan import ALL_SECTIONS, Operation, Plan, RemoveEntries, Sectio
 
 
 class SwitchControl(ABC):
-    """A switch that runs one of the P4 programs. TransportError when it cannot be reached or refuses.
+    """A switch that runs one of the P4 programs. Raises TransportError if it is unreachable or refuses.
 
-    Names are those of Plan; what a target needs besides (prefixes, handles) is its own business.
+    Names are Plan's; targets add their prefixes and handles themselves.
     """
 
     #: longest time from one pass of a packet to the next, its queue included
@@ -35,14 +35,14 @@ class SwitchControl(ABC):
 
     @abstractmethod
     def open_epoch(self, allocation: JobAllocation) -> int | None:
-        """Return the epoch whose packets are let in; None when the job is closed."""
+        """Return the epoch of admitted packets; None if the job is closed."""
 
     @abstractmethod
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
-        """Return how many packets of a worker the switch took, ever."""
+        """Return the number of a worker's packets that the switch has accepted, ever."""
 
     def install(self, plan: Plan, sections: Collection[Section] = ALL_SECTIONS) -> None:
-        """Install a plan; jobs that ran are closed."""
+        """Install a plan; running jobs are closed."""
         self.apply(plan.operations(sections))
 
     def open_job(
@@ -53,10 +53,10 @@ class SwitchControl(ABC):
         superseded: Sequence[int] = (),
         root_epoch: int | None = None,
     ) -> None:
-        """Forget all rounds of the job, and let packets of an incarnation in. root_epoch: of a leaf's job at its root.
+        """Forget all rounds of the job, and admit packets of an incarnation. root_epoch: of a leaf's job at its root.
 
-        Letting them in is the last step: when one before it fails, the job is not open. Packets of the incarnation
-        before are refused, and those that are between two passes gone, by the time its rounds are cleared.
+        Admission is the last step: after an earlier failure the job is closed. By the time rounds are cleared, packets
+        of the last incarnation are refused, and its packets between two passes are gone.
         """
         self.close_job(allocation, superseded)
         time.sleep(self.IN_FLIGHT_S)
@@ -67,7 +67,7 @@ class SwitchControl(ABC):
         self.apply(JobCheck.open_entries(allocation, epoch, slots))
 
     def close_job(self, allocation: JobAllocation, superseded: Sequence[int] = ()) -> None:
-        """Refuse all packets of a job: STALE_EPOCH for those of superseded epochs, otherwise UNKNOWN_JOB."""
+        """Refuse all packets of a job: STALE_EPOCH for superseded epochs, otherwise UNKNOWN_JOB."""
         tables = [JobCheck.full_name("job")]
         if allocation.job.upstream is not None:
             tables.append(Leaf.full_name("leaf"))

@@ -1,4 +1,4 @@
-"""What BFRT Python and BFRT gRPC name alike."""
+"""Names that BFRT Python and BFRT gRPC share."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from thc_switch.description import PortSettings, RecirculationPort
 _FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
 _AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
 _LOOPBACK = "BF_LPBK_MAC_NEAR"
-#: `IN_FLIGHT_S` of a Tofino: all of its packet buffer (22 or 64 MB) through one port of 100 Gbit/s takes 6 ms.
+#: `IN_FLIGHT_S` of a Tofino: its whole packet buffer (22 or 64 MB) through one port of 100 Gbit/s takes 6 ms.
 IN_FLIGHT_S = 0.01
-#: Where a chip's own tables are.
+#: Nodes of the chips' own tables.
 CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
 #: Fields of registers that hold pairs; a register of plain words has one field, f1.
 _PAIRS = {"slot_use": ("round", "order")}
-#: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.
+#: Multicast nodes for flooding are numbered after the workers' nodes, which have their 16-bit replication ids.
 _FLOOD_NODES = 1 << 16
 
 
 def port_fields(port: PortSettings | RecirculationPort) -> tuple[int, dict[str, str]]:
-    """Return the number of a front-panel port, and what its entry holds besides PORT_ENABLE."""
+    """Return the number of a front-panel port, and its entry's fields besides PORT_ENABLE."""
     if isinstance(port, PortSettings):
         mode = {"AUTO_NEGOTIATION": _AUTO_NEGOTIATION[port.auto_negotiation]}
         return port.number, {"SPEED": f"BF_SPEED_{port.speed}", "FEC": _FEC[port.fec], **mode}

@@ -1,7 +1,7 @@
-"""BFRT Python for `bfshell -b`: the script a plan becomes, and running it.
+"""BFRT Python for `bfshell -b`: plans as scripts, and running them.
 
-bfshell ends with status 0 whatever happens in a script, so scripts end by printing a marker. They are flat: bfshell
-runs them without module globals, where functions would not find each other.
+bfshell ends with status 0 after any error in a script, so scripts end by printing a marker. They are flat: bfshell runs
+them without module globals, where functions would not find each other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _same_rows(operation: Operation) -> tuple[str, ...]:
 
 
 def _add_rows(entries: Sequence[TableEntry], shared_rows: dict[str, str]) -> Iterator[str]:
-    """One loop per table and action. Tables with the same rows (the copies of the lookup table) share them."""
+    """Yield one loop per table and action. Tables with the same rows (the copies of the lookup table) share them."""
     first = entries[0]
     names = [argument for name, match in first.keys for argument in _key_arguments(name, match)]
     names += [name for name, _ in first.params]
@@ -79,7 +79,7 @@ def _row(entry: TableEntry) -> tuple[int, ...]:
     keys = (value for _, match in entry.keys for value in numbers_of(match))
     priority = () if entry.priority is None else (entry.priority,)
     row = (*keys, *(value for _, value in entry.params), *priority)
-    return tuple(int(value) for value in row)  # enums print otherwise
+    return tuple(int(value) for value in row)  # enums have another text
 
 
 def _key_arguments(name: str, match: Match) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def _statements(operation: Operation, switch: SwitchDescription) -> tuple[str, .
 
 
 def _port(port: PortSettings | RecirculationPort) -> tuple[str, ...]:
-    """The driver takes a port down to set its speed, even to the speed it has: only when something is to change."""
+    """Yield the lines for a port, unless nothing changes: to set its speed, the driver takes it down."""
     number, wanted = port_fields(port)
     present = ", ".join(f'b"${name}": "{value}"' for name, value in wanted.items())
     fields = ", ".join(f'{name}="{value}"' for name, value in wanted.items())
@@ -147,7 +147,7 @@ def _zero(operation: ClearRegister) -> tuple[str, ...]:
 
 
 def _multicast(group: MulticastGroup) -> tuple[str, ...]:
-    """One node per replication id."""
+    """Yield one node per replication id."""
     ports = group.ports
     nodes = {rid or flood_node(group.group): rid for rid in ports}
     lines = [
@@ -164,9 +164,9 @@ def _multicast(group: MulticastGroup) -> tuple[str, ...]:
 
 
 class BfshellControl(SwitchControl):
-    """A running switch, through the SDE's bfshell. Each call starts it anew, which takes seconds: not for an agent.
+    """A running switch, through the SDE's bfshell. Each call starts it, which takes seconds: not for an agent.
 
-    ConfigurationError when the SDE is not there.
+    Raises ConfigurationError without the SDE.
     """
 
     IN_FLIGHT_S = IN_FLIGHT_S
@@ -191,21 +191,21 @@ class BfshellControl(SwitchControl):
         return self._collect(f"index in range({first}, {first + count})", value)
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
-        """Return the epoch whose packets are let in; None when the job is closed."""
+        """Return the epoch of admitted packets; None if the job is closed."""
         table = f"p4.{JobCheck.full_name('job')}"
         found = f'{table}.get(job_id="^0x0*{allocation.job_id:X}$", regex=True, print_ents=False)'
         epochs = self._collect(f"entry in {found}", 'entry.key[b"epoch"][0] if entry.action.endswith("enter") else 0')
         return next((epoch for epoch in epochs if epoch), None)
 
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
-        """Return how many packets of a worker the switch took, ever."""
+        """Return the number of a worker's packets that the switch has accepted, ever."""
         entry = JobCheck.worker_entry(allocation, worker)
         keys = ", ".join(f"{name}={numbers_of(match)[0]}" for name, match in entry.keys)
         element = f"p4.{entry.table}.get({keys}, from_hw=True, print_ents=False)"
         return self._collect("once in [0]", f'{element}.raw()["data"]["{_PACKETS}"]')[0]
 
     def run(self, text: str) -> str:
-        """Run a script that prints DONE at its end; return what it printed, TransportError when it stopped before."""
+        """Run a script that prints DONE at its end; return its output, TransportError if it stopped before."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "thc.py"
             path.write_text(text)
@@ -241,7 +241,7 @@ class BfshellControl(SwitchControl):
 
 
 def find_bfshell() -> list[str]:
-    """Return the command that starts bfshell; ConfigurationError says what to set when there is none."""
+    """Return the command that starts bfshell; ConfigurationError says which variable to set if there is none."""
     for variable, name in (("SDE", "run_bfshell.sh"), ("SDE_INSTALL", "bin/bfshell")):
         folder = os.environ.get(variable)
         if folder and os.access(Path(folder) / name, os.X_OK):

@@ -38,9 +38,9 @@ _NODE = re.compile(r"L1h=(\d+)")
 
 
 def commands(operations: Iterable[Operation]) -> str:
-    """Return simple_switch_CLI commands that do the operations on a switch without multicast groups.
+    """Return simple_switch_CLI commands for the operations on a switch without multicast groups.
 
-    ConfigurationError for operations that need handles of a running switch.
+    Raises ConfigurationError for operations that need handles of a running switch.
     """
     node = 0
     lines: list[str] = []
@@ -62,7 +62,7 @@ def _commands(
 ) -> list[str]:
     match operation:
         case PortSettings() | RecirculationPort():
-            return []  # simple_switch is given its ports when it starts, and recirculates without one
+            return []  # simple_switch gets its ports at its start, and recirculates without one
         case ClearTable(table):
             return [f"table_clear {table}"]
         case DefaultAction(table, action, params):
@@ -114,7 +114,7 @@ class Bmv2Control(SwitchControl):
         batch: list[str] = []
         for operation in operations:
             if isinstance(operation, RemoveEntries | MulticastGroup):
-                self.run(batch)  # what follows looks at the state they leave
+                self.run(batch)  # the next operation reads the resulting state
                 batch = []
                 if isinstance(operation, RemoveEntries):
                     self._remove(operation)
@@ -135,13 +135,13 @@ class Bmv2Control(SwitchControl):
         return [int(value) for value in re.findall(r"\[\d+\]=\s*(\d+)", output)]
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
-        """Return the epoch whose packets are let in; None when the job is closed."""
+        """Return the epoch of admitted packets; None if the job is closed."""
         entries = self._dump(JobCheck.full_name("job"))
         wanted = (entry for entry in entries if entry.keys["job_id"] == allocation.job_id)
         return next((entry.keys["epoch"] for entry in wanted if entry.action.endswith("enter")), None)
 
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
-        """Return how many packets of a worker the switch took, ever."""
+        """Return the number of a worker's packets that the switch has accepted, ever."""
         planned = JobCheck.worker_entry(allocation, worker)
         keys = " ".join(_match(match) for _, match in planned.keys)
         output = self.run([f"table_dump_entry_from_key {planned.table} {keys}"])
@@ -151,7 +151,7 @@ class Bmv2Control(SwitchControl):
         return self.read_counter(JobCheck.full_name("worker_packets"), int(handle[1], 16), 1)[0]
 
     def run(self, lines: Sequence[str]) -> str:
-        """Run commands of simple_switch_CLI; return what they print. TransportError for the first that fails."""
+        """Run commands of simple_switch_CLI; return their output. TransportError for the first that fails."""
         if not lines:
             return ""
         try:
@@ -187,7 +187,7 @@ class Bmv2Control(SwitchControl):
         self.run([f"mc_node_associate {group.group} {handle}" for handle in handles])
 
     def _nodes(self) -> dict[int, list[int]]:
-        """Multicast groups and the handles of their nodes."""
+        """Return multicast groups and the handles of their nodes."""
         groups: dict[int, list[int]] = {}
         nodes: list[int] = []
         for line in self.run(["mc_dump"]).splitlines():
@@ -199,7 +199,7 @@ class Bmv2Control(SwitchControl):
 
 
 def find_cli() -> str:
-    """Return the path of simple_switch_CLI; ConfigurationError when bmv2 is not installed."""
+    """Return the path of simple_switch_CLI; ConfigurationError if bmv2 is not installed."""
     path = shutil.which("simple_switch_CLI")
     if path is None:
         raise ConfigurationError("simple_switch_CLI is not on PATH: install bmv2 (p4lang/behavioral-model)")

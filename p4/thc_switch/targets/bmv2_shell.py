@@ -1,4 +1,4 @@
-"""A simple_switch_CLI process that is kept: starting one takes as long as thousands of its commands."""
+"""A persistent simple_switch_CLI process: starting one takes as long as thousands of its commands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from byteps_thc._scheme.errors import TransportError
 _TIMEOUT_S = 120.0
 _PROMPT = "RuntimeCmd: "
 _FAILURE = re.compile(r"Error|Invalid|\*\*\* |Could not|Unknown")
-#: No command of simple_switch_CLI: its complaint tells that all commands before are done.
+#: An invalid command: its error message shows that all earlier commands are done.
 _END = "end_of_batch"
 _END_LINE = f"*** Unknown syntax: {_END}"
 
 
 class Bmv2Shell:
-    """Runs commands in one process, started when it is needed first. Ends it when it is garbage."""
+    """Runs commands in one process, started on demand, which ends when the object is garbage."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -31,14 +31,14 @@ class Bmv2Shell:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def run(self, commands: Sequence[str]) -> str:
-        """Run commands; return what they print. TransportError for the first that fails, or when there is no switch."""
+        """Run commands; return their output. TransportError for the first that fails, or without a switch."""
         process = self._started()
         assert process.stdin is not None
         try:
             process.stdin.write("".join(f"{command}\n" for command in (*commands, _END)))
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # its last words say why
+            pass  # its last output has the reason
         output: list[str] = []
         while (line := self._next_line(output)) != _END_LINE:
             output.append(line)
@@ -77,7 +77,7 @@ class Bmv2Shell:
 
 
 def _read(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
-    """Take output as it comes, so that the process is never kept waiting; None: that was all."""
+    """Read output as it comes, so that the process never blocks; None ends it."""
     with stream:
         for line in stream:
             lines.put(line)

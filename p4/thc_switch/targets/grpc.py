@@ -39,7 +39,7 @@ _BATCH = 256
 
 
 class GrpcControl(SwitchControl):
-    """A switch whose bf_switchd runs the program of the description. client_id: unique per client of its server."""
+    """A switch whose bf_switchd runs the description's program. client_id: unique among the server's clients."""
 
     IN_FLIGHT_S = IN_FLIGHT_S
 
@@ -51,7 +51,7 @@ class GrpcControl(SwitchControl):
             self._connection = self._client.ClientInterface(address, client_id=client_id, device_id=device_id)
             self._connection.bind_pipeline_config(program)
             self._info = self._connection.bfrt_info_get(program)
-        except Exception as error:  # the library raises whatever gRPC does
+        except Exception as error:  # the library raises any gRPC error
             raise TransportError(f"no BF Runtime for {program} at {address}: is bf_switchd running it?") from error
         self._target = self._client.Target(device_id=device_id, pipe_id=_ALL_PIPES)
 
@@ -71,7 +71,7 @@ class GrpcControl(SwitchControl):
         return [max(values) for values in self._read(name, "$REGISTER_INDEX", f"{name}.f1", first, count)]
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
-        """Return the epoch whose packets are let in; None when the job is closed."""
+        """Return the epoch of admitted packets; None if the job is closed."""
         table = self._info.table_get(JobCheck.full_name("job"))
         with self._asking("does not tell its jobs"):
             for data, key in table.entry_get(self._target, None, {"from_hw": False}):
@@ -82,7 +82,7 @@ class GrpcControl(SwitchControl):
         return None
 
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
-        """Return how many packets of a worker the switch took, ever."""
+        """Return the number of a worker's packets that the switch has accepted, ever."""
         entry = JobCheck.worker_entry(allocation, worker)
         table = self._info.table_get(entry.table)
         with self._asking(f"does not count {entry}"):
@@ -93,7 +93,7 @@ class GrpcControl(SwitchControl):
 
     @contextmanager
     def _asking(self, failure: str) -> Iterator[None]:
-        """Make errors of the library TransportErrors. Reads fail with those of gRPC itself, while they are iterated."""
+        """Convert errors of the library to TransportError. Reads raise gRPC's own errors, during iteration."""
         try:
             yield
         except (self._client.BfruntimeRpcException, self._client.grpc.RpcError) as error:
@@ -180,14 +180,14 @@ class GrpcControl(SwitchControl):
         number, wanted = port_fields(port)
         table = self._info.table_get("$PORT")
         key = table.make_key([self._client.KeyTuple("$DEV_PORT", number)])
-        # The driver takes a port down to set its speed, even to the speed it has.
+        # To set a port's speed, the driver takes it down, even if the speed is the same.
         if not wanted.items() <= self._port_fields(table, key).items():
             strings = [self._client.DataTuple(f"${name}", str_val=value) for name, value in wanted.items()]
             enable = self._client.DataTuple("$PORT_ENABLE", bool_val=True)
             table.entry_add_or_mod(self._target, [key], [table.make_data([*strings, enable])])
 
     def _port_fields(self, table: Any, key: Any) -> dict[str, Any]:
-        """Return the settings of a port; {} when it is not enabled, or has none, which the server calls an error."""
+        """Return the settings of a port; {} if it is disabled, or has none, which is an error of the server."""
         try:
             found = next(table.entry_get(self._target, [key], {"from_hw": False}), None)
         except (self._client.BfruntimeRpcException, self._client.grpc.RpcError):
@@ -221,7 +221,7 @@ def _same_request(operation: Operation) -> tuple[str, ...]:
 
 
 def load_client() -> Any:
-    """Return the SDE's client module; ConfigurationError says where it comes from."""
+    """Return the SDE's client module; ConfigurationError names its source."""
     try:
         return importlib.import_module("bfrt_grpc.client")
     except ImportError as error:

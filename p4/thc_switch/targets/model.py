@@ -38,7 +38,7 @@ _PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class ModelControl(SwitchControl):
-    """A switch of the P4 model. TransportError when the program has no such table, action, ..."""
+    """A switch of the P4 model. Raises TransportError if the program lacks a table, action, ..."""
 
     IN_FLIGHT_S = 0.0  # its control plane runs in the thread that passes packets
 
@@ -64,7 +64,7 @@ class ModelControl(SwitchControl):
         return [max(values) for values in zip(*pipes, strict=True)]
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
-        """Return the epoch whose packets are let in; None when the job is closed."""
+        """Return the epoch of admitted packets; None if the job is closed."""
         for entry in self._switch.table_entries(JobCheck.full_name("job")):
             job_id, epoch = entry.match["job_id"][0], entry.match["epoch"][0]
             if job_id == allocation.job_id and entry.action.endswith(".enter"):
@@ -72,7 +72,7 @@ class ModelControl(SwitchControl):
         return None
 
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
-        """Return how many packets of a worker the switch took, ever."""
+        """Return the number of a worker's packets that the switch has accepted, ever."""
         planned = JobCheck.worker_entry(allocation, worker)
         wanted = {name: _model_match(match) for name, match in planned.keys}
         for entry in self._switch.table_entries(planned.table):
@@ -99,7 +99,7 @@ class ModelControl(SwitchControl):
                 if speed is not None and isinstance(self._switch, TnaSwitch):
                     self._switch.set_loopback(port)
             case PortSettings():
-                pass  # the model has all ports its architecture has
+                pass  # the model has all ports of its architecture
 
     def _remove(self, table: str, key: str, value: int) -> None:
         for entry in self._switch.table_entries(table):
@@ -109,7 +109,7 @@ class ModelControl(SwitchControl):
 
 
 def new_switch_with_control(switch: SwitchDescription) -> tuple[V1ModelSwitch | TnaSwitch, ModelControl]:
-    """Return a switch that runs our program for the architecture of the description, and its control."""
+    """Return a switch with the program for the description's architecture, and its control."""
     name, defines = _PROGRAMS[switch.architecture]
     program = compile_program(program_path(name), [INCLUDE_FOLDER], defines)
     if switch.architecture == "v1model":

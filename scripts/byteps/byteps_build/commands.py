@@ -1,4 +1,4 @@
-"""Running the programs of the build, and the hash that says whether there is anything to do."""
+"""Runs programs of the build, and hashes its inputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _QUOTED_LINES = 40
 
 
 class BuildError(Exception):
-    """BytePS cannot be built here; the message says what to do."""
+    """BytePS cannot be built here; the message has the remedy."""
 
 
 def run(command: Sequence[str | Path], *, log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> None:
-    """Run the command with `env` added to the environment; BuildError with the end of its output when it fails."""
+    """Run the command with `env` added to the environment; BuildError with the end of its output if it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [str(word) for word in command]
     with log.open("w", encoding="utf-8") as output:
@@ -32,7 +32,6 @@ def run(command: Sequence[str | Path], *, log: Path, cwd: Path, env: Mapping[str
 
 
 def digest(repository: Path, paths: Iterable[str], *values: object) -> str:
-    """Return a SHA-256 over the files at or below `paths` (relative to the repository) and the values."""
     total = hashlib.sha256(repr(values).encode())
     for name in sorted(paths):
         for file in _files(repository / name):

@@ -55,9 +55,9 @@ def build_shim(shim: Path, prefix: Path, toolchain: Toolchain, logs: Path) -> No
 
 
 def build_plugin(repository: Path, source: Path, folder: Path, toolchain: Toolchain, logs: Path) -> None:
-    """Build THC's compressor (byteps_thc/csrc/byteps) with CMake, and put it and its loader into the source.
+    """Build THC's compressor (byteps_thc/csrc/byteps), and put it and its loader into the source.
 
-    CMake and not setup.py: BytePS is compiled with -Ofast, and THC's kernels must not be.
+    With CMake, not setup.py: BytePS is compiled with -Ofast, and THC's kernels must not be.
     """
     settings = {
         "CMAKE_BUILD_TYPE": "Release",

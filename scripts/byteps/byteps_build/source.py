@@ -16,7 +16,7 @@ ZEROMQ = "zeromq-4.1.4"
 
 
 def download(folder: Path, tools: Mapping[str, str], log: Path) -> Path:
-    """Return the path of the source package in `folder`, downloading it when it is not there; checks its SHA-256.
+    """Return the path of the source package in `folder`, downloaded on demand, after checking its SHA-256.
 
     tools: of wheel.install_setuptools(); pip asks the package's setup.py for its metadata.
     """
@@ -33,14 +33,14 @@ def download(folder: Path, tools: Mapping[str, str], log: Path) -> Path:
 
 
 def check(archive: Path) -> None:
-    """BuildError unless the archive is the package that the patch was written for."""
+    """Raise BuildError unless the patch was written for this archive."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != SHA256:
         raise BuildError(f"{archive} has SHA-256 {digest}, not {SHA256}: delete it and build again")
 
 
 def unpack(archive: Path, source: Path, patch: Path, logs: Path) -> None:
-    """Make `source` anew from the archive, patched; it is there only when all of the patch fits."""
+    """Make `source` anew from the archive, patched; it only exists if the whole patch fits."""
     shutil.rmtree(source, ignore_errors=True)
     scratch = source.with_name(source.name + ".part")
     shutil.rmtree(scratch, ignore_errors=True)

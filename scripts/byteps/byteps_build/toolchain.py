@@ -1,4 +1,4 @@
-"""What this host has to build with: compilers, torch, and CUDA with NCCL or our shim in their place."""
+"""This host's build tools: compilers, torch, and CUDA with NCCL or the shim instead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from byteps_build.commands import BuildError
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA toolkit and an NCCL that fit a CUDA build of torch."""
-
     home: Path
     nccl_home: Path
     nccl_shared: bool  # libnccl.so rather than libnccl_static.a
@@ -24,7 +22,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Everything outside the sources that a build depends on; `repr` of it is part of the build's stamp."""
+    """All inputs of a build outside the sources; its `repr` is part of the build's stamp."""
 
     compiler: str  # first line of g++ --version
     ccache: bool
@@ -36,13 +34,11 @@ class Toolchain:
 
     @property
     def compilers(self) -> dict[str, str]:
-        """CC and CXX for make, setup.py and CMake's environment."""
         prefix = "ccache " if self.ccache else ""
         return {"CC": f"{prefix}gcc", "CXX": f"{prefix}g++"}
 
 
 def find() -> Toolchain:
-    """Look at this host; BuildError says what is missing."""
     if shutil.which("g++") is None or shutil.which("make") is None:
         raise BuildError("g++ and make are needed; scripts/setup.sh byteps installs them on Debian")
     if not _has_header("numa.h"):
@@ -71,7 +67,7 @@ def _has_header(header: str) -> bool:
 
 
 def find_cuda(torch_cuda: str | None) -> Cuda | None:
-    """Return CUDA and NCCL for a torch of that CUDA version; None for a CPU build of torch and without a CUDA toolkit.
+    """Return CUDA and NCCL for torch's CUDA version; None for a CPU build of torch or without a CUDA toolkit.
 
     A toolkit without NCCL is an error: the shim moves no data between GPUs.
     """
@@ -92,6 +88,5 @@ def find_cuda(torch_cuda: str | None) -> Cuda | None:
 
 
 def _wheel_of_nccl() -> str | None:
-    """Return where pip put the NCCL that torch itself uses."""
     folder = Path(sysconfig.get_path("purelib")) / "nvidia" / "nccl"
     return str(folder) if folder.is_dir() else None

@@ -13,14 +13,14 @@ from byteps_build.toolchain import Toolchain
 
 _PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
 
-#: In byteps/plugins. First line: the stamp of what the package was built from; second line: the torch it was built for.
+#: In byteps/plugins. First line: the stamp of the package's inputs; second line: its torch.
 STAMP = "build.txt"
 
 
 def install_setuptools(folder: Path, log: Path) -> dict[str, str]:
     """Install a setuptools that can build wheels, once, and return the variables with which pip finds it.
 
-    In a folder of its own: the environment's own packages stay as they are.
+    It has a separate folder: packages of the environment stay unchanged.
     """
     marker = folder / "complete"
     if not marker.exists():
@@ -59,7 +59,7 @@ def _settings(shim: Path, toolchain: Toolchain) -> dict[str, str]:
 
 
 def installed_stamp() -> str | None:
-    """Return the stamp of the byteps that this interpreter imports; None when there is none, or it is not ours."""
+    """Return the stamp of the installed byteps; None without one, or for another build."""
     spec = importlib.util.find_spec("byteps")
     for location in (spec.submodule_search_locations or []) if spec else []:
         stamp = Path(location) / "plugins" / STAMP

@@ -12,14 +12,14 @@ _FOLDER = Path(__file__).parent
 
 
 def load_for_server() -> None:
-    """Load every *_server.so of this folder; it registers itself.
+    """Load every *_server.so of this folder, which registers itself. Repeated calls do nothing.
 
-    BytePS's module must have been loaded before, with its symbols global. Loading an object again does nothing.
+    BytePS's module must be loaded, with its symbols global.
     """
     for library in sorted(_FOLDER.glob("*_server.so")):
         ctypes.CDLL(str(library))
 
 
 def load_for_worker(name: str) -> ctypes.CDLL:
-    """Load NAME_worker.so of this folder, after byteps.torch; OSError when it is not there."""
+    """Load NAME_worker.so of this folder, after byteps.torch; OSError if it is missing."""
     return ctypes.CDLL(str(_FOLDER / f"{name}_worker.so"))
