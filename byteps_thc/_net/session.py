@@ -103,6 +103,7 @@ class Session(NetworkSettings):
 
     @property
     def addresses(self) -> list[str]:
+        """IP:PORT of each server."""
         return self._session.config.servers
 
     @cached_property
@@ -112,6 +113,7 @@ class Session(NetworkSettings):
 
     @property
     def code_bits(self) -> int:
+        """Bits of a code."""
         return self.config.code_bits
 
     @cached_property

@@ -112,6 +112,7 @@ class Partition:
         return energy_of(self.measured)
 
     def require(self, stage: _Stage) -> None:
+        """Raise InputError unless the partition is in this stage."""
         if self.stage is not stage:
             raise InputError(f"partition {self.name!r} is {self.stage.value}: call measure, encode, decode in order")
 
