@@ -31,7 +31,8 @@ from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.bmv2_shell import Bmv2Shell
 
 DEFAULT_ADDRESS = "127.0.0.1:9090"
-_ENTRY = re.compile(r"^Dumping entry (0x[0-9a-f]+)$")
+# A place that was used 128 times has a negative handle.
+_ENTRY = re.compile(r"^Dumping entry (-?0x[0-9a-f]+)$")
 _KEY = re.compile(r"^\* (\S+)\s*: \S+\s+(\S+)")
 _GROUP = re.compile(r"^mgrp\((\d+)\)$")
 _NODE = re.compile(r"L1h=(\d+)")

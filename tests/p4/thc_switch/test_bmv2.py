@@ -13,7 +13,7 @@ import pytest
 
 from byteps_thc._scheme.errors import TransportError
 from thc_switch import Deployment, allocate, plan
-from thc_switch.controls import SlotCheck
+from thc_switch.controls import JobCheck, SlotCheck
 from thc_switch.programs import program_path
 from thc_switch.software import BMV2_PROGRAMS, compile_for_bmv2
 from thc_switch.status import read_status
@@ -87,6 +87,19 @@ def test_jobs_are_opened_and_closed_one_by_one(address: str, jobs: Deployment) -
     assert set(status.reasons.values()) == {0}
     control.close_job(first)
     assert (control.open_epoch(first), control.open_epoch(second)) == (None, 200)
+
+
+def test_a_job_is_found_however_often_it_was_opened(address: str, jobs: Deployment) -> None:
+    """The eighth bit of the count of uses is the sign of an entry's handle."""
+    control = Bmv2Control(address)
+    control.install(plan(jobs))
+    job = allocate(jobs)[0]
+    for epoch in range(1, 260):
+        control.close_job(job)
+        control.apply(JobCheck.open_entries(job, epoch, 16))
+        assert control.open_epoch(job) == epoch
+    control.close_job(job)
+    assert control.open_epoch(job) is None
 
 
 def test_what_simple_switch_refuses_is_an_error(address: str) -> None:
