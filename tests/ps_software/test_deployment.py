@@ -230,4 +230,4 @@ def test_package(tmp_path: Path) -> None:
     flags = ["--config", str(tmp_path / "etc/thc-ps.toml"), "--port", "0", "--metrics-port", str(free_tcp_port())]
     with running(str(program), *flags) as server:
         assert server.stdout is not None
-        assert server.stdout.readline().startswith("thc-ps ready on 0.0.0.0:")
+        assert server.stdout.readline().startswith("thc-ps ready on [::]:")

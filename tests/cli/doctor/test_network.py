@@ -221,7 +221,8 @@ def test_a_key_for_a_server_without(thc_ps: ParameterServer, key_file: str) -> N
 
 def test_server_addresses() -> None:
     assert parse_server("127.0.0.1") == ("127.0.0.1", 48865)
-    assert parse_server("localhost:9") == ("127.0.0.1", 9)
+    assert parse_server("localhost:9") == ("localhost", 9)
+    assert [parse_server("[::1]"), parse_server("[::1]:9")] == [("[::1]", 48865), ("[::1]", 9)]
 
 
 @pytest.mark.slow
