@@ -39,6 +39,7 @@ def watch() -> PythonsEnd:
     asks, presences = threading.Event(), Presences([address])
     settings = {
         "servers": [address],
+        "addresses": [address],
         "job": 1,
         "worker": 0,
         "workers": 2,
