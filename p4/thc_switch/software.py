@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from thc_switch import limits
 from thc_switch.agent import SwitchAgent
 from thc_switch.controls import plan
 from thc_switch.description import Deployment
@@ -118,10 +119,12 @@ def compile_for_bmv2(source: Path, folder: Path) -> Path:
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
     """Install the deployment, once simple_switch's Thrift server listens, a moment after its start."""
+    # All workers' packets may wait in the queue for recirculation: by default 64 can, and others are lost between passes
+    packets = 2 * deployment.switch.buffer_bytes // (limits.CODES_PER_PACKET * limits.CODE_BITS // 8)
     deadline = time.monotonic() + BMV2_START_TIMEOUT_S
     while True:
         try:
-            control.run(["show_ports"])
+            control.run([f"set_queue_depth {packets}"])
             break
         except TransportError:
             if simple_switch.poll() is not None or time.monotonic() > deadline:
