@@ -119,7 +119,7 @@ def compile_for_bmv2(source: Path, folder: Path) -> Path:
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
     """Install the deployment, once simple_switch's Thrift server listens, a moment after its start."""
-    # All workers' packets may wait in the queue for recirculation: by default 64 can, and others are lost between passes
+    # All packets of the workers may wait for recirculation. The default queue has 64 places and drops the others.
     packets = 2 * deployment.switch.buffer_bytes // (limits.CODES_PER_PACKET * limits.CODE_BITS // 8)
     deadline = time.monotonic() + BMV2_START_TIMEOUT_S
     while True:
