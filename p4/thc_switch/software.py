@@ -119,7 +119,7 @@ def compile_for_bmv2(source: Path, folder: Path) -> Path:
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
     """Its Thrift server listens a moment after the start."""
-    # All workers' packets may wait in the queue for recirculation: by default 64 can, and others are lost between passes
+    # All workers' packets may wait in the queue for recirculation: by default 64 can, others are lost between passes
     packets = 2 * deployment.switch.buffer_bytes // (limits.CODES_PER_PACKET * limits.CODE_BITS // 8)
     deadline = time.monotonic() + BMV2_START_TIMEOUT_S
     while True:
