@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 
 from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.rank_settings import _OF_SERVERS, RankSettings
 
 OTHERS = {"bits": 4, "down_bits": 6, "seed": 1, "rotation_block": 4096, "partition_bytes": 1 << 16}
+OF_SERVERS = {
+    "granularity": 30, "p": 0.1, "value_bits": 8, "error_feedback": False, "rounding": "independent",
+    "codes_per_packet": 256,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", _OF_SERVERS)
+def test_settings_of_servers_are_refused_by_name(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{setting}: only for servers"):
+        RankSettings.of(ThcConfig(**{setting: OF_SERVERS[setting]}), 4)
 
 
 def test_others_has_all_settings_of_ranks() -> None:
