@@ -82,7 +82,8 @@ TEST_F(Ipv6IoTest, WhatIsSentMayBeMarked) {
   ASSERT_EQ(setsockopt(receiver.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on), 0);
   const Endpoint to = bind_udp_socket(receiver, {kLoopback6, 0});
   const auto sender = make_udp_io({.local = {}});
-  sender->send(to, {}, std::array<std::uint8_t, 10>{});
+  const std::array<std::uint8_t, 10> payload{};  // the sender refers to it until flush()
+  sender->send(to, {}, payload);
   sender->flush();
   alignas(cmsghdr) std::array<std::uint8_t, 64> control;
   msghdr message{};
