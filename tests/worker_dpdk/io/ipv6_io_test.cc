@@ -112,8 +112,9 @@ TEST_F(Ipv6IoTest, KnowsWhatThePathTakes) {
 TEST_F(Ipv6IoTest, OfOneVersionItRefusesTheOther) {
   const auto ipv4 = make_udp_io({.local = {0, 0}});
   const auto ipv6 = make_udp_io({.local = {kSecond, 0}});
+  const std::array<std::uint8_t, 10> payload{};
   for (const auto& [sender, to] : {std::pair{ipv4.get(), kLoopback6}, std::pair{ipv6.get(), kLoopback4}}) {
-    sender->send({to, 9}, {}, std::array<std::uint8_t, 10>{});
+    sender->send({to, 9}, {}, payload);
     sender->flush();
     EXPECT_EQ(sender->counters().tx_errors, 1U) << to_string(to);
   }
