@@ -141,8 +141,8 @@ void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
 
 /// Skips rte_eal_cleanup(), which races with running handlers. The kernel frees EAL's resources.
 DpdkRuntime::~DpdkRuntime() {
-  static const auto* const until_the_end = std::make_unique<HandlerPause>().release();
-  static_cast<void>(until_the_end);
+  alignas(HandlerPause) static unsigned char memory[sizeof(HandlerPause)];
+  new (memory) HandlerPause;  // never destroyed: it lasts until the process ends
   std::uint16_t port_id = 0;
   RTE_ETH_FOREACH_DEV(port_id) {
     rte_eth_dev_stop(port_id);
