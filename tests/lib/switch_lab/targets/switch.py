@@ -52,6 +52,10 @@ class SwitchTarget(ABC):
         self._agent: SwitchAgent | None = None
         self._now_s = 0.0
 
+    def late(self) -> list[PortFrame]:
+        """Return nothing: no switch paces."""
+        return []
+
     @property
     @abstractmethod
     def control(self) -> SwitchControl:

@@ -32,6 +32,9 @@ class Target(Protocol):
     def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
         """Send a frame into a front port; return every frame that leaves front ports because of it."""
 
+    def late(self) -> list[PortFrame]:
+        """Return frames that leave after exchange(), because results are paced; none after a second without any."""
+
     def pass_time(self, seconds: float) -> None:
         """Let the control plane see that much time go by."""
 

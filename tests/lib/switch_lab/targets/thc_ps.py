@@ -22,6 +22,7 @@ from switch_lab.targets.target import PortFrame
 
 FENCE_TIMEOUT_S = 1.0
 FENCE_ATTEMPTS = 30
+PACED_S = 1.0
 
 
 class ThcPsTarget:
@@ -56,6 +57,13 @@ class ThcPsTarget:
         with _on_one_cpu():
             self._sockets[source].sendto(bytes(packet[UDP])[8 : packet[UDP].len], self._address)
             self._wait_until_handled()
+        return self._sent()
+
+    def late(self) -> list[PortFrame]:
+        select.select(self._sockets.values(), [], [], PACED_S)
+        return self._sent()
+
+    def _sent(self) -> list[PortFrame]:
         return [
             (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))
             for endpoint, worker_socket in self._sockets.items()
