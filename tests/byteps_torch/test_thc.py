@@ -151,5 +151,5 @@ def test_errors_are_clear(reports):
     for report in reports:
         other_worker, damaged = report["averages"]["refused"]
         assert "worker is 7" in other_worker
-        assert "version" in damaged  # what the state lacks
+        assert "checksums are missing" in damaged  # what the state lacks
         assert report["averages"]["closed"] == "TransportError"
