@@ -56,6 +56,7 @@ class Part:
 #: By name, in the order of the document.
 SECTIONS = {
     "kernels": [Part("Kernels, one thread unless stated", "bench_kernels.py")],
+    "blocks": [Part("Kernels of blocks of 64, a candidate among ranks", "bench_blocks.py")],
     "push_pull": [
         Part("push_pull on loopback, largest packets that fit", "bench_push_pull.py"),
         Part(

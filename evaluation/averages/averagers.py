@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from baselines import Bf16, NoCompression
 from baselines.codec import Codec, EncodeContext, VectorSpec
@@ -20,12 +21,14 @@ from baselines.memory import ErrorFeedback, Memory, NoMemory
 from torch import Tensor
 from typing_extensions import override
 
+from averages.alternatives import TwoHops
+from averages.blocks import Blocks, BlocksAverager
 from averages.nearest import Nearest, NearestAverager
 from averages.power_sgd import PowerSgd, PowerSgdAverager
 from averages.servers_averager import ServersAverager
 from byteps_thc import ThcConfig
 
-Scheme = ThcConfig | Nearest | DenseConfig | CodecConfig | PowerSgd
+Scheme = ThcConfig | Nearest | Blocks | TwoHops | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
 
 
@@ -65,6 +68,23 @@ class Thc(Averager):
     @override
     def average(self, gradients: Tensor) -> Tensor:
         return self._servers.average(gradients)
+
+
+class Hops(Averager):
+    """Two quantizers, one a hop. Random numbers are the same in each training."""
+
+    #: A multiple of all groups.
+    _PADDED = 512
+
+    def __init__(self, scheme: TwoHops, coordinates: int) -> None:
+        self._scheme, self._random = scheme, np.random.default_rng(1)
+        self.bytes_both_ways = (scheme.bits_up + scheme.bits_down) / 8 * coordinates
+
+    @override
+    def average(self, gradients: Tensor) -> Tensor:
+        coordinates = gradients.shape[1]
+        own = np.pad(gradients.double().numpy(), ((0, 0), (0, -coordinates % self._PADDED)))
+        return torch.from_numpy(self._scheme.average(own, self._random)[:coordinates]).float()
 
 
 class Baseline(Averager):
@@ -146,7 +166,8 @@ def make(
     shapes: Sequence[torch.Size] | None = None,
     bypass_elements: int = 0,
 ) -> Averager:
-    """Make what averages so. ThcConfig: THC through servers. Nearest: THC among ranks.
+    """Make what averages so. ThcConfig: THC through servers. Nearest: THC among ranks. Blocks: a
+    candidate for that. TwoHops: others that decode what they send.
 
     tensors: where each lies in a gradient, one after the other. shapes: for PowerSGD alone, which needs them; without
     them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
@@ -158,9 +179,13 @@ def make(
         return PowerSgdAverager(scheme, shapes)
     if isinstance(scheme, Nearest):
         return NearestAverager(scheme, tensors)
+    if isinstance(scheme, Blocks):
+        return BlocksAverager(scheme, tensors)
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
         return Thc(scheme, workers, coordinates)
+    if isinstance(scheme, TwoHops):
+        return Hops(scheme, coordinates)
     if isinstance(scheme, CodecConfig):
         return Baseline(scheme, workers, tensors)
     return Dense(scheme, coordinates)
