@@ -56,7 +56,6 @@ class Part:
 #: By name, in the order of the document.
 SECTIONS = {
     "kernels": [Part("Kernels, one thread unless stated", "bench_kernels.py")],
-    "blocks": [Part("Kernels of blocks of 64, a candidate among ranks", "bench_blocks.py")],
     "push_pull": [
         Part("push_pull on loopback, largest packets that fit", "bench_push_pull.py"),
         Part(
@@ -79,7 +78,6 @@ SECTIONS = {
             for dtype in ("bfloat16", "float32")
         ),
     ],
-    "eden": [Part("Error over EDEN's", "bench_eden.py")],
     "accuracy": [Part("Error of the average", "bench_accuracy.py")],
     "embeddings": [Part("Embeddings", "bench_embeddings.py")],
     "p4_model": [Part("P4 model", "bench_p4_model.py")],

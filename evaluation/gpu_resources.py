@@ -21,13 +21,19 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from byteps_thc._scheme.block_plan import BLOCK
+from byteps_thc._scheme.gpu.block_kernels import (
+    DOWN,
+    UP,
+    decode_blocks_kernel,
+    encode_blocks_kernel,
+    recode_blocks_kernel,
+)
+from byteps_thc._scheme.gpu.block_tiles import PROGRAM_BLOCKS, WARPS
 from byteps_thc._scheme.gpu.decode import decode_kernel
 from byteps_thc._scheme.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc._scheme.gpu.frontend import PLAIN
 from byteps_thc._scheme.gpu.kernels import register_limit
-from byteps_thc._scheme.gpu.nearest_blocks import DOWN, UP
-from byteps_thc._scheme.gpu.nearest_decode import decode_nearest_kernel, recode_nearest_kernel
-from byteps_thc._scheme.gpu.nearest_encode import encode_nearest_kernel
 from byteps_thc._scheme.gpu.norms import norms_kernel
 from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
@@ -38,12 +44,9 @@ _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
     "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", **_POSITION,
 }  # fmt: skip
-_MESSAGE = {"message_words": "i32", "codes_at": "i32", "keys": "*i32", "begun": "*i32"}
-_BLOCKS = {
-    "exact_places": "*i64", "exact_index": "*i64", "exact_count": "i32", "programs": "i32", "tiles": "*i64",
-    "blocks": "*i32", "holes": "*i32",
-}  # fmt: skip
-_POINTS = {"entries": "*i64", "points": "*fp32", "slope": "fp32"}
+_TILES = {"fixed": "*i32", "begun": "*i32", "tiles": "*i32", "words": "*i64"}
+#: Pointers that kernels are not specialized for.
+_ANY_ALIGNMENT = ("fixed", "begun", "state", "differ")
 
 
 @dataclass(frozen=True)
@@ -104,32 +107,26 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
 
 
 def _among_ranks(gradient: str) -> list[Kernel]:
-    """Kernels of ranks that decode, 5 bits each way."""
-    tile = {"T": 8192, "BITS": 5, "KIND": FULL_TILES}
+    """Kernels of ranks that decode, 4 bits each way; those of the way up with 2 bits clip."""
     sent = {
-        "gradient": f"*{gradient}", "sent": "*i32", "owners": "i32", "number": "i32", "round31": "i32",
-        "round": "i32", "largest": "i32", "complement": "i32", **_MESSAGE, **_POINTS, **_BLOCKS,
+        "gradient": f"*{gradient}", "sent": "*u8", "number": "i32", "round31": "i32", "round": "i32",
+        "largest": "i32", "complement": "i32", "exact": "*i64", **_TILES,
     }  # fmt: skip
+    recoded = {"received": "*u8", "own_message": "*u8", **_TILES}
     averages = {
-        "messages": "*i32", "owner_words": "i32", "ranks": "i32", "owners": "i32", "out": f"*{gradient}",
-        "state": "*i32", "differ": "*u8", "points": "*fp32", **_MESSAGE, **_BLOCKS,
+        "messages": "*u8", "out": f"*{gradient}", "state": "*i32", "differ": "*u8", "exact": "*i64", **_TILES,
     }  # fmt: skip
-    recoded = {
-        "received": "*i32", "ranks": "i32", "own": "*i32", "own_codes_at": "i32", "own_exact_at": "i32",
-        "own_points": "*fp32", **_MESSAGE, **_POINTS, **_BLOCKS,
-    }  # fmt: skip
-    recode = {"DOWN_BITS": 5, "SEVERAL": True}
-    decode, average = {"SEVERAL": False, "DOMAIN": DOWN}, {"SEVERAL": True, "DOMAIN": UP}
     rows = [
-        ("encode", encode_nearest_kernel, sent, {}),
-        ("recode", recode_nearest_kernel, recoded, recode),
-        ("decode", decode_nearest_kernel, averages, decode),
-        ("average of rows", decode_nearest_kernel, averages, average),
+        ("encode", encode_blocks_kernel, sent, {"BITS": 4}),
+        ("recode", recode_blocks_kernel, recoded, {"BITS": 4, "DOWN_BITS": 4}),
+        ("decode", decode_blocks_kernel, averages, {"HOP": DOWN, "BITS": 4}),
+        ("average of rows", decode_blocks_kernel, averages, {"HOP": UP, "BITS": 4}),
+        ("encode, 2 bits", encode_blocks_kernel, sent, {"BITS": 2}),
+        ("encode, 5 bits", encode_blocks_kernel, sent, {"BITS": 5}),
     ]
     return [
-        Kernel(f"nearest, {name}{kind}", function, types, tile | constants | tiles, 8, 8192, True)
+        Kernel(f"blocks, {name}", function, types, constants, WARPS, BLOCK * PROGRAM_BLOCKS, True)
         for name, function, types, constants in rows
-        for kind, tiles in (("", {}), (", all tiles", _ALL))
     ]
 
 
@@ -142,7 +139,8 @@ def compile_kernel(kernel: Kernel, arch: str) -> Any:
     types = kernel.types | dict.fromkeys(kernel.constants, "constexpr")
     names = kernel.function.arg_names
     signature = {name: types[name] for name in names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}
+    pointers = [i for i, name in enumerate(names) if signature[name].startswith("*") and name not in _ANY_ALIGNMENT]
+    aligned = {(i,): [["tt.divisibility", 16]] for i in pointers}
     if PLAIN:
         source = ASTSource(kernel.function, signature, kernel.constants, aligned)
     else:

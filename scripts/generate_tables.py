@@ -1,4 +1,4 @@
-"""Write tables/: the optimal lookup table of every (bits, granularity, p) of the paper's grid, and Lloyd-Max points.
+"""Write tables/: the optimal lookup table of every (bits, granularity, p) of the paper's grid.
 
 Usage, with byteps_thc installed: python scripts/generate_tables.py [--check]
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from byteps_thc._scheme.tables import points, solve_grid
+from byteps_thc._scheme.tables import solve_grid
 from byteps_thc._scheme.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def outputs() -> dict[Path, str]:
     tables = solve_grid(GRID_BITS, range(3, GRID_MAX_GRANULARITY + 1), sorted(GRID_P))
-    lines = "".join(points.to_json(bits) for bits in points.POINT_BITS)
-    return {ROOT / "tables" / points.FILE_NAME: lines} | {
+    return {
         ROOT / "tables" / file_name(bits): "".join(to_json(table) for table in tables if table.bits == bits)
         for bits in GRID_BITS
     }

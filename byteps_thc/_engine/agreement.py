@@ -172,7 +172,7 @@ class DeviceAgreement(Questions):
 
     state: int32[4], the header of the last gradient, or of the first that ranks disagreed about: number, round in 31
     bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks agree.
-    differ: bool[], whether ranks disagreed. The kernels of compressed gradients (nearest_decode.py) write both.
+    differ: bool[], whether ranks disagreed. The kernels of compressed gradients write both.
     communicator: of device tensors. of_layouts: asked about the first gradient of each layout, in host memory, because
     messages of different sizes would never arrive.
     """

@@ -318,7 +318,7 @@ def rank_engine(
         messages = RankMessages(own, own, recorder, settings.ranks, device)
         prepare = partial(prepare_device_pieces, DeviceTools(settings, rank, messages, agreement, recorder))
     return FlatEngine(
-        policy,
+        policy.among_ranks(),
         _place(device, recorder),
         EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
         prepare,

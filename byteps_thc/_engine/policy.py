@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from byteps_thc._scheme.environment import default_deadline_s, say_unused, variable, variable_settings
 from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_THREADS, default_threads
+from byteps_thc._scheme.limits import MAX_THREADS, NARROWEST_ROW, default_threads
 from byteps_thc._scheme.settings import Settings, warn_once
 
 
@@ -26,7 +26,7 @@ def _patterns(value: object) -> object:
     return tuple(sorted({item.strip() for item in value}))
 
 
-#: Narrower rows travel uncompressed: a rotation block and two scales for each would take about fp32's bytes.
+#: Narrower rows travel uncompressed to servers: a rotation block and two scales for each would take about fp32's bytes.
 _NARROW_ELEMENTS = 8
 #: PEFT's LoRA on an embedding has a token in each column: unseen tokens are zeros inside all rows, and codes move them.
 _TOKENS_IN_COLUMNS = ("lora_embedding_A", "*.lora_embedding_A")
@@ -55,8 +55,8 @@ class CompressionPolicy(Settings):
     rows: _Patterns = ()
     """Patterns of parameters whose rows have a scale each, besides embeddings. Zero rows stay zero.
     The weights of nn.Embedding and nn.EmbeddingBag always have scales. A row is the part behind one index of the
-    first dimension. A row of small gradients gets a small error. A scale costs 4 bytes per row in each direction.
-    Parameters with rows of fewer than 8 elements travel uncompressed."""
+    first dimension. A row of small gradients gets a small error. A scale costs 4 bytes per row in each direction with
+    servers. Parameters with rows of fewer than 32 elements travel uncompressed, with servers of fewer than 8."""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """Seconds that a wait for other ranks may take.
     Choose a deadline above the longest pause of one rank: evaluation, a checkpoint, loading data."""
@@ -67,6 +67,7 @@ class CompressionPolicy(Settings):
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """Threads that compress a gradient together, 1 to 8. auto: cores / ranks on the host, at most 8.
     Results do not depend on it, and ranks may have different numbers."""
+    _narrow: ClassVar[int] = _NARROW_ELEMENTS
 
     @classmethod
     def chosen(cls, given: CompressionPolicy | None) -> CompressionPolicy:
@@ -111,7 +112,7 @@ class CompressionPolicy(Settings):
         name: the parameter's name.
         row: row_elements() of the parameter.
         """
-        if self.bypass_elements and (0 < row < _NARROW_ELEMENTS or matches_any(_TOKENS_IN_COLUMNS, name)):
+        if self.bypass_elements and (0 < row < self._narrow or matches_any(_TOKENS_IN_COLUMNS, name)):
             return True
         return matches_any(self.exclude, name)
 
@@ -131,6 +132,10 @@ class CompressionPolicy(Settings):
         """
         added = CompressionPolicy(rows=(names,) if isinstance(names, str) else tuple(names)).rows
         return self.model_copy(update={"rows": _patterns(self.rows + added)})
+
+    def among_ranks(self) -> CompressionPolicy:
+        """Return the policy of ranks without servers, which compress no rows of fewer than 32 elements."""
+        return _RankPolicy.model_construct(self.model_fields_set, **dict(self))
 
     def warn_of_unmatched(self, names: Iterable[str], rank: int) -> None:
         """Warn once of patterns that select no parameter.
@@ -185,6 +190,10 @@ class CompressionPolicy(Settings):
     def compresses(self, step: int) -> bool:
         """Return whether gradients of a step, counted from 0, are compressed."""
         return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)
+
+
+class _RankPolicy(CompressionPolicy):
+    _narrow = NARROWEST_ROW
 
 
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")

@@ -36,27 +36,26 @@ class ThreadPool:
     def threads(self) -> int:
         """Threads that work on a call, the calling one among them."""
 
-class RotationBlocks:
-    """Blocks that no two segments of a gradient share: each is cut by itself, and its last block padded.
+class BlockTable:
+    """Blocks of up to 64 coordinates of one tensor each, which ranks rotate together and give a scale."""
 
-    Codes count the padding, coordinates do not.
-    """
-
-    def __init__(self, coordinates: int, rotation_block: int, ends: U64 | None = None) -> None:
-        """ends: of segments, such as tensors and rows: ascending between 0 and coordinates."""
+    def __init__(self, words: npt.NDArray[np.int64], first: int = 0) -> None:
+        """words: int64[B], a block's first coordinate << 7 | number of coordinates, 0 .. 64; ascending and disjoint,
+        else InputError. first: number of the first block in its gradient, which selects random numbers.
+        """
 
     @property
-    def coordinates(self) -> int: ...
+    def words(self) -> npt.NDArray[np.int64]:
+        """A copy."""
     @property
-    def padded(self) -> int:
-        """Coordinates with padding: as many codes."""
+    def first(self) -> int: ...
+    @property
+    def end(self) -> int:
+        """The coordinate behind the last block."""
 
     def __len__(self) -> int: ...
-    def array(self) -> npt.NDArray[np.int64]:
-        """Return a row of each block: first coordinate, first code, codes, coordinates."""
-
-    def part(self, begin: int, end: int) -> RotationBlocks:
-        """Return blocks begin .. end - 1: those of a shard, with the signs that they have in the whole."""
+    def part(self, begin: int, end: int) -> BlockTable:
+        """Return blocks begin .. end - 1: those of a shard, with the random numbers that they have in the whole."""
 
 def padded_size(coordinates: int, rotation_block: int) -> int: ...
 def block_sizes(coordinates: int, rotation_block: int, ends: U64 | None = None) -> npt.NDArray[np.int64]: ...
@@ -152,62 +151,65 @@ def decode(
     not finite.
     """
 
-def encode_nearest(
+def scale_bytes(blocks: int) -> int:
+    """Bytes of the scales of B blocks: 17 for each tile of 16 blocks, whose common exponent comes first."""
+
+def encode_blocks(
     gradient: Gradient,
     codes: U8,
-    scales: F32,
+    scales: U8,
     *,
-    blocks: RotationBlocks,
-    edges: F32,
-    points: F32,
+    blocks: BlockTable,
+    bits: int,
     seed: int,
     tensor: int,
     round: int,
+    rank: int = 0,
+    ranks: int = 1,
     down: bool = False,
     pool: ThreadPool | None = None,
 ) -> None:
-    """Rotate a gradient, round it to the nearest points (byteps_thc/_scheme/tables/points.py) and pack the codes.
+    """Rotate the blocks of a gradient, round them to 2^bits levels with dither, and pack the codes.
 
-    codes: [code_bytes(blocks.padded, bits)]. scales: [len(blocks)], 0 and codes of 0 for a block with a norm below
-    2^-100, NaN and codes of 0 for a norm that is above 2^100 or not finite. edges, points: [2^bits - 1], [2^bits].
-    down: rotate with the signs of averages. Raises InputError and ConfigurationError for other shapes.
+    gradient: [blocks.end] or more. codes: [8 * bits * B]. scales: [scale_bytes(B)]. bits: 1 .. 8. rank, ranks: whose
+    dither. down: with the random numbers of averages. A block whose largest rotated value is below 2^-100 has the scale
+    0; a tile with one above 2^100 or not finite decodes to NaN. Raises InputError and ConfigurationError for others.
     """
 
-def decode_nearest(
+def decode_blocks(
     codes: U8,
-    scales: F32,
+    scales: U8,
     out: Gradient,
     *,
-    blocks: RotationBlocks,
-    points: F32,
+    blocks: BlockTable,
+    bits: int,
     seed: int,
     tensor: int,
     round: int,
     down: bool = False,
     pool: ThreadPool | None = None,
 ) -> None:
-    """out[blocks.coordinates] = average of the ranks, added in their order.
+    """Write the average of the ranks, added in their order, to the coordinates of the blocks; others stay.
 
-    codes: [ranks, code_bytes(blocks.padded, bits)]; scales: [ranks, len(blocks)]; rows may lie apart. points: [ranks,
-    2^bits]. A block becomes 0 if all its scales are 0, and NaN if one is NaN.
+    codes: [ranks, 8 * bits * B], scales: [ranks, scale_bytes(B)], as encode_blocks() wrote them; rows may lie apart.
+    out: [blocks.end] or more.
     """
 
-def recode_nearest(
+def recode_blocks(
     codes: U8,
-    scales: F32,
+    scales: U8,
     down_codes: U8,
-    down_scales: F32,
+    down_scales: U8,
     *,
-    blocks: RotationBlocks,
-    points: F32,
-    down_edges: F32,
-    down_points: F32,
+    blocks: BlockTable,
+    bits: int,
+    down_bits: int,
     seed: int,
     tensor: int,
     round: int,
     pool: ThreadPool | None = None,
 ) -> None:
-    """decode_nearest() of the ranks' codes, then encode_nearest() of the average with down=True, in one pass."""
+    """decode_blocks() of the ranks' codes, then encode_blocks() of the average with down=True, in one pass."""
 
 def lookup_sum(
     codes: U8,

@@ -15,11 +15,11 @@ import numpy as np
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import F32, everybody
-from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan, block_ends
+from byteps_thc._scheme.block_plan import BLOCK, WHOLE, BlockPlan, RowSpan, block_ends
 from byteps_thc._scheme.compressor import Compressor
 from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 from byteps_thc._scheme.shares import (
-    blocks_of,
+    block_words,
     cut_blocks,
     even_spans,
     partition_name,
@@ -27,6 +27,7 @@ from byteps_thc._scheme.shares import (
     row_shards,
     shards_digest,
     share_out,
+    without_gaps,
 )
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.wire.layout import ARITHMETIC
@@ -38,10 +39,9 @@ _WORKERS = 2
 # between C libraries.
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
-# Fixed for the same reason. The blocks have 128, 128, 4 and 40 coordinates; the last two are padded.
-_POINTS = np.array([-1.75, -1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1.75], np.float32)
-_EDGES = np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], np.float32)
-_BLOCKS = _core.RotationBlocks(_COORDINATES, 256, np.array([128, 260], np.uint64))
+# Blocks of 64, 64, 64, 8 and 40 coordinates, between others that are in none.
+_BLOCKS = _core.BlockTable(block_words([(0, 200), (220, 260)]), first=1 << 20)
+_BITS, _DOWN_BITS = 3, 4
 
 
 @functools.cache
@@ -89,33 +89,34 @@ def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashli
 
 
 def _average_among_ranks(digest: hashlib.blake2b) -> None:
-    code_bytes = _core.code_bytes(_BLOCKS.padded, 3)
-    codes, scales = np.zeros((_WORKERS + 1, code_bytes), np.uint8), np.zeros((_WORKERS + 1, len(_BLOCKS)), np.float32)
-    points: F32 = np.stack([_POINTS + np.float32(rank / 16) for rank in range(_WORKERS)])
+    blocks = len(_BLOCKS)
+    codes = np.zeros((_WORKERS, _core.code_bytes(BLOCK * blocks, _BITS)), np.uint8)
+    own_codes = np.zeros((1, _core.code_bytes(BLOCK * blocks, _DOWN_BITS)), np.uint8)
+    scales = np.zeros((_WORKERS + 1, _core.scale_bytes(blocks)), np.uint8)
     key: dict[str, Any] = {"blocks": _BLOCKS, "seed": 1 << 40, "tensor": 5, "round": 3}
-    for rank, own in enumerate(points):
-        edges = _EDGES + np.float32(rank / 16)
+    for rank in range(_WORKERS):
         gradient = _gradient() * np.float32(1 + rank)
-        _core.encode_nearest(gradient, codes[rank], scales[rank], edges=edges, points=own, **key)
-    up, down = (codes[:_WORKERS], scales[:_WORKERS]), (codes[_WORKERS:], scales[_WORKERS:])
-    _core.recode_nearest(*up, codes[-1], scales[-1], points=points, down_edges=_EDGES, down_points=_POINTS, **key)
+        _core.encode_blocks(gradient, codes[rank], scales[rank], bits=_BITS, rank=rank, ranks=_WORKERS, **key)
+    up = codes, scales[:_WORKERS]
+    _core.recode_blocks(*up, own_codes[0], scales[-1], bits=_BITS, down_bits=_DOWN_BITS, **key)
     average = np.zeros(_COORDINATES, np.float32)
-    for bits in (codes, scales):
-        digest.update(bits.tobytes())
-    _core.decode_nearest(*up, average, points=points, **key)
+    for sent in (codes, own_codes, scales):
+        digest.update(sent.tobytes())
+    _core.decode_blocks(*up, average, bits=_BITS, **key)
     digest.update(average.tobytes())
-    _core.decode_nearest(*down, average, points=_POINTS[np.newaxis], down=True, **key)
+    _core.decode_blocks(own_codes, scales[_WORKERS:], average, bits=_DOWN_BITS, down=True, **key)
     digest.update(average.tobytes())
 
 
 def _share_out(digest: hashlib.blake2b) -> None:
-    """Update the digest by the keys and blocks of a gradient's parameters, one of which has rows."""
+    """Update the digest by the key and blocks of a gradient's parameters, one of which has rows."""
     tensors, rows, columns = ((0, 900), (1000, 40_000), (40_000, 70_001)), (RowSpan(1000, 40_000, 300),), 70_100
-    for ranks in (1, 2, 7):
-        blocks = blocks_of(columns, ranks, 8192, tensors, rows)
-        for span, own in cut_blocks(blocks, 3):
-            keys = [random_key(partition_name("arithmetic", span, row)) for row in (None, *range(ranks))]
-            for shards in (share_out(keys[0], own, range(ranks), ranks), row_shards(keys[1:], own, ranks)):
+    words, key = block_words(tensors, rows), random_key(partition_name("arithmetic", slice(0, columns)))
+    gaps = [(columns * row + 70_001 - 500 * row, columns * (row + 1)) for row in range(3)]
+    for ranks in (1, 2, 3):
+        tables = [without_gaps(words, gaps, row * columns) for row in range(ranks)]
+        for span, own in cut_blocks(tables, columns, 3):
+            for shards in (share_out(key, own[0], 100, ranks), row_shards(key, own, 100)):
                 digest.update(f"{span} {shards_digest(shards)}".encode())
     spans = [even_spans(columns << 4, 1 << 18, 8192, servers) for servers in (1, 3)]
     digest.update(repr((spans, BlockPlan(block_ends(tensors), rows).within(spans[0][0]))).encode())

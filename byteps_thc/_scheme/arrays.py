@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 F32 = npt.NDArray[np.float32]
+I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U64 = npt.NDArray[np.uint64]

@@ -19,6 +19,8 @@ from byteps_thc._scheme.arrays import U64
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
+#: Coordinates of a block among ranks.
+BLOCK = 64
 #: Of a message among ranks.
 HEADER_BYTES = 16
 _WORD_BYTES = 4
@@ -119,43 +121,51 @@ def _ends_between(stop: int, start: int) -> Iterator[int]:
 class Shard:
     """A rank's part of a piece, which it averages.
 
-    tensor: the random key. row: of the gradient. columns: of the piece, in `blocks`. exact: range of the piece's exact
-    values that this shard has.
+    tensor: the random key. row: of the gradient. blocks: coordinates count from the beginning of the piece's row.
+    exact: range of the piece's exact values that this shard has.
     """
 
     tensor: int
     row: int
-    columns: slice
-    blocks: _core.RotationBlocks
+    blocks: _core.BlockTable
     exact: slice
 
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """A message to an owner, or from one: 16 bytes of header, scales, exact values, codes. All messages of a piece have
-    the size of the longest. scales, exact: numbers of float32. code_bytes: of packed codes.
+    """A message to an owner, or from one: 16 bytes of header, exact values, codes, scales. All messages of a piece have
+    the size of the longest. exact: number of float32. code_bytes, scale_bytes: of packed codes, and of their scales.
     """
 
-    scales: int
     exact: int
     code_bytes: int
+    scale_bytes: int
 
     @classmethod
     def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
+        blocks = max(len(shard.blocks) for shard in shards)
         return cls(
-            max(len(shard.blocks) for shard in shards),
             max(shard.exact.stop - shard.exact.start for shard in shards),
-            max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards),
+            _core.code_bytes(BLOCK * blocks, bits),
+            _core.scale_bytes(blocks),
         )
 
     @property
-    def exact_at(self) -> int:
-        return HEADER_BYTES + _WORD_BYTES * self.scales
+    def exact_stop(self) -> int:
+        return HEADER_BYTES + _WORD_BYTES * self.exact
 
     @property
     def codes_at(self) -> int:
-        return self.exact_at + _WORD_BYTES * self.exact
+        return _aligned(self.exact_stop)
+
+    @property
+    def scales_at(self) -> int:
+        return self.codes_at + self.code_bytes
 
     @property
     def size_bytes(self) -> int:
-        return -(-(self.codes_at + self.code_bytes) // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        return _aligned(self.scales_at + self.scale_bytes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED_BYTES) * _ALIGNED_BYTES

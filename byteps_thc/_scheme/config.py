@@ -63,7 +63,7 @@ class ThcConfig(Settings):
     """
 
     bits: Bits | Literal["auto"] = "auto"
-    """Bits of a code, 1 to 8. auto: 5 among ranks, 4 with servers. A switch requires 4."""
+    """Bits of a code, 1 to 8. auto: 4. A switch requires 4."""
     down_bits: Bits | None = None
     """Among ranks: bits of a code of an average, 1 to 8. None: the same as bits. Ignored with servers."""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
@@ -74,7 +74,7 @@ class ThcConfig(Settings):
     value_bits: Literal[8, 16, "auto"] = "auto"
     """With servers: bits of a coordinate of a sum, 8 or 16. auto: 8 if the sums fit, else 16."""
     rotation_block: int = DEFAULT_ROTATION_BLOCK
-    """Coordinates rotated together, a power of two from 64 to 2^20."""
+    """With servers: coordinates rotated together, a power of two from 64 to 2^20. Ranks without servers rotate 64."""
     error_feedback: bool | Literal["auto"] = "auto"
     """With servers: add the quantization loss to the next gradient of the same name. auto: off.
     Costs a residual of 4 bytes per parameter, and doubles the error of a step. Without it, averages are divided

@@ -14,6 +14,10 @@ MAX_GPU_ROTATION_BLOCK = 16384
 #: granularities up to 63, more than a table of up to 5 bits gains by.
 MAX_RANKS = 1024
 
+#: Narrower rows of embeddings travel uncompressed among ranks: a block of codes and a scale for each, at 8 bits, would
+#: take about fp32's bytes.
+NARROWEST_ROW = 32
+
 
 def require_packet_workers(workers: int) -> None:
     """Raise ConfigurationError if thc-ps and switches cannot sum for so many workers."""

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.limits import MAX_RANKS
-from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 #: Default bits of a code each way (evaluation/claims.md has the trainings that chose them).
-DEFAULT_BITS = 5
+DEFAULT_BITS = 4
 #: Settings of tables and of servers, without meaning among ranks that decode.
-_OF_SERVERS = ("granularity", "p", "value_bits", "error_feedback", "rounding", "codes_per_packet")
+_OF_SERVERS = ("granularity", "p", "value_bits", "rotation_block", "error_feedback", "rounding", "codes_per_packet")
 
 
 @dataclass(frozen=True)
@@ -50,38 +44,17 @@ class RankSettings:
         down_bits = bits if config.down_bits is None else config.down_bits
         return cls(config, ranks, bits, None if sharded else down_bits)
 
-    @cached_property
-    def up(self) -> tuple[Points, ...]:
-        """The rounding points of each rank."""
-        return tuple(staggered(self.bits, rank, self.ranks) for rank in range(self.ranks))
-
-    @cached_property
-    def up_points(self) -> F32:
-        points: F32 = np.stack([own.points for own in self.up])
-        return points
-
-    @cached_property
-    def down(self) -> Points:
-        """The rounding points of averages."""
-        assert self.down_bits is not None
-        return lloyd_max(self.down_bits)
-
     @property
     def chosen(self) -> dict[str, Any]:
         """Results of the settings, which other versions may choose otherwise."""
-        points = [self.up_points] if self.down_bits is None else [self.up_points, self.down.points]
-        crc = zlib.crc32(b"".join(own.tobytes() for own in points))
-        return {"bits": self.bits, "down_bits": self.down_bits, "points": crc}
+        return {"bits": self.bits, "down_bits": self.down_bits}
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings as plain values for a checkpoint, with the chosen bits."""
-        kept = self.config.model_dump(exclude={*_OF_SERVERS})
-        return kept | {"bits": self.bits, "down_bits": self.down_bits}
+        return self.config.model_dump(exclude={*_OF_SERVERS}) | self.chosen
 
     @property
     def identity(self) -> tuple[object, ...]:
         """All values besides the gradients that change an average."""
-        config = self.config
-        shared = (config.seed, config.rotation_block, config.partition_bytes)
-        return (self.ranks, *self.chosen.values(), *shared)
+        return (self.ranks, *self.chosen.values(), self.config.seed, self.config.partition_bytes)

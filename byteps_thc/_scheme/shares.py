@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import U64
-from byteps_thc._scheme.block_plan import RowSpan, Shard
+from byteps_thc._scheme.arrays import I64
+from byteps_thc._scheme.block_plan import BLOCK, RowSpan, Shard
+from byteps_thc._scheme.limits import NARROWEST_ROW
 
 
 def partition_name(key: str, span: slice, row: int | None = None) -> str:
@@ -36,94 +36,99 @@ def random_key(name: str) -> int:
 
 
 def shards_digest(shards: Iterable[Shard]) -> str:
-    digest, blocks = hashlib.blake2b(digest_size=8), None
+    digest = hashlib.blake2b(digest_size=8)
     for shard in shards:
-        digest.update(repr((shard.tensor, shard.row, shard.columns, shard.exact)).encode())
-        if shard.blocks is not blocks:  # rows have the same
-            blocks = shard.blocks
-            digest.update(blocks.array().tobytes())
+        digest.update(repr((shard.tensor, shard.row, shard.blocks.first, shard.exact)).encode())
+        digest.update(shard.blocks.words.tobytes())
     return digest.hexdigest()
 
 
-#: Fewest rotation blocks of a shard, unless blocks would be below _SMALLEST_BLOCK. Shards end at blocks, and the
-#: largest shard determines time and bytes of all.
-_BLOCKS_OF_A_SHARD = 16
-_SMALLEST_BLOCK = 512
+#: The lower bits of a block's word: how many coordinates it has.
+_USED_BITS = 7
 
 
-def block_ends(columns: int, tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> U64 | None:
-    """Return ends of rotation blocks between the first and the last column; None without any.
+def block_words(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan] = ()) -> I64:
+    """Return the words of a BlockTable, int64[blocks], whose blocks end at tensors and at rows of embeddings.
 
-    tensors: (start, stop) of each compressed tensor. rows: spans of rows with scales.
+    tensors: elements (start, stop) of each compressed tensor, ascending and disjoint.
+    rows: spans of rows with scales within the tensors. Blocks end at rows of at least 32 elements.
     """
-    ends = [np.array([*itertools.chain.from_iterable(tensors)], np.int64)]
-    ends.extend(np.arange(row.start + row.width - row.skipped, row.stop, row.width, dtype=np.int64) for row in rows)
-    everything = np.unique(np.concatenate(ends))
-    inside = everything[(everything > 0) & (everything < columns)]
-    return inside.astype(np.uint64) if len(inside) else None
-
-
-def blocks_of(
-    columns: int, ranks: int, largest: int, tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]
-) -> _core.RotationBlocks:
-    """Return the rotation blocks of a gradient, or of each row in a reduce-scatter (ranks: 1).
-
-    ranks: number that share the blocks. largest: the largest block. tensors, rows: as in block_ends.
-    """
-    wanted = max(columns // (ranks * _BLOCKS_OF_A_SHARD), _SMALLEST_BLOCK) if ranks > 1 else largest
-    block = min(1 << (wanted.bit_length() - 1), largest)
-    return _core.RotationBlocks(columns, block, block_ends(columns, tensors, rows))
-
-
-def cut_blocks(blocks: _core.RotationBlocks, pieces: int) -> list[tuple[slice, _core.RotationBlocks]]:
-    """Cut a gradient, at blocks, into pieces of similar sizes: columns and blocks of each, without empty ones.
-
-    Averages do not depend on the cut: a piece has the signs of the gradient.
-    """
-    array, offsets = blocks.array(), np.append(blocks.array()[:, 1], blocks.padded)
-    cuts = _nearest(offsets, pieces)
-    columns = np.append(array[:, 0], blocks.coordinates)[cuts]
-    return [
-        (slice(int(start), int(stop)), blocks.part(int(begin), int(end)))
-        for (start, stop), (begin, end) in zip(itertools.pairwise(columns), itertools.pairwise(cuts), strict=True)
-        if begin < end
+    spans = np.array([*tensors], np.int64).reshape(-1, 2)
+    cuts = [
+        np.arange(row.start + row.width - row.skipped, row.stop, row.width, dtype=np.int64)
+        for row in rows
+        if row.width >= NARROWEST_ROW and (row.width % BLOCK or row.skipped % BLOCK)
     ]
+    # A cut ends a run of blocks and starts the next one: both lists stay equally long.
+    starts, stops = (np.sort(np.concatenate([edges, *cuts])) for edges in (spans[:, 0], spans[:, 1]))
+    counts = -(-(stops - starts) // BLOCK)
+    behind = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # blocks of the same run
+    at = np.repeat(starts, counts) + BLOCK * behind
+    words: I64 = at << _USED_BITS | np.minimum(np.repeat(stops, counts) - at, BLOCK)
+    return words
 
 
-def share_out(tensor: int, blocks: _core.RotationBlocks, exact_columns: Sequence[int], ranks: int) -> list[Shard]:
+def without_gaps(words: I64, gaps: Iterable[tuple[int, int]], row_start: int) -> I64:
+    """Return the words of a row whose tensors may end earlier than the first row's.
+
+    gaps: elements (start, stop) of the flat gradient without a compressed value, ascending and disjoint.
+    row_start: the row's first element.
+    """
+    starts, stops = np.array([*gaps], np.int64).reshape(-1, 2).T
+    if not len(starts):
+        return words
+    at, used = (words >> _USED_BITS) + row_start, words & ((1 << _USED_BITS) - 1)
+    next_gap = np.searchsorted(stops, at, side="right")
+    next_start = np.append(starts, np.iinfo(np.int64).max)[next_gap]
+    left: I64 = words - used | np.clip(next_start - at, 0, used)
+    return left
+
+
+def cut_blocks(tables: Sequence[I64], columns: int, pieces: int) -> Iterator[tuple[slice, list[_core.BlockTable]]]:
+    """Cut a gradient, at blocks, into pieces of as many blocks: columns and the tables of each.
+
+    tables: words of each row, which have the same coordinates.
+    columns: elements of a row.
+    """
+    blocks, at = len(tables[0]), tables[0] >> _USED_BITS
+    cuts = even_cuts(blocks, min(pieces, max(blocks, 1)))
+    edges = [0, *(int(at[cut]) for cut in cuts[1:-1]), columns]
+    for (start, stop), (begin, end) in zip(itertools.pairwise(edges), itertools.pairwise(cuts), strict=True):
+        yield (
+            slice(start, stop),
+            [
+                _core.BlockTable(words[begin:end] - (start << _USED_BITS), row * blocks + begin)
+                for row, words in enumerate(tables)
+            ],
+        )
+
+
+def share_out(tensor: int, blocks: _core.BlockTable, exact: int, ranks: int) -> list[Shard]:
     """Return the shards of a piece that all ranks average.
 
-    tensor: the random key of the gradient. blocks: of the piece. exact_columns: of the piece, ascending.
+    tensor: the random key of the gradient.
+    blocks: blocks of the piece.
+    exact: exact values of the piece.
     """
-    array = blocks.array()
-    first, offset = (array[0, 0], array[0, 1]) if len(array) else (0, 0)
-    cuts = _nearest(np.append(array[:, 1] - offset, blocks.padded), ranks)
-    columns = np.append(array[:, 0] - first, blocks.coordinates)[cuts]
-    exact = np.searchsorted(np.array(exact_columns, np.int64), columns)
+    of_blocks, of_exact = (itertools.pairwise(even_cuts(count, ranks)) for count in (len(blocks), exact))
     return [
-        Shard(tensor, 0, slice(*map(int, columns[i : i + 2])), blocks.part(*map(int, cuts[i : i + 2])), slice(*at))
-        for i, at in enumerate(itertools.pairwise(map(int, exact)))
+        Shard(tensor, 0, blocks.part(*part), slice(*values)) for part, values in zip(of_blocks, of_exact, strict=True)
     ]
 
 
-def row_shards(tensors: Sequence[int], blocks: _core.RotationBlocks, exact: int) -> list[Shard]:
+def row_shards(tensor: int, tables: Sequence[_core.BlockTable], exact: int) -> list[Shard]:
     """Return the shards of a piece of a reduce-scatter: a row for each rank.
 
-    tensors: random keys of the rows. blocks: of each row of the piece. exact: exact values of each row.
+    tensor: the random key of the gradient.
+    tables: blocks of each row of the piece.
+    exact: exact values of each row.
     """
-    columns = slice(0, blocks.coordinates)
-    return [
-        Shard(tensor, row, columns, blocks, slice(row * exact, (row + 1) * exact)) for row, tensor in enumerate(tensors)
-    ]
+    return [Shard(tensor, row, blocks, slice(row * exact, (row + 1) * exact)) for row, blocks in enumerate(tables)]
 
 
-def _nearest(offsets: npt.NDArray[np.int64], parts: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the offsets that cut 0 .. offsets[-1] into parts most evenly."""
-    targets = np.arange(parts + 1) * (offsets[-1] / parts)
-    cuts = np.searchsorted(offsets, targets - 0.5)
-    is_nearer = (cuts > 0) & (targets - offsets[cuts - 1] < offsets[cuts] - targets)
-    nearest: npt.NDArray[np.int64] = np.where(is_nearer, cuts - 1, cuts)
-    return nearest
+def even_cuts(count: int, parts: int) -> list[int]:
+    """Return where 0 .. count is cut into parts that differ by one at most."""
+    return [count * part // parts for part in range(parts + 1)]
 
 
 #: Shortest partitions with which all servers get one: a round of norms takes longer than 64 packets of codes.

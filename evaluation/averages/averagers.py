@@ -1,6 +1,6 @@
 """Averages of n workers in one process, on the package's own compressors and sums: what simulations train with.
 
-averager = make(Nearest(), workers=4, tensors=training.tensors)
+averager = make(RankCodes(), workers=4, tensors=training.tensors)
 average = averager.average(gradients)              # float32[workers, coordinates] -> float32[coordinates]
 averager.bytes_both_ways                           # of a worker and step: sent and received, headers apart
 """
@@ -22,13 +22,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from averages.alternatives import TwoHops
-from averages.blocks import Blocks, BlocksAverager
-from averages.nearest import Nearest, NearestAverager
+from averages.eden import Eden, EdenAverager
 from averages.power_sgd import PowerSgd, PowerSgdAverager
+from averages.ranks import RankCodes, RanksAverager
 from averages.servers_averager import ServersAverager
 from byteps_thc import ThcConfig
 
-Scheme = ThcConfig | Nearest | Blocks | TwoHops | DenseConfig | CodecConfig | PowerSgd
+Scheme = ThcConfig | RankCodes | Eden | TwoHops | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
 
 
@@ -166,8 +166,7 @@ def make(
     shapes: Sequence[torch.Size] | None = None,
     bypass_elements: int = 0,
 ) -> Averager:
-    """Make what averages so. ThcConfig: THC through servers. Nearest: THC among ranks. Blocks: a
-    candidate for that. TwoHops: others that decode what they send.
+    """Make what averages so. ThcConfig: THC through servers. RankCodes: THC among ranks. TwoHops: other quantizers.
 
     tensors: where each lies in a gradient, one after the other. shapes: for PowerSGD alone, which needs them; without
     them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
@@ -177,10 +176,10 @@ def make(
         return SmallExactly(scheme, workers, tensors, shapes, bypass_elements)
     if isinstance(scheme, PowerSgd):
         return PowerSgdAverager(scheme, shapes)
-    if isinstance(scheme, Nearest):
-        return NearestAverager(scheme, tensors)
-    if isinstance(scheme, Blocks):
-        return BlocksAverager(scheme, tensors)
+    if isinstance(scheme, RankCodes):
+        return RanksAverager(scheme, tensors, workers)
+    if isinstance(scheme, Eden):
+        return EdenAverager(scheme, tensors)
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
         return Thc(scheme, workers, coordinates)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from nearest_rounds import ROTATION_BLOCK
 from trainings import models
 from trainings.windows import Window, windows_of
 
 from averages.alternatives import KINDS, gradients
 from averages.quantizers import F64
+
+#: Servers' codes and those of EDEN have rotation blocks of so many coordinates.
+ROTATION_BLOCK = 8192
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,72 @@ import statistics
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 
 import torch
-from trainings.train import MODELS, Losses, spread, train
+from torch import Tensor
+from trainings.train import MODELS, Average, Losses, spread, train
 
 from averages.averagers import Scheme, make
 
 PROCESSES = 2
 OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD", "GPT, fine-tuned": "AdamW"}
+#: Decay of a coordinate's running mean square: AdamW's second beta in these trainings.
+DECAY = 0.95
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean errors of a training's averages.
+
+    nmse: squared error over the energy of the exact average
+    own: squared error of a coordinate over the running mean square of that coordinate, mean over coordinates
+    """
+
+    nmse: float
+    own: float
+
+
+class Metered:
+    """Measure the errors of an average. The running mean square includes the errors, as an optimizer sees them."""
+
+    def __init__(self, average: Average) -> None:
+        self._average = average
+        self._steps, self._nmse, self._own = 0, 0.0, 0.0
+        self._squares: Tensor | float = 0.0
+
+    def __call__(self, gradients: Tensor) -> Tensor:
+        average, exact = self._average(gradients), gradients.mean(dim=0)
+        errors, energy = (average - exact).square(), exact.square()
+        self._steps += 1
+        self._squares = self._squares * DECAY + (energy + errors) * (1 - DECAY)
+        size = self._squares / (1 - DECAY**self._steps)
+        self._nmse += float(errors.sum() / energy.sum())
+        self._own += float(torch.where(size > 0, errors / size, size).mean())
+        return average
+
+    @property
+    def errors(self) -> Errors:
+        return Errors(self._nmse / self._steps, self._own / self._steps)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A scheme's losses, seed by seed, and the bytes of a worker and step."""
+    """A scheme's losses and errors, seed by seed, and the bytes of a worker and step."""
 
     bytes_both_ways: float
     seeds: list[Losses]
+    errors: list[Errors] = field(default_factory=list)
+
+    @property
+    def nmse(self) -> float:
+        return statistics.mean(one.nmse for one in self.errors)
+
+    @property
+    def own_error(self) -> float:
+        """See Errors.own."""
+        return statistics.mean(one.own for one in self.errors)
 
     @property
     def steps(self) -> list[int]:
@@ -89,7 +137,7 @@ def train_all(
             for name, scheme in schemes.items()
         }
         found = {name: [training.result() for training in trainings] for name, trainings in pending.items()}
-    return {name: Curve(seeds[0][0], [losses for _, losses in seeds]) for name, seeds in found.items()}
+    return {name: Curve(of[0][0], [one[1] for one in of], [one[2] for one in of]) for name, of in found.items()}
 
 
 def _prepare() -> None:
@@ -107,10 +155,12 @@ def _prepare() -> None:
 
 def _train(
     model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, bypass_elements: int
-) -> tuple[float, Losses]:
-    """In a process of the pool: bytes of a worker and step, and the losses."""
+) -> tuple[float, Losses, Errors]:
+    """In a process of the pool: bytes of a worker and step, the losses, and the errors."""
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
     tensors = small.training.tensors
     averager = make(scheme, workers, tensors, shapes=shapes, bypass_elements=bypass_elements)
-    return averager.bytes_both_ways, train(small, averager.average, every=every)
+    metered = Metered(averager.average)
+    losses = train(small, metered, every=every)
+    return averager.bytes_both_ways, losses, metered.errors

@@ -14,8 +14,9 @@ from baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
 
 from averages.alternatives import IF_ALIKE, PAIRS, TwoHops, alternatives
 from averages.averagers import BF16, Scheme, make
-from averages.nearest import Nearest
+from averages.eden import Eden
 from averages.quantizers import F64, Integers, Smoothed
+from averages.ranks import RankCodes
 from byteps_thc import ThcConfig
 from byteps_thc._scheme.settings import Settings
 from byteps_thc._scheme.tables import CODE_BITS
@@ -88,8 +89,8 @@ def thc_ways(workers: int, tensors: Sequence[slice]) -> Iterator[Way]:
     yield Way("THC, paper", "THC, paper", packaged(ThcConfig.paper(), tensors))
     yield Way("Uniform THC", "Uniform THC", packaged(ThcConfig.uniform(), tensors))
     for up, down in RANKS_PAIRS:
-        scheme = Nearest(up, down)
-        name = "THC, default" if scheme == Nearest() else f"THC, {up} + {down}"
+        scheme = RankCodes(up, down)
+        name = "THC, default" if scheme == RankCodes() else f"THC, {up} + {down}"
         yield Way(name, "THC, default and other bits", packaged(scheme, tensors))
     for bits in CODE_BITS[1:]:
         server = ThcConfig(bits=bits, value_bits=16)
@@ -103,7 +104,7 @@ def eden_ways(tensors: Sequence[slice]) -> Iterator[Way]:
     """EDEN (Vargaftik et al., ICML 2022) both ways, a rotation for each rank; with one bit DRIVE (NeurIPS 2021)."""
     for up, down in RANKS_PAIRS:
         family = "DRIVE" if up == 1 else "EDEN"
-        yield Way(f"{family} {up} + {down}", family, packaged(Nearest(up, down, eden=True), tensors))
+        yield Way(f"{family} {up} + {down}", family, packaged(Eden(up, down), tensors))
 
 
 def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
@@ -153,7 +154,7 @@ def with_seed(scheme: Scheme, random: np.random.Generator) -> Scheme:
     if not hasattr(scheme, "seed"):
         return scheme
     seed = int(random.integers(1 << 32))
-    if isinstance(scheme, Nearest):
+    if isinstance(scheme, RankCodes | Eden):
         return replace(scheme, seed=seed)
     assert isinstance(scheme, Settings)
     return scheme.model_copy(update={"seed": seed})

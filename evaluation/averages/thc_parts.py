@@ -18,7 +18,7 @@ from averages.alternatives import gradients
 from averages.as_printed import AsPrinted
 from averages.averagers import make
 from averages.averaging import Scheme
-from averages.nearest import Nearest
+from averages.ranks import RankCodes
 from byteps_thc import ThcConfig
 from byteps_thc._scheme.tables import LookupTable
 
@@ -34,19 +34,19 @@ GPT_STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """how: a ThcConfig (through a server) and Nearest (among ranks) run on the package's kernels, a Scheme in the
+    """how: a ThcConfig (through a server) and RankCodes (among ranks) run on the package's kernels, a Scheme in the
     study's THC, AsPrinted as Algorithm 1.
 
     removal: of one part of THC, all others stay.
     """
 
     name: str
-    how: ThcConfig | Nearest | DenseConfig | Scheme | AsPrinted
+    how: ThcConfig | RankCodes | DenseConfig | Scheme | AsPrinted
     removal: bool = False
 
     @property
     def implementation(self) -> str:
-        by_type = {ThcConfig: "package", Nearest: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
+        by_type = {ThcConfig: "package", RankCodes: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
         return by_type.get(type(self.how), "fp32")
 
     @property
@@ -59,7 +59,7 @@ class Case:
         """What travels of a coordinate: codes up, and down sums, which have the 8 bits of a server that only adds."""
         if isinstance(self.how, DenseConfig):
             return "32 + 32"
-        return f"{up} + {self.how.down_bits if isinstance(self.how, Nearest) else 8}"
+        return f"{up} + {self.how.down_bits if isinstance(self.how, RankCodes) else 8}"
 
 
 def parts(bits: int) -> list[Case]:
@@ -75,7 +75,7 @@ def parts(bits: int) -> list[Case]:
         Case("blocks of 256", ThcConfig(bits=bits, rotation_block=256), removal=True),
         Case("blocks of 65536", ThcConfig(bits=bits, rotation_block=1 << 16)),
         Case("with feedback", ThcConfig(bits=bits, error_feedback=True)),
-        Case("with ranks that decode", Nearest(bits, bits)),
+        Case("with ranks that decode", RankCodes(bits, bits)),
     ]
 
 
@@ -115,7 +115,7 @@ def average_of(case: Case, tensors: Sequence[slice], seed: int) -> Average:
     """Return an average that keeps residuals from step to step."""
     if isinstance(case.how, ThcConfig):
         return make(case.how.model_copy(update={"seed": seed}), WORKERS, tensors).average
-    if isinstance(case.how, Nearest):
+    if isinstance(case.how, RankCodes):
         return make(replace(case.how, seed=seed), WORKERS, tensors).average
     if isinstance(case.how, DenseConfig):
         return make(case.how, WORKERS, tensors).average

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from averages.alternatives import COORDINATES, KINDS, gradients
-from averages.nearest import Nearest
+from averages.ranks import RankCodes
 from averages.schemes import nmse, packaged
 from section import publish, table
 
@@ -31,23 +31,23 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def parts() -> Iterator[tuple[str, ThcConfig | Nearest]]:
+def parts() -> Iterator[tuple[str, ThcConfig | RankCodes]]:
     """By name, one after the other."""
     yield "the paper: 4 bits, g = 30, p = 1/32", ThcConfig.paper()
     for what, settings in PARTS.items():
         yield what, ThcConfig(bits=4, error_feedback=False, **settings)
     for bits in (4, 5, 6):
-        yield "ranks that decode", Nearest(bits, bits)
+        yield "ranks that decode", RankCodes(bits, bits)
 
 
-def cell(scheme: ThcConfig | Nearest, kind: str, workers: int) -> str:
+def cell(scheme: ThcConfig | RankCodes, kind: str, workers: int) -> str:
     """NMSE x 1e-3, and bits up and down without scales."""
     errors = []
     for repetition in range(REPETITIONS):
         own = gradients(kind, workers, np.random.default_rng([repetition, workers, KINDS.index(kind)]))
         average, _ = packaged(scheme, [slice(0, COORDINATES)])(own, np.random.default_rng([repetition, 7]))
         errors.append(nmse(average, own.mean(axis=0)))
-    if isinstance(scheme, Nearest):
+    if isinstance(scheme, RankCodes):
         up, down = scheme.up_bits, scheme.down_bits
     else:
         resolved = scheme.resolve(workers)

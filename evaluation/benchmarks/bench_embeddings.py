@@ -2,7 +2,7 @@
 
 A word has one of 16 classes, which the model learns: an embedding of 32 dimensions, a hidden layer, a classifier. Most
 words are in few batches, and a sixth of them in none. "THC, blocks across rows" is the same table as a parameter of a
-module that is no nn.Embedding, so that rotation blocks do not end at its rows. A minute.
+module that is no nn.Embedding, so that blocks do not end at its rows. A minute.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python evaluation/benchmarks/bench_gpu.py [--json FILE] [--registers 96]
 
-make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py, nearest_bits.py). Times are medians
+make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py, block_bits.py). Times are medians
 of triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that
 have a limit: with fewer registers more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs,
 on CPU tensors.
@@ -23,24 +23,25 @@ import torch_baseline
 import triton
 from torch import Tensor
 
+from byteps_thc._native import _core
 from byteps_thc._scheme.block_plan import MessageLayout
-from byteps_thc._scheme.gpu import kernels, nearest_batch
+from byteps_thc._scheme.gpu import block_batch, kernels
+from byteps_thc._scheme.gpu.block_batch import BlockBatch
 from byteps_thc._scheme.gpu.frontend import INTERPRETED
 from byteps_thc._scheme.gpu.launch import Launcher
-from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
 from byteps_thc._scheme.gpu.tiles import TileTable
 from byteps_thc._scheme.keys import device_key
-from byteps_thc._scheme.shares import blocks_of, row_shards, share_out
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.shares import block_words, row_shards, share_out
 from byteps_thc._scheme.tables import LookupTable
 from byteps_thc._scheme.tables.device import DeviceTable
-from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
 BLOCK = 8192
 LOG_COORDINATES = 13 if INTERPRETED else 27
 TARGET_BANDWIDTH = 0.8
 TARGET_SPEEDUP = 8.0
 #: Ranks that decode, and bits of their codes each way.
-RANKS, BITS = 4, 5
+RANKS, BITS = 4, DEFAULT_BITS
 HEADER = (0, 0, 5, (1 << 31) - 1 - 5)
 GPU = torch.device("cpu" if INTERPRETED else "cuda")
 
@@ -105,15 +106,17 @@ class Piece:
 
     def __init__(self, n: int, dtype: torch.dtype, *, sharded: bool = False) -> None:
         columns = n // RANKS if sharded else n
-        blocks = blocks_of(columns, 1 if sharded else RANKS, BLOCK, [(0, columns)], ())
-        shards = row_shards([*range(RANKS)], blocks, 0) if sharded else share_out(1, blocks, [], RANKS)
+        words = block_words([(0, columns)])
+        if sharded:
+            shards = row_shards(0, [_core.BlockTable(words, row * len(words)) for row in range(RANKS)], 0)
+        else:
+            shards = share_out(1, _core.BlockTable(words), 0, RANKS)
         layout = MessageLayout.of(shards, BITS)
         self.gradient, self.out = torch.randn(n, device=GPU).to(dtype), torch.empty(columns, dtype=dtype, device=GPU)
         self.sent = torch.zeros(RANKS, layout.size_bytes, dtype=torch.uint8, device=GPU)
         self.averages = torch.zeros_like(self.sent)
-        self._batch = NearestBatch(
-            shards, 0, columns, seed=1, up=[staggered(BITS, rank, RANKS) for rank in range(RANKS)],
-            down=None if sharded else lloyd_max(BITS), layouts=(layout, layout),
+        self._batch = BlockBatch(
+            shards, 0, columns, seed=1, bits=BITS, down_bits=None if sharded else BITS, layouts=(layout, layout),
             state=torch.tensor(HEADER, dtype=torch.int32, device=GPU),
             differ=torch.zeros((), dtype=torch.bool, device=GPU),
         )  # fmt: skip
@@ -212,7 +215,7 @@ def speedup_row(n: int) -> dict[str, Any]:
 
 def limit_registers(registers: int) -> int:
     """Compile the kernels that have a limit of registers with another one; return how many there are."""
-    known = [*vars(kernels).values(), *vars(nearest_batch).values()]
+    known = [*vars(kernels).values(), *vars(block_batch).values()]
     limited = [each for each in known if isinstance(each, Launcher) and "maxnreg" in each._options]
     for launcher in limited:
         launcher._options["maxnreg"] = registers

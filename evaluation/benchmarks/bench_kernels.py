@@ -4,6 +4,7 @@ Codes have four bits unless a row says otherwise; those of five and six bits are
 
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
 partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
+Ranks that decode are measured beyond the cache, with each instruction set that has a target.
 Gradients, averages, copies and codes of ranks have huge pages, where Linux has any left: with pages of 4 KiB in
 fragmented memory, page walks add a tenth to encoding and decoding beyond the cache, and to memcpy.
 
@@ -14,11 +15,15 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import itertools
+import math
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +32,6 @@ from ratio import Row, at_least, at_most, compared, medians_us, report
 
 from byteps_thc import LookupTable
 from byteps_thc._native import _core
-from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
 
 COORDINATES = 1 << 20
 BLOCK = 8192
@@ -40,11 +44,11 @@ WIDER = ((LookupTable.solve(5, 255, Fraction(1, 128)), 1.3), (LookupTable.solve(
 #: The same for lookup_sum.
 WIDER_SUM = 3
 KEY = {"seed": 7, "tensor": 1, "round": 2}
-#: Widths of codes that ranks decode, and what each kernel may take of memcpy's time beyond the cache.
-NEAREST_BITS = (4, 5)
-NEAREST_ENCODE = 1.3 if _core.instruction_sets()[0].startswith("avx3") else 2
-NEAREST_DECODE = 1.1
-NEAREST_RANKS = 4
+#: Ranks that decode: widths of codes, and what each kernel may take of memcpy's time beyond the cache.
+RANKS, BLOCK_BITS = 4, (4, 5)
+MOST_TO_ENCODE = {"avx3": 1.15, "avx2": 1.5, "neon": 1.5}
+MOST_TO_DECODE = 1.1
+Own = TypeVar("Own")
 
 
 def with_huge_pages(values: np.ndarray) -> np.ndarray:
@@ -118,61 +122,83 @@ class Buffers:
         self.decode()
 
 
-class NearestBuffers:
-    """Arrays of a rank that rounds to the nearest: its gradient, and the shard of it that it owns."""
+class RankBuffers:
+    """Arrays of a rank that decodes: its gradient, what it sends, and the shard that it owns. kernels: see by_set()."""
 
-    def __init__(self, gradient: np.ndarray, average: np.ndarray, bits: int) -> None:
-        self.gradient, self.average = gradient, average
-        self.points: Points = lloyd_max(bits)
-        self.blocks = _core.RotationBlocks(gradient.size, BLOCK)
-        self.codes = with_huge_pages(np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8))
-        self.scales = np.zeros((1, len(self.blocks)), np.float32)
-        self.shard = self.blocks.part(0, len(self.blocks) // NEAREST_RANKS)
-        self.down = np.zeros_like(self.codes[0]), np.zeros_like(self.scales[0])
-        self.rank_points = np.stack([staggered(bits, rank, NEAREST_RANKS).points for rank in range(NEAREST_RANKS)])
+    def __init__(self, kernels: Any, gradient: np.ndarray, average: np.ndarray, bits: int) -> None:
+        self._kernels, self._gradient, self._average = kernels, gradient, average
+        self._how = {"bits": bits, **KEY}
+        self._blocks = kernels.BlockTable(np.arange(0, gradient.size, 64) << 7 | 64)
+        count = len(self._blocks)
+        self._codes = with_huge_pages(np.zeros((1, kernels.code_bytes(gradient.size, bits)), np.uint8))
+        self._scales = np.zeros((1, kernels.scale_bytes(count)), np.uint8)
+        self._shard = self._blocks.part(0, count // RANKS)
+        self._down = np.zeros(self._codes.size // RANKS, np.uint8), np.zeros(self._scales.size // RANKS, np.uint8)
         self.encode()
 
-    def encode(self) -> None:
-        _core.encode_nearest(
-            self.gradient, self.codes[0], self.scales[0], blocks=self.blocks, edges=self.points.edges,
-            points=self.points.points, **KEY,
-        )  # fmt: skip
+    @property
+    def _quarters(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the owner of a shard has of each rank; the codes of a rank are a shard of each here."""
+        return self._codes.reshape(RANKS, -1), self._scales.reshape(RANKS, -1)
 
-    def decode(self) -> None:
-        _core.decode_nearest(
-            self.codes, self.scales, self.average, blocks=self.blocks, points=self.points.points[None], down=True, **KEY
+    def encode(self) -> None:
+        self._kernels.encode_blocks(
+            self._gradient, self._codes[0], self._scales[0], blocks=self._blocks, ranks=RANKS, **self._how
         )
 
+    def decode(self) -> None:
+        self._kernels.decode_blocks(
+            self._codes, self._scales, self._average, blocks=self._blocks, down=True, **self._how
+        )
+
+    def average(self) -> None:
+        self._kernels.decode_blocks(*self._quarters, self._average, blocks=self._shard, **self._how)
+
     def recode(self) -> None:
-        """What the owner of a shard does; the codes of a rank are a shard of each here."""
-        _core.recode_nearest(
-            self.codes.reshape(NEAREST_RANKS, -1), self.scales.reshape(NEAREST_RANKS, -1),
-            self.down[0][: self.codes.size // NEAREST_RANKS], self.down[1][: len(self.shard)], blocks=self.shard,
-            points=self.rank_points, down_edges=self.points.edges, down_points=self.points.points, **KEY,
-        )  # fmt: skip
+        bits = self._how["bits"]
+        self._kernels.recode_blocks(*self._quarters, *self._down, blocks=self._shard, down_bits=bits, **self._how)
 
 
-def nearest(regime: str, buffers: list[Buffers], memcpy_us: float, repeats: int) -> list[Row]:
-    """The rows of ranks that decode each other's codes, in one memory regime."""
-    rows = []
-    for bits in NEAREST_BITS:
-        own = [NearestBuffers(one.gradient, one.average, bits) for one in buffers]
-        cycles = {name: itertools.cycle(own) for name in ("encode", "decode", "recode")}
+def by_set() -> Iterator[tuple[str, Any, float]]:
+    """Kernels by instruction set, with the part of memcpy's time that encoding may take."""
+    best = _core.instruction_sets()[0]
+    if find_spec("_core_test") is None:  # only the package is installed
+        yield best, _core, next((most for name, most in MOST_TO_ENCODE.items() if best.startswith(name)), math.inf)
+        return
+    tested = importlib.import_module("_core_test")
+    for name, most in MOST_TO_ENCODE.items():
+        found = next((one for one in tested.instruction_sets() if one.startswith(name)), None)
+        if found is not None:
+            tested.use_instruction_set(found)
+            yield found, tested, most
+    tested.use_instruction_set(None)
+
+
+def rank_rows(buffers: list[Buffers], repeats: int) -> Iterator[Row]:
+    """The rows of ranks that decode each other's codes, beyond the cache."""
+    methods = {
+        "encode": RankBuffers.encode,
+        "decode": RankBuffers.decode,
+        "average of a quarter, 4 ranks": RankBuffers.average,
+        "recode of a quarter, 4 ranks": RankBuffers.recode,
+    }
+    for (name, kernels, most_to_encode), bits in itertools.product(by_set(), BLOCK_BITS):
+        own = [RankBuffers(kernels, one.gradient, one.average, bits) for one in buffers]
+        calls: dict[str, Callable[[], None]] = {"memcpy": turns(buffers, Buffers.memcpy)}
+        calls |= {what: turns(own, method) for what, method in methods.items()}
         us = {}
-        for name, cycle in cycles.items():
-            us |= medians_us({name: lambda name=name, cycle=cycle: getattr(next(cycle), name)()}, repeats)
-        what = f"to the nearest, {bits} bits ({regime})"
-        if regime == "stream":
-            rows.append(at_most(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us, NEAREST_ENCODE))
-            rows.append(at_most(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us, NEAREST_DECODE))
-        else:
-            rows.append(compared(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us))
-            rows.append(compared(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us))
-        rows.append(compared(f"owner of a quarter, 4 ranks, {what}", us["recode"], "memcpy 4 MiB", memcpy_us))
-    return rows
+        for what, call in calls.items():
+            us |= medians_us({what: call}, repeats)
+        for what in methods:
+            row = f"{what}, blocks of 64, {bits} bits, {name} (stream)"
+            if what.startswith("recode"):
+                yield compared(row, us[what], "memcpy 4 MiB", us["memcpy"])
+            else:
+                most = most_to_encode if what == "encode" else MOST_TO_DECODE
+                yield at_most(row, us[what], "memcpy 4 MiB", us["memcpy"], most)
 
 
-def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable[[], None]:
+def turns(buffers: list[Own], method: Callable[[Own], None]) -> Callable[[], None]:
     """Call `method` on the next buffers each time."""
     cycle = itertools.cycle(buffers)
     return lambda: method(next(cycle))
@@ -196,7 +222,6 @@ def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
         at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
         compared(f"encode with error feedback ({regime})", us["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]),
         at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
-        *nearest(regime, buffers, us["memcpy"], repeats),
     ]
     for table, encode_factor in WIDER:
         for one in buffers:
@@ -260,11 +285,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--ranks", action="store_true", help="only kernels of ranks that decode")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rng = np.random.default_rng(1)
     buffers = [Buffers(rng) for _ in range(STREAM_PARTITIONS)]
+    if args.ranks:
+        report([*rank_rows(buffers, args.repeats)], args.json)
+        return
     rows = measure("cache", buffers[:1], args.repeats) + measure("stream", buffers, args.repeats)
+    rows += rank_rows(buffers, args.repeats)
     rows.append(against_torch(buffers[0]))
     rows += against_one_thread(rng, args.repeats // 8)
     report(rows, args.json)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from averages.averagers import FP32, Scheme, make
-from averages.nearest import Nearest
+from averages.ranks import RankCodes
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from torch import Tensor
 from trainings.outer_steps import train
@@ -17,7 +17,7 @@ from trainings.train import mean_and_spread, spread
 WORKERS, INNER, OUTER = 8, 10, 8
 SEEDS = (1, 2, 3, 4, 5)
 FP32_NAME = "fp32"
-SCHEMES: dict[str, Scheme] = {FP32_NAME: FP32} | {f"THC, {bits} + {bits}": Nearest(bits, bits) for bits in (2, 3, 4)}
+SCHEMES: dict[str, Scheme] = {FP32_NAME: FP32} | {f"THC, {bits} + {bits}": RankCodes(bits, bits) for bits in (2, 3, 4)}
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,20 @@ PAPER_TERNGRAD, PAPER_TOPK = 6.95, 0.46
 #: What tables have; all of it is in the result's data.
 SHOWN = (
     *("SignSGD, scaled", "DRIVE 1 + 1", "TernGrad", "TernGrad, no clamp", "QSGD 4 + 4", "EDEN 4 + 4"),
-    *("THC, 3 + 3", "EDEN 3 + 3", "THC, 4 + 4", "SDP4Bit-like 4 + 4, groups of 128", "MXFP4 + MXFP4", "NVFP4 + NVFP4"),
-    *("THC, default", "EDEN 5 + 5", "THC, paper", "Uniform THC", "THC, switch, 4 bits", "THC, 4 + 8", "EDEN 4 + 8"),
+    *(
+        "THC, 3 + 3",
+        "EDEN 3 + 3",
+        "THC, default",
+        "SDP4Bit-like 4 + 4, groups of 128",
+        "MXFP4 + MXFP4",
+        "NVFP4 + NVFP4",
+    ),
+    *("THC, 5 + 5", "EDEN 5 + 5", "THC, paper", "Uniform THC", "THC, switch, 4 bits", "THC, 4 + 8", "EDEN 4 + 8"),
     *("QSGD 4 + 8, largest of 512", "MXFP4 + MXFP8", "int4 + int8, groups of 64"),
     *("correlated int4 + int8, groups of 64", "THC, 6 + 6", "EDEN 6 + 6", "int6 + int6, groups of 64"),
     *("TopK 10 %", "DGC 10 %", "MXFP8 + MXFP8", "bf16"),
 )
-#: Drawn families with their labels; OURS is nearly EDEN's line, so all are divided by it.
+#: Drawn families with their labels; all are divided by OURS.
 OURS = "THC, default and other bits"
 LINES = {
     OURS: "THC, ranks add",

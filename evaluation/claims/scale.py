@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from averages.averagers import FP32, Averager, Baseline, make
-from averages.nearest import Nearest
+from averages.ranks import RankCodes
 from baselines import Qsgd, TopK
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import MODELS, mean_and_spread, spread
@@ -37,7 +37,7 @@ def averager_of(name: str, workers: int, tensors: Sequence[slice]) -> Averager:
     if name == FP32_NAME:
         return make(FP32, workers, tensors)
     if name == DEFAULT_NAME:
-        return make(Nearest(), workers, tensors)
+        return make(RankCodes(), workers, tensors)
     thc = make(PAPER, workers, tensors)
     bits = 8 * thc.bytes_both_ways / tensors[-1].stop
     if name == TOPK_NAME:

@@ -13,7 +13,7 @@ import generate_tables
 from pages.claim import Check, Claim, Result, Table
 from tofino_compiler import COMPILER, TOFINO, Resources, compile_program, documented, resources_of
 
-from byteps_thc._scheme.tables import CODE_BITS, LookupTable, points, solve_grid
+from byteps_thc._scheme.tables import CODE_BITS, LookupTable, solve_grid
 from byteps_thc._scheme.tables.selection import SOLVED_GRANULARITIES, SOLVED_P
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +42,7 @@ def table_checks() -> tuple[list[Check], Table]:
     elapsed_s, files, solved = timed_tables()
     counts = Counter(table.bits for table in solved)
     for path, text in files.items():
-        if path.name != points.FILE_NAME:
-            counts[int(path.stem.removeprefix("b"))] += text.count("\n")
+        counts[int(path.stem.removeprefix("b"))] += text.count("\n")
     stale = [path.name for path, text in files.items() if path.read_text() != text]
     busy = f"on a machine with a load of {os.getloadavg()[0]:.1f}, which was not idle if that is above 1"
     checks = [
@@ -55,7 +54,7 @@ def table_checks() -> tuple[list[Check], Table]:
             "" if elapsed_s <= LIMIT_S else busy,
         ),
         Check(
-            "committed files of tables and points",
+            "committed files of tables",
             f"{len(files)} of {len(files)} the same as made here",
             f"{len(files) - len(stale)} of {len(files)}",
             not stale,

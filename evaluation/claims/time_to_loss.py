@@ -257,7 +257,7 @@ CLAIM = Claim(
                 "fp32": "fp32, 64 bits",
                 "bf16": "bf16, 32 bits",
                 ONE_SERVER: "THC, server, 12 bits",
-                DEFAULT: "THC, ranks, 10 bits",
+                DEFAULT: "THC, ranks (default)",
                 "PowerSGD, rank 4": "PowerSGD, rank 4",
             },
             title="Loss of a small GPT, 4 workers, by bytes (mean of 5 seeds)",

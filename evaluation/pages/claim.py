@@ -23,7 +23,6 @@ NAMES = (
     "round_time",
     "time_to_loss",
     "loss_by_bits",
-    "local_scales",
     "scale",
     "loss_and_stragglers",
     "ablation",

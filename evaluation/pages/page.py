@@ -40,12 +40,12 @@ def write(root: Path, measured: Measured) -> None:
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
-    tables = [table for _, record in measured for table in record.result.tables]
-    for table in tables:
+    for note, table in ((record.note, table) for _, record in measured for table in record.result.tables):
+        below = ["", note] if note else []
         if table.title.startswith(README_TABLE):
-            replace(root / README, "step time", markdown(columns(table.cells, README_COLUMNS)))
+            replace(root / README, "step time", [*markdown(columns(table.cells, README_COLUMNS)), *below])
         if table.title.startswith(RESULTS_TABLE):
-            replace(root / RESULTS, "step time", markdown(table.cells))
+            replace(root / RESULTS, "step time", [*markdown(table.cells), *below])
 
 
 def columns(cells: Sequence[Sequence[str]], names: Mapping[str, str]) -> list[list[str]]:
@@ -71,7 +71,8 @@ def summary(measured: Measured) -> list[str]:
     for claim, record in measured:
         link = f"[{claim.title}](#{anchor(claim.title)})"
         for i, check in enumerate(record.result.checks):
-            cells.append([link if i == 0 else "", check.what, check.expected, check.got, verdict(check)])
+            stale = f"; {record.note}" if record.note else ""
+            cells.append([link if i == 0 else "", check.what, check.expected, check.got, verdict(check) + stale])
     return markdown(cells)
 
 
@@ -81,6 +82,7 @@ def sections(measured: Measured) -> list[str]:
     for claim, record in measured:
         lines += [f"## {claim.title}", "", f"`{claim.command}`, {record.minutes:g} minutes. {record.machine}", ""]
         lines += [f"{source(claim.figure)}: {claim.paper}.", ""]
+        lines += [record.note, ""] if record.note else []
         for plot in claim.plots_of(record.result):
             lines += [f"![{plot.title}: {plot.y} by {plot.x}](figures/{plot.name}.svg)", ""]
         if reasons := [f"- {check.what}: {check.why}" for check in record.result.checks if check.why]:

@@ -13,13 +13,14 @@ from pages.claim import Claim, Result
 
 @dataclass(frozen=True)
 class Record:
-    """machine: date, commit and hardware, in words."""
+    """machine: date, commit and hardware, in words. note: a sentence beside the results (default: none)."""
 
     claim: str
     quick: bool
     machine: str
     minutes: float
     result: Result
+    note: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Record:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from averages.averagers import BF16, FP32, Scheme
-from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
+from averages.ranks import RankCodes
 from baselines import TernGrad, TopK
 from shaped_ddp.ranks import ALONE, median_ms, run_ranks
 
@@ -31,9 +31,9 @@ SCHEMES: dict[str, Scheme] = {
     "fp32": FP32,
     "bf16": BF16,
     "PowerSGD, rank 4": PowerSgd(rank=4),
-    DEFAULT: Nearest(),
-    "THC, 4 + 4": Nearest(4, 4),
-    "THC, 2 + 2": Nearest(2, 2),
+    DEFAULT: RankCodes(),
+    "THC, 3 + 3": RankCodes(3, 3),
+    "THC, 2 + 2": RankCodes(2, 2),
     "TopK 10 %": TopK(ratio=0.1),
     "TernGrad": TernGrad(),
 }

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from averages.averagers import BF16, FP32
 from averages.averagers import Scheme as Config
-from averages.nearest import Nearest
 from averages.power_sgd import PowerSgd
+from averages.ranks import RankCodes
 from baselines.config import CodecConfig
 from baselines.hook import CodecState, codec_hook
 from shaped_ddp.steps import Bf16, Compressed, Prepare, Scheme, rank_parser, run
@@ -86,7 +86,7 @@ def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
         return Bf16(model, prepare)
     if isinstance(config, PowerSgd):
         return PowerSgdScheme(model, prepare, config.rank)
-    if isinstance(config, Nearest):
+    if isinstance(config, RankCodes):
         return Compressed(model, prepare, ThcConfig(bits=config.up_bits, down_bits=config.down_bits))
     assert isinstance(config, CodecConfig)
     scheme = Scheme(model, prepare)

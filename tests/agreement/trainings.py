@@ -104,7 +104,7 @@ def _sharded(setup: Setup, mesh: DeviceMesh) -> Block:
 
 
 def _config(setup: Setup) -> ThcConfig:
-    return ThcConfig(**{"rotation_block": 256} | dict(setup.config))
+    return ThcConfig(**dict(setup.config))
 
 
 def _ddp(_ranks: int, setup: Setup) -> Training:

@@ -26,7 +26,7 @@ from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
 POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
-CONFIG = ThcConfig(rotation_block=256)
+CONFIG = ThcConfig()
 State = dict[str, Any]
 
 

@@ -52,7 +52,7 @@ WORDS = {
     "loss scale text": "loss_scale is '1.0', not a positive number",
     "residuals of servers": "this compression keeps none: byteps_thc.checkpoint.load() reads steps",
     "more settings": "its config has p 'auto', here missing: use the same settings",
-    "other bits": "its config has bits 3, here 5: use the same settings",
+    "other bits": "its config has bits 3, here 4: use the same settings",
 }
 
 

@@ -34,7 +34,7 @@ from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
 from byteps_thc.fsdp import compress_reduce_scatter
 
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
+CONFIG = ThcConfig(partition_bytes=8192)
 KINDS = ("server", "fsdp", "ddp")
 POLICY = CompressionPolicy(bypass_elements=64)
 

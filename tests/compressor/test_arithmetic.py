@@ -6,11 +6,12 @@ import hashlib
 import types
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import _core_test as core
+import block_rounds as rounds
 import numpy as np
 import pytest
+from reference import Key
 
 from byteps_thc import Compressor, ConfigurationError, ThcConfig
 from byteps_thc._engine.fingerprint import Fingerprints
@@ -25,14 +26,13 @@ from byteps_thc._scheme.built import check_arithmetic
 from byteps_thc._scheme.config import ResolvedConfig
 from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.tables.points import POINT_BITS, lloyd_max
 from byteps_thc._scheme.wire.layout import ARITHMETIC
 
 #: The number of the arithmetic, and digests of codes and averages. Whoever changes a digest bumps the number, too.
 GOLDEN = {
-    "arithmetic": 2,
-    "small": "2567bb87af8cff3b635dec52c9872717",
-    "large": "b5a08ce3130e4d6e3840c0706f1bfcb3",
+    "arithmetic": 3,
+    "small": "64324c2b3055a56df0a0eb3bd6bfbef0",
+    "large": "f887d0289286e3ceb440d69c65557cc2",
 }
 
 
@@ -62,30 +62,20 @@ def large_digest() -> str:
             compressor.decode(partition, sums, everybody(3), average)
             for bits_of in (codes, average):
                 digest.update(bits_of.tobytes())
-    for bits in POINT_BITS:
+    for bits in range(1, 9):
         digest.update(averages_among_ranks(bits, random))
     return digest.hexdigest()
 
 
 def averages_among_ranks(bits: int, random: np.random.Generator) -> bytes:
-    """Messages of a rank and of an owner, and averages. Points are committed: others would depend on a C library."""
-    up, down = lloyd_max(bits), lloyd_max(9 - bits)
-    blocks = _core.RotationBlocks(9000, 64 << bits, np.array([100, 4096, 4100], np.uint64))
-    dtype = np.float16 if bits % 2 else np.float32
-    codes = np.zeros((3, core.code_bytes(blocks.padded, bits)), np.uint8)
-    scales = np.zeros((3, len(blocks)), np.float32)
-    own, own_scales = np.zeros((1, core.code_bytes(blocks.padded, down.bits)), np.uint8), np.zeros_like(scales[:1])
-    average = np.zeros(9000, dtype)
-    key: dict[str, Any] = {"blocks": blocks, "seed": bits, "tensor": 7, "round": bits}
-    for rank in range(3):
-        gradient = random.integers(-500, 500, 9000).astype(dtype) / 8
-        core.encode_nearest(gradient, codes[rank], scales[rank], edges=up.edges, points=up.points, **key)
-    points = np.stack([up.points] * 3)
-    core.recode_nearest(
-        codes, scales, own[0], own_scales[0], points=points, down_edges=down.edges, down_points=down.points, **key
-    )
-    core.decode_nearest(own, own_scales, average, points=down.points[np.newaxis], down=True, **key)
-    return b"".join(bits_of.tobytes() for bits_of in (codes, scales, own, own_scales, average))
+    """Messages of ranks and of an owner, and averages."""
+    tensors = [(0, 100), (130, 4096), (4096, 9000)]
+    key, blocks, dtype = Key(bits, 7, bits), rounds.blocks_of(*tensors), np.float16 if bits % 2 else np.float32
+    gradients = (random.integers(-500, 500, (3, 9000)) * 2.0 ** random.integers(-9, 4, 9000)).astype(dtype)
+    sent = [rounds.encode(x, blocks, bits, key, rank=rank, ranks=3, kernels=core) for rank, x in enumerate(gradients)]
+    own = rounds.recode(sent, blocks, bits, key, 9 - bits, kernels=core)
+    average = rounds.decode([own], blocks, 9 - bits, key, np.zeros(9000, dtype), kernels=core, down=True)
+    return b"".join(part.tobytes() for message in (*sent, own) for part in message) + average.tobytes()
 
 
 @pytest.fixture(params=core.instruction_sets())
@@ -131,23 +121,16 @@ def test_random_bits_of_another_key_are_another_version(monkeypatch: pytest.Monk
     ("name", "value"),
     [
         ("zlib", types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ 1)),
-        ("_SMALLEST_BLOCK", 1024),
-        ("_BLOCKS_OF_A_SHARD", 8),
+        ("NARROWEST_ROW", 400),
+        ("BLOCK", 32),
         ("_SHORTEST_SHARE", 1 << 20),
-        ("_nearest", lambda offsets, parts: np.linspace(0, len(offsets) - 1, parts + 1).astype(int)),
+        ("even_cuts", lambda count, parts: [-(-count * part // parts) for part in range(parts + 1)]),
     ],
 )
 def test_other_keys_and_shares_are_another_version(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     before = golden_digest()
     monkeypatch.setattr(shares, name, value)
     assert golden_digest() != before
-
-
-def test_other_points_of_averages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = RankSettings.of(ThcConfig(), 2)
-    before, other = settings.chosen, lloyd_max(2)
-    monkeypatch.setattr("byteps_thc._scheme.rank_settings.lloyd_max", lambda _: other)
-    assert RankSettings.of(ThcConfig(), 2).chosen != before
 
 
 def test_ranks_of_other_versions_are_named() -> None:

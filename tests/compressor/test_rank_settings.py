@@ -8,10 +8,10 @@ from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc._scheme.rank_settings import _OF_SERVERS, RankSettings
 
-OTHERS = {"bits": 4, "down_bits": 6, "seed": 1, "rotation_block": 4096, "partition_bytes": 1 << 16}
+OTHERS = {"bits": 5, "down_bits": 6, "seed": 1, "partition_bytes": 1 << 16}
 OF_SERVERS = {
-    "granularity": 30, "p": 0.1, "value_bits": 8, "error_feedback": False, "rounding": "independent",
-    "codes_per_packet": 256,
+    "granularity": 30, "p": 0.1, "value_bits": 8, "rotation_block": 4096, "error_feedback": False,
+    "rounding": "independent", "codes_per_packet": 256,
 }  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def test_ranks_with_another_setting_average_something_else(setting: str) -> None
 
 
 def test_bits_are_those_of_both_ways() -> None:
-    assert RankSettings.of(ThcConfig(bits=4), 4).down_bits == 4
+    assert RankSettings.of(ThcConfig(), 4).chosen == {"bits": 4, "down_bits": 4}
+    assert RankSettings.of(ThcConfig(bits=5), 4).down_bits == 5
     assert RankSettings.of(ThcConfig(bits=4, down_bits=7), 4).down_bits == 7
     assert RankSettings.of(ThcConfig(bits=4), 4, sharded=True).down_bits is None

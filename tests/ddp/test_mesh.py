@@ -69,8 +69,8 @@ def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
         if name in BYPASSED:
             torch.testing.assert_close(averages[0][name], wanted, rtol=1e-5, atol=1e-5)
         else:
-            # 4-bit codes by servers, of 5 bits each way among ranks; shards are small.
-            assert 0 < nmse(averages[0][name], wanted) < (0.05 if case == "network" else 0.008)
+            # Codes of 4 bits, each way among ranks; shards are small.
+            assert 0 < nmse(averages[0][name], wanted) < (0.05 if case == "network" else 0.025)
 
 
 def test_averages_near_the_largest_number_of_float16_stay_finite(reports: Reports) -> None:
@@ -107,7 +107,7 @@ def test_complex_numbers_are_averaged(reports: Reports) -> None:
 
 def test_some_ranks_average_in_a_mesh_of_their_own(reports: Reports) -> None:
     for rank, report in enumerate(reports):
-        assert report["some_ranks"] == ["1.500", *["2.000"] * (rank % 2), "1.500"]
+        assert report["some_ranks"] == ["1.5", *["2.0"] * (rank % 2), "1.5"]
 
 
 def test_levels_that_differ_are_named_on_all_ranks(reports: Reports) -> None:

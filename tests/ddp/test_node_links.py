@@ -14,9 +14,9 @@ PROGRAM = Path(__file__).with_name("node_links_rank.py")
 PARAMETERS = 1024 * 512
 FRAMES = 1.1  # headers, acknowledgements, norms and what ranks ask each other, per byte of payload
 RATE_BPS = 1e9
-#: Bytes per parameter that leave a node of two ranks: 5 bits each way, in two levels of half of the coordinates; a ring
-#: of four ranks, twice. evaluation/link_bytes.py has them for all nodes.
-FLAT, TWO_LEVELS, BF16 = 10 / 8, 10 / 16, 2 * 3 / 4 * 2
+#: Bytes per parameter that leave a node of two ranks: 4.13 bits each way, in two levels of half of the coordinates; a
+#: ring of four ranks, twice. evaluation/link_bytes.py has them for all nodes.
+FLAT, TWO_LEVELS, BF16 = 8.27 / 8, 8.27 / 16, 2 * 3 / 4 * 2
 
 
 def test_two_levels_send_what_is_computed_and_less_than_bf16(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net import groups
 from byteps_thc._scheme.errors import ConfigurationError
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig()
 POLICY = CompressionPolicy(deadline_s=120)
 
 

@@ -33,15 +33,15 @@ from byteps_thc._engine.saved_state import sealed
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._scheme import shares
 
-CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
-WITH_SERVERS = CONFIG.model_copy(update={"error_feedback": True})
+CONFIG = ThcConfig(partition_bytes=1 << 14)
+WITH_SERVERS = ThcConfig(partition_bytes=1 << 14, rotation_block=1024, error_feedback=True)
 #: long, because no wait may last as long
 POLICY = CompressionPolicy(bypass_elements=10, deadline_s=45)
 #: the norms of a piece are several packets
 SMALL_PACKETS = ThcConfig(partition_bytes=1 << 14, rotation_block=64, codes_per_packet=64)
 OTHERS = {
     "keys": ("zlib", types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ 1)),
-    "blocks": ("_SMALLEST_BLOCK", 1024),
+    "blocks": ("BLOCK", 32),
 }
 FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 

@@ -32,7 +32,7 @@ def test_the_engine_averages(tmp_path: Path) -> None:
 
 def test_the_reduce_scatter_averages_rows_and_servers_are_refused(tmp_path: Path) -> None:
     """No server is asked: none is there."""
-    columns, thc = 700, {"rotation_block": 256, "partition_bytes": 1 << 17}
+    columns, thc = 700, {"partition_bytes": 1 << 17}
     settings = {"columns": columns, "steps": 2, "thc": thc}
     reports = run_ranks(HERE / "reduce_scatter_rank.py", RANKS, tmp_path, settings=settings, timeout_s=500)
     oracle = ReduceScatterOracle("matrix", ["w"], [], RANKS, ThcConfig(**thc))

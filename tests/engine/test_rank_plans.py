@@ -1,4 +1,4 @@
-"""How gradients among ranks are cut: pieces, shards, random keys, and what is not compressed."""
+"""How gradients among ranks are cut: blocks, pieces, shards, random keys, and what is not compressed."""
 
 from __future__ import annotations
 
@@ -18,59 +18,71 @@ from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.ranks import plan as plans
 from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
+from byteps_thc._native import _core
 from byteps_thc._scheme.block_plan import RowSpan
 from byteps_thc._scheme.rank_settings import RankSettings
-from byteps_thc._scheme.shares import block_ends, blocks_of, share_out
+from byteps_thc._scheme.shares import block_words
 
 CPU = torch.device("cpu")
 RANKS = 4
 SIZES = (5000, 30, 9000)
-SETTINGS = RankSettings.of(ThcConfig(partition_bytes=1 << 14, rotation_block=512), RANKS)
+SETTINGS = RankSettings.of(ThcConfig(partition_bytes=1 << 14), RANKS)
+
+
+def plans_of(sizes: tuple[int, ...], settings: RankSettings, policy: CompressionPolicy) -> list[PiecePlan]:
+    ends = [*itertools.accumulate(sizes)]
+    parts = tuple(
+        ParameterSlice(f"p{place}", end - size, end) for place, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    )
+    buffer = GradientBuffer("b", torch.zeros(ends[-1]), parts)
+    return [*piece_plans(Layout.of_buffer(buffer, policy, CPU, None), settings)]
 
 
 def plans_of_buffer() -> list[PiecePlan]:
-    ends = [*itertools.accumulate(SIZES)]
-    parts = tuple(
-        ParameterSlice(f"p{place}", end - size, end) for place, (size, end) in enumerate(zip(SIZES, ends, strict=True))
-    )
-    buffer = GradientBuffer("b", torch.zeros(ends[-1]), parts)
-    return [*piece_plans(Layout.of_buffer(buffer, CompressionPolicy(), CPU, None), SETTINGS)]
+    return plans_of(SIZES, SETTINGS, CompressionPolicy())
 
 
-def test_shards_follow_each_other_in_their_piece() -> None:
+def places(blocks: _core.BlockTable) -> list[tuple[int, int]]:
+    """Return (start, stop) of each block."""
+    return [(word >> 7, (word >> 7) + (word & 127)) for word in blocks.words.tolist()]
+
+
+def test_blocks_of_all_shards_are_those_of_the_tensors_in_order() -> None:
     plans = plans_of_buffer()
-    assert len(plans) > 2
-    for plan in plans:
-        cuts = [shard.columns.start for shard in plan.shards] + [plan.shards[-1].columns.stop]
-        assert cuts == sorted(cuts)
-        assert (cuts[0], cuts[-1]) == (0, plan.span.stop - plan.span.start)
-        assert [shard.columns.stop for shard in plan.shards] == cuts[1:]
-        assert [shard.blocks.coordinates for shard in plan.shards] == np.diff(cuts).tolist()
+    assert len(plans) == 4
     assert [plan.span.start for plan in plans[1:]] == [plan.span.stop for plan in plans[:-1]]
+    assert (plans[0].span.start, plans[-1].span.stop) == (0, sum(SIZES))
+    shards = [(plan, shard) for plan in plans for shard in plan.shards]
+    found = [
+        (start + plan.span.start, stop + plan.span.start) for plan, one in shards for start, stop in places(one.blocks)
+    ]
+    tensors = (range(0, 5000), range(5030, 14030))
+    assert found == [(at, min(at + 64, tensor.stop)) for tensor in tensors for at in tensor[::64]]
+    counts = [len(shard.blocks) for _, shard in shards]
+    assert [shard.blocks.first for _, shard in shards] == [0, *itertools.accumulate(counts[:-1])]
+    assert max(counts) - min(counts) <= 2
 
 
 def test_each_exact_value_is_in_one_shard() -> None:
     exact = [plan for plan in plans_of_buffer() if plan.exact]
-    assert sum(shard.exact.stop - shard.exact.start for plan in exact for shard in plan.shards) == SIZES[1]
+    assert [stop - start for plan in exact for start, stop in plan.exact] == [SIZES[1]]
     for plan in exact:
-        columns = [column for start, stop in plan.exact for column in range(start, stop)]
-        for shard in plan.shards:
-            assert all(shard.columns.start <= column < shard.columns.stop for column in columns[shard.exact])
+        values = [value for shard in plan.shards for value in range(SIZES[1])[shard.exact]]
+        assert values == [*range(SIZES[1])]
 
 
 def test_all_pieces_have_the_key_of_the_gradient() -> None:
-    """Else averages would depend on how it is cut."""
     keys = {shard.tensor for plan in plans_of_buffer() for shard in plan.shards}
     assert keys == {zlib.crc32(f"b[0:{sum(SIZES)}]".encode())}
 
 
-@pytest.mark.parametrize("name", ["random_key", "blocks_of", "cut_blocks", "share_out"])
+@pytest.mark.parametrize("name", ["random_key", "block_words", "cut_blocks", "share_out"])
 def test_other_keys_and_shares_are_of_another_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks compare the identity before they write an average."""
     others: dict[str, Callable[..., Any]] = {
         "random_key": lambda name: plan.random_key(name) ^ 1,
-        "blocks_of": lambda columns, ranks, largest, *rest: plan.blocks_of(columns, ranks, largest // 2, *rest),
-        "cut_blocks": lambda blocks, pieces: plan.cut_blocks(blocks, pieces + 1),
+        "block_words": lambda tensors, rows: plan.block_words(tensors, rows) - 1,
+        "cut_blocks": lambda tables, columns, pieces: plan.cut_blocks(tables, columns, pieces + 1),
         "share_out": lambda key, blocks, exact, ranks: plan.share_out(key, blocks, exact, ranks)[::-1],
     }
     own, other = plans_of_buffer(), others[name]
@@ -79,22 +91,19 @@ def test_other_keys_and_shares_are_of_another_gradient(name: str, monkeypatch: p
     assert {each.identity[3] for each in plans_of_buffer()}.isdisjoint(each.identity[3] for each in own)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5])
-def test_shards_end_at_the_block_that_is_nearest_to_an_even_cut(ranks: int) -> None:
-    blocks = blocks_of(10_000, ranks, 8192, [], [])
-    ends = np.cumsum([shard.blocks.padded for shard in share_out(1, blocks, [], ranks)])
-    even = blocks.padded / ranks * np.arange(1, ranks + 1)
-    assert np.abs(ends - even).max() <= blocks.array()[:, 2].max() / 2
+@pytest.mark.parametrize(("width", "skipped"), [(100, 20), (32, 0), (65, 64), (128, 1), (64, 0), (31, 0), (300, 299)])
+def test_blocks_end_with_rows_that_are_not_narrow(width: int, skipped: int) -> None:
+    """The first row may begin in another shard."""
+    words = block_words([(0, 10), (10, 2010), (2010, 2010)], [RowSpan(10, 2010, width, skipped)])
+    expected = [(0, 10)]
+    for at in range(10 - skipped if width >= 32 else 10, 2010, width if width >= 32 else 2000):
+        start, stop = max(at, 10), min(at + (width if width >= 32 else 2000), 2010)
+        expected += [(block, min(block + 64, stop)) for block in range(start, stop, 64)]
+    assert places(_core.BlockTable(words)) == expected
 
 
-def test_blocks_end_with_rows_of_which_the_first_begins_in_another_shard() -> None:
-    ends = block_ends(300, [(0, 10), (10, 200)], [RowSpan(10, 200, 50, skipped=20)])
-    assert ends is not None
-    assert ends.tolist() == [10, 40, 90, 140, 190, 200]
-
-
-def test_rows_of_a_reduce_scatter_have_keys_and_padding_of_their_own() -> None:
-    columns, ends = 1045, (1042, 1030)
+def test_rows_of_a_reduce_scatter_have_numbers_and_padding_of_their_own() -> None:
+    columns, ends = 1045, (1042, 800)
     compressed = tuple(
         ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]))
         for row in range(2)
@@ -103,6 +112,28 @@ def test_rows_of_a_reduce_scatter_have_keys_and_padding_of_their_own() -> None:
     matrix = ShardMatrix("m", 2, columns, compressed, exact=((512, 542),), parameters=("p0", "p1", "small"))
     settings = RankSettings.of(ThcConfig(), 2, sharded=True)
     [plan] = piece_plans(Layout.of_matrix(matrix, torch.float32, CPU), settings)
-    assert [shard.tensor for shard in plan.shards] == [zlib.crc32(f"m[{row},0:1045]".encode()) for row in range(2)]
-    not_compressed = [{column for span in spans for column in range(*span)} for spans in plan.holes]
-    assert not_compressed == [{*range(512, 542), *range(end, columns)} for end in ends]
+    assert [shard.tensor for shard in plan.shards] == [zlib.crc32(b"m[0:1045]")] * 2
+    assert [shard.blocks.first for shard in plan.shards] == [0, 16]
+    assert plan.exact == [(512, 542)]
+    for shard, end in zip(plan.shards, ends, strict=True):
+        covered = [at for start, stop in places(shard.blocks) for at in range(start, stop)]
+        assert covered == [*range(512), *range(542, end)]
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_no_shape_sends_more_bytes_than_fp32(bits: int, ranks: int) -> None:
+    """A message has at least 16 bytes of header, and codes and scales of a block: 80 bytes for 256 of fp32."""
+    settings = RankSettings.of(ThcConfig(bits=bits), ranks)
+    for sizes in ((1024,), (1025,), (2048,), (1 << 14, 1000, 3000), (5, 1 << 20, 70_001)):
+        size = sum(sizes)
+        plans = plans_of(sizes, settings, CompressionPolicy())
+        sent = ranks * sum(plan.up.size_bytes + plan.down.size_bytes for plan in plans)
+        assert sent <= 2 * 4 * max(size, 32 * ranks)
+
+
+def test_messages_have_bits_and_scales_and_little_else() -> None:
+    [plan] = plans_of((1 << 20,), RankSettings.of(ThcConfig(), RANKS), CompressionPolicy())
+    bits = 8 * RANKS * (plan.up.size_bytes + plan.down.size_bytes) / (1 << 20)
+    assert bits == pytest.approx(2 * (4 + 17 * 8 / 1024), abs=0.002)
+    assert np.all(np.array([plan.up.codes_at, plan.up.size_bytes]) % 16 == 0)

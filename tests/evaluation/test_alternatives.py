@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from averages.alternatives import COORDINATES, KINDS, TwoHops, alternatives, gradients
-from averages.nearest import Nearest
 from averages.quantizers import (
     E2M1,
     E4M3,
@@ -17,6 +16,7 @@ from averages.quantizers import (
     Smoothed,
     round_to,
 )
+from averages.ranks import RankCodes
 from averages.schemes import nmse, packaged
 
 QSGD = Integers(4, 512, scale=np.float32)
@@ -106,8 +106,8 @@ def test_gradients_agree_as_much_as_they_should(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["normal", "normal, cosine .9", "copies"])
 def test_12_bits_err_less_than_others(kind: str) -> None:
     own = gradients(kind, 4, np.random.default_rng(8))
-    average, bits = packaged(Nearest(6, 6), [slice(0, COORDINATES)])(own, np.random.default_rng(9))
-    assert bits == 12 + 2 * 32 / 8192
+    average, bits = packaged(RankCodes(6, 6), [slice(0, COORDINATES)])(own, np.random.default_rng(9))
+    assert bits == 12 + 2 * 17 * 8 / 1024
     ours = nmse(average, own.mean(axis=0))
     others = ("QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8", "int6 + int6, groups of 64")
     for name in others:

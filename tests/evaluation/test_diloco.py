@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from averages.averagers import FP32, Scheme, make
-from averages.nearest import Nearest
+from averages.ranks import RankCodes
 from ranks import run_ranks
 from trainings.outer_steps import train
 from trainings.replicas import Replicas
@@ -28,7 +28,7 @@ def test_two_ranks_with_thc_reducer_train_as_simulated(tmp_path: Path) -> None:
     settings = {"inner": INNER, "outer": OUTER, "seed": SEED, "bits": BITS}
     first, second = run_ranks(RANK_PROGRAM, WORKERS, tmp_path, settings=settings)
     assert torch.equal(first, second)
-    start, ours = simulated(Nearest(BITS, BITS))
+    start, ours = simulated(RankCodes(BITS, BITS))
     _, exact = simulated(FP32)
     # Signs and rounding are others: both err by what that comes to, each from the same exact averages.
     moved = float((exact - start).norm())

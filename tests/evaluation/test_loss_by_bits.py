@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import nearest_reference
+import block_reference
 import numpy as np
 import pytest
 import torch
 from averages.averagers import FP32, Scheme, make
-from averages.loss_curves import Curve
-from averages.nearest import Nearest
+from averages.loss_curves import Curve, Errors, Metered
 from averages.power_sgd import PowerSgd
+from averages.ranks import RankCodes, RanksAverager
 from claims import loss_by_bits as claim
 from pages.style import style_of
 from reference import Key
 from trainings.train import MODELS, Losses
-
-from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
 RANKS, SIZES = 3, (5000, 70, 9000, 1024)
 TENSORS = [slice(0, 5000), slice(5000, 5070), slice(5070, 14070), slice(14070, 15094)]
@@ -26,17 +24,33 @@ def gradients() -> torch.Tensor:
 
 
 def test_averages_are_the_reference_s_in_every_round() -> None:
-    averager, own = make(Nearest(4, 5, seed=7), RANKS, TENSORS), gradients()
-    blocks = nearest_reference.cut(sum(SIZES), 8192, [span.start for span in TENSORS[1:]])
-    points = [staggered(4, rank, RANKS) for rank in range(RANKS)]
+    averager, own = make(RankCodes(4, 5, seed=7), RANKS, TENSORS), gradients()
+    blocks = block_reference.cut([(span.start, span.stop) for span in TENSORS])
+    count = len(blocks.starts)
+    shards = [blocks.part(count * rank // RANKS, count * (rank + 1) // RANKS) for rank in range(RANKS)]
+    expected = np.zeros(sum(SIZES), np.float32)
     for number in range(2):
-        expected = nearest_reference.average(list(own.numpy()), blocks, points, lloyd_max(5), Key(7, 0, number))
+        for shard in shards:
+            block_reference.average(list(own.numpy()), shard, 4, 5, Key(7, 0, number), expected)
         np.testing.assert_array_equal(averager.average(own).numpy(), expected)
-    codes = sum(block.codes.stop - block.codes.start for block in blocks)
-    assert averager.bytes_both_ways == codes * 9 / 8 + 8 * len(blocks)
+    tiles = sum(-(-len(shard.starts) // block_reference.TILE) for shard in shards)
+    assert averager.bytes_both_ways == 8 * count * 9 + 2 * 17 * tiles
 
 
-@pytest.mark.parametrize("scheme", [Nearest(2, 2), PowerSgd(rank=1)])
+def test_a_tensor_of_zeros_stays_zero_beside_others() -> None:
+    own = gradients()
+    own[:, 5000:5070] = 0
+    average = RanksAverager(RankCodes(4, 4), TENSORS, RANKS).average(own)
+    assert not average[5000:5070].any()
+    assert (average - own.mean(dim=0)).norm() < 0.2 * own.mean(dim=0).norm()
+
+
+def test_codes_that_do_not_clip_have_no_bias() -> None:
+    for own in claim.difficult_gradients(1024).values():
+        assert claim.bias(RankCodes(4, 4), own, 100) < 1.5
+
+
+@pytest.mark.parametrize("scheme", [RankCodes(2, 2), PowerSgd(rank=1)])
 def test_small_tensors_travel_exactly(scheme: Scheme) -> None:
     """Those of fewer elements; the others are averaged as if they were alone."""
     shapes = [torch.Size([50, 100]), torch.Size([70]), torch.Size([90, 100]), torch.Size([1024])]
@@ -65,8 +79,8 @@ def test_fine_tuning_goes_on_where_training_ended(monkeypatch: pytest.MonkeyPatc
     assert not torch.equal(tuned.parameters[0], again.parameters[0])
 
 
-NAMES = {"fp32": "fp32", "five": "THC, 5 + 5", "four": "THC, 4 + 4", "power": "PowerSGD, rank 4"}
-BYTES = {"fp32": 64e6, "five": 10e6, "four": 8e6, "power": 4e6}
+NAMES = {"fp32": "fp32", "four": "THC, 4 + 4", "three": "THC, 3 + 3", "power": "PowerSGD, rank 4"}
+BYTES = {"fp32": 64e6, "four": 8e6, "three": 6e6, "power": 7e6}
 
 
 def curves(**losses: list[float]) -> dict[str, Curve]:
@@ -75,35 +89,47 @@ def curves(**losses: list[float]) -> dict[str, Curve]:
     return found | {NAMES[key]: Curve(BYTES[key], [Losses([10, 20], own)]) for key, own in losses.items()}
 
 
-def test_a_width_that_ends_above_fp32_is_no_default() -> None:
-    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
-    assert claim.loss_check("GPT", own, "THC, 5 + 5").met
-    check = claim.loss_check("GPT", own, "THC, 4 + 4")
-    assert not check.met
-    assert "+0.40%" in check.got
-
-
 def test_the_default_has_the_fewest_bits_that_are_within_the_tolerance_of_all_models() -> None:
-    within = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.002])
-    above = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004])
+    within = curves(fp32=[2.0, 1.0], four=[2.0, 1.002], three=[2.0, 1.002])
+    above = curves(fp32=[2.0, 1.0], four=[2.0, 1.002], three=[2.0, 1.004])
     assert claim.default_check({"GPT": above, "CNN": within}).met
     check = claim.default_check({"GPT": within})
     assert not check.met
-    assert check.got.startswith("THC, 4 + 4. ")
-    above["THC, 5 + 5"].seeds[0].held_out[-1] = 1.01
+    assert check.got.startswith("THC, 3 + 3. ")
+    above["THC, 4 + 4"].seeds[0].held_out[-1] = 1.01
     assert claim.default_check({"GPT": above}).got.startswith("none. ")
 
 
 def test_an_interval_beyond_the_tolerance_is_no_default() -> None:
-    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002])
+    own = curves(fp32=[2.0, 1.0], four=[2.0, 1.002])
     own["fp32"].seeds.append(Losses([10, 20], [2.0, 1.0]))
-    own["THC, 5 + 5"].seeds.append(Losses([10, 20], [2.0, 1.0]))
-    assert not claim.fits(own, "THC, 5 + 5")  # .1 % on average, and 12.7 standard errors of .1 %
+    own["THC, 4 + 4"].seeds.append(Losses([10, 20], [2.0, 1.0]))
+    assert not claim.fits(own, "THC, 4 + 4")  # .1 % on average, and 12.7 standard errors of .1 %
+
+
+def test_a_width_above_its_limit_is_named() -> None:
+    own = curves(fp32=[2.0, 1.0], four=[2.0, 1.0005], three=[2.0, 1.003])
+    four, three, two = claim.limit_checks(own)
+    assert four.met
+    assert "+0.050%" in four.got
+    assert not three.met
+    assert three.why
+    assert not two.met
+
+
+def test_a_peer_of_as_many_bits_and_less_loss_is_named() -> None:
+    own = curves(fp32=[2.0, 1.0], four=[2.0, 1.002], three=[2.0, 1.004], power=[2.0, 1.003])
+    check = claim.bits_check("GPT", own)
+    assert not check.met
+    assert check.why == "PowerSGD, rank 4 +0.300% ± 0.000% with 7.00 bits"
+    own["PowerSGD, rank 4"].seeds[0].held_out[-1] = 1.004
+    assert claim.bits_check("GPT", own).met
 
 
 def test_a_peer_with_fewer_bytes_is_named() -> None:
     """PowerSGD needs fewer bytes until 1.2 of fp32's loss, and gets no further."""
-    own = curves(fp32=[2.0, 1.0], five=[2.0, 1.002], four=[2.0, 1.004], power=[2.0, 1.15])
+    own = curves(fp32=[2.0, 1.0], four=[2.0, 1.002], three=[2.0, 1.004], power=[2.0, 1.15])
+    own["PowerSGD, rank 4"] = Curve(4e6, own["PowerSGD, rank 4"].seeds)
     check = claim.front_check("GPT", own)
     assert not check.met
     assert check.got == "5 of 7 losses"
@@ -121,9 +147,30 @@ def test_a_loss_that_one_seed_does_not_reach_has_no_bytes() -> None:
 
 def test_schemes_are_told_apart() -> None:
     names = ["fp32", *claim.OURS, *claim.PEERS]
-    styles = [tuple(style_of(name, names[:i]).values()) for i, name in enumerate(names)]
-    assert len(set(styles)) == len(names)
+    for i, name in enumerate(names):
+        style_of(name, names[:i])
     shown = [style_of(name, ()) for name in claim.PLOTTED]
     for key in ("color", "marker"):
         assert len({style[key] for style in shown}) == len(claim.PLOTTED) <= 6
+    assert all(any(name.startswith(family) for name in names) for family in (*claim.PLOTTED, *claim.FEEDBACK))
     assert make(FP32, 2, TENSORS).bytes_both_ways == 8 * sum(SIZES)
+
+
+def test_errors_are_in_units_of_a_coordinate_s_own_size() -> None:
+    """The same error in a large and a small coordinate: NMSE has the large one's size, the other metric each one's."""
+    exact = torch.tensor([[100.0, 1.0, 0.0]])
+    metered = Metered(lambda own: own[0] + torch.tensor([1.0, 1.0, 0.0]))
+    for _ in range(5):
+        metered(exact)
+    assert metered.errors.nmse == pytest.approx(2 / 10_001)
+    assert metered.errors.own == pytest.approx((1 / 10_001 + 1 / 2 + 0) / 3)
+
+
+def test_the_metric_that_orders_schemes_like_their_losses_is_found() -> None:
+    own = curves(fp32=[2.0, 1.0])
+    names = [name for name in own if name != "fp32"]
+    for i, name in enumerate(names):
+        own[name] = Curve(1e9, [Losses([10, 20], [2.0, 1.0 + i / 1000])], [Errors(nmse=1 / (i + 1), own=1e-3 * i)])
+    check = claim.metric_check("GPT", own)
+    assert check.met
+    assert check.got == "1.000 and -1.000"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from averages.averagers import make
-from averages.nearest import Nearest, NearestAverager
-from nearest_rounds import ROTATION_BLOCK
+from averages.ranks import RankCodes, RanksAverager
 from ranks import run_ranks
 from torch import Tensor
 from trainings.train import MODELS, train
 
-from byteps_thc._scheme.shares import blocks_of
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.shares import partition_name, random_key
 
 RANKS, SEED = 4, 3
 #: All parameters travel compressed, as in a simulation.
@@ -30,7 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "3 + 6 bits": {"thc": {"bits": 3, "down_bits": 6, "seed": 13}, **ALL},
     "as users": {"thc": {"seed": 11}, **AS_USERS},
 }
-BITS = {"default": (5, 5), "2 bits": (2, 2), "3 + 6 bits": (3, 6)}
+BITS = {"default": (DEFAULT_BITS, DEFAULT_BITS), "2 bits": (2, 2), "3 + 6 bits": (3, 6)}
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +40,19 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     )
 
 
-def simulated(scheme: Nearest, steps: int) -> float:
+def simulated(scheme: RankCodes, steps: int) -> float:
     """The held-out loss of a simulated training, as the claims do it."""
     small = MODELS["MLP"](RANKS, steps, "SGD", SEED)
     return train(small, make(scheme, RANKS, small.training.tensors).average).last
 
 
-def simulated_averages(scheme: Nearest, gradients: Tensor, bucket: tuple[str, list[str]]) -> Tensor:
+def simulated_averages(scheme: RankCodes, gradients: Tensor, bucket: tuple[str, list[str]]) -> Tensor:
     """Average float32[ranks, steps, coordinates] step by step. bucket: DDP's, its key and its parameters in order."""
     parameters = dict(MODELS["MLP"](RANKS, 1, "SGD", SEED).training.model.named_parameters())
     starts = list(itertools.accumulate((parameters[name].numel() for name in bucket[1]), initial=0))
     tensors = [slice(*span) for span in itertools.pairwise(starts)]
-    blocks = blocks_of(starts[-1], RANKS, ROTATION_BLOCK, itertools.pairwise(starts), ())
-    key = zlib.crc32(f"{bucket[0]}[0:{starts[-1]}]".encode())
-    averager = NearestAverager(scheme, tensors, blocks=blocks, tensor=key)
+    key = random_key(partition_name(bucket[0], slice(0, starts[-1])))
+    averager = RanksAverager(scheme, tensors, RANKS, tensor=key)
     return torch.stack([averager.average(step.contiguous()) for step in gradients.unbind(1)])
 
 
@@ -62,13 +60,13 @@ def simulated_averages(scheme: Nearest, gradients: Tensor, bucket: tuple[str, li
 def test_ranks_average_what_the_simulation_averages_to_the_bit(reports: list[dict[str, Any]], case: str) -> None:
     """Of the gradients that the ranks had: MKL's products differ in last bits from one process to another.
 
-    Given DDP's order of parameters, its rotation blocks, and the name by which it chooses random numbers.
+    Given DDP's order of parameters, its blocks, and the name by which it chooses random numbers.
     """
     ranks = [report[case] for report in reports]
     first, steps = ranks[0]["buckets"][0], CASES[case]["steps"]
     assert all(rank["buckets"] == [first] * steps for rank in ranks)  # one a step
     gradients = torch.stack([rank["gradients"] for rank in ranks])
-    averages = simulated_averages(Nearest(*BITS[case], seed=CASES[case]["thc"]["seed"]), gradients, first)
+    averages = simulated_averages(RankCodes(*BITS[case], seed=CASES[case]["thc"]["seed"]), gradients, first)
     for rank in ranks:
         assert torch.equal(rank["averages"], averages)
 
@@ -87,9 +85,9 @@ def test_ranks_have_the_gradients_of_the_simulation(reports: list[dict[str, Any]
 
 
 def test_what_a_simulation_leaves_out_hardly_changes_the_loss(reports: list[dict[str, Any]]) -> None:
-    """Other random numbers and order, small rotation blocks, and small parameters that travel exactly."""
+    """Other random numbers and order, and small parameters that travel exactly."""
     steps, real = AS_USERS["steps"], reports[0]["as users"]["loss"]
-    loss = simulated(Nearest(seed=11), steps)
-    of_1_bit = simulated(Nearest(1, 1, seed=11), steps)
+    loss = simulated(RankCodes(seed=11), steps)
+    of_1_bit = simulated(RankCodes(1, 1, seed=11), steps)
     assert real == pytest.approx(loss, abs=LOSS_TOLERANCE)
     assert abs(of_1_bit - loss) > 5 * LOSS_TOLERANCE  # what a coarser average would give

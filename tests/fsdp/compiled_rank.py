@@ -27,7 +27,7 @@ def train(rank: int, mesh: DeviceMesh, compiled: str) -> list[Tensor]:
             block.compile(backend="aot_eager")
     elif compiled == "wrapped":
         called = torch.compile(model, backend="aot_eager")
-    config = ThcConfig(rotation_block=256, partition_bytes=4096)
+    config = ThcConfig(partition_bytes=4096)
     compress_reduce_scatter(called, config, policy=CompressionPolicy(bypass_elements=32))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(rank)

@@ -24,7 +24,7 @@ from byteps_thc.fsdp import compress_reduce_scatter
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(partition_bytes=4096)
 
 
 def backward(model: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Tensor]:

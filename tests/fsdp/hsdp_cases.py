@@ -23,7 +23,7 @@ from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
 
 SMALL = CompressionPolicy(bypass_elements=64)
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(partition_bytes=4096)
 
 
 def two_steps(

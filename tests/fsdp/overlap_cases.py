@@ -21,7 +21,7 @@ from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
 
 SMALL = CompressionPolicy(bypass_elements=32)
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(partition_bytes=4096)
 _GATE_S = 60.0  # a gate that nobody opens: a failure, not a hang
 
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16)

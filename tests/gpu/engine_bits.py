@@ -34,7 +34,7 @@ from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._net.groups import open_communicator
 from byteps_thc._scheme.errors import InputError
-from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+from byteps_thc._scheme.gpu.block_batch import BlockBatch
 from byteps_thc._scheme.rank_settings import RankSettings
 
 ON_GPU = os.environ.get("TRITON_INTERPRET") != "1"
@@ -43,24 +43,26 @@ CPU = torch.device("cpu")
 DEADLINE_S = 60 if ON_GPU else 450
 
 #: Several pieces in host memory.
-_THC = {"partition_bytes": 1 << 16} if ON_GPU else {"partition_bytes": 1 << 12, "rotation_block": 1024}
-#: In the interpreter with few sizes of blocks: nearest_bits.py has all.
+_THC = {"partition_bytes": 1 << 16 if ON_GPU else 1 << 12}
+#: One, for gradients that are not finite: tiles end at pieces, and averages of whole tiles are NaN.
+_ONE_PIECE = {"partition_bytes": 1 << 20}
+#: In the interpreter with few sizes of blocks: block_bits.py has all.
 _SIZES = [[70_000, 30, 5000], [9]] if ON_GPU else [[1024, 30, 1536], [9]]
 _CASES: list[dict[str, Any]] = [
     {"name": "float32", "steps": 2},
     {"name": "bfloat16, 3 bits up, 8 down", "thc": _THC | {"bits": 3, "down_bits": 8}, "dtype": "bfloat16"},
     {"name": "rows of embeddings", "sizes": [[1050, 30]], "width": 50, "zeros": [110, 900]},
-    {"name": "rows of 16", "sizes": [[1104, 30]], "width": 16, "zeros": [110, 300]},
+    {"name": "rows of 40", "sizes": [[1120, 30]], "width": 40, "zeros": [110, 300]},
     {
-        "name": "rows of 20, bfloat16",
-        "thc": _THC | {"bits": 3},
+        "name": "rows of 44, bfloat16",
+        "thc": _ONE_PIECE | {"bits": 3},
         "sizes": [[1100, 30, 500]],
-        "width": 20,
+        "width": 44,
         "dtype": "bfloat16",
         "not_finite": [[1, 0, 0]],
     },
     {"name": "warm-up, then compressed", "policy": {"warmup_steps": 1, "stop_step": 2}, "steps": 3},
-    {"name": "not finite", "not_finite": [[1, 0, 0]]},
+    {"name": "not finite", "thc": _ONE_PIECE, "not_finite": [[1, 0, 0]]},
     {"name": "an infinite one that travels exactly", "sizes": [[30, 1100]], "not_finite": [[1, 0, 0]], "value": "inf"},
 ]
 if ON_GPU:
@@ -167,13 +169,13 @@ def check_case(rank: int, case: dict[str, Any]) -> None:
 
 
 def check_rows(rank: int, dtype: torch.dtype) -> None:
-    """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 20."""
+    """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 40."""
     columns, ranks = 1045, group().size()
     config, policy = ThcConfig(**_THC), CompressionPolicy()
     engines = device_engine(config, policy, sharded=True), flat_engine(group(), config, policy, sharded=True)
     ends = [1042] * (ranks - 1) + [1030]
     compressed = tuple(
-        ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=20 * number)
+        ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=40 * number)
         for row in range(ranks)
         for number, (start, stop) in enumerate(((0, 512), (542, 1042)))
     )
@@ -210,7 +212,7 @@ def check_kernel_fails(rank: int) -> None:
     """Any error of a kernel ends the engine."""
     engine, errors = device_engine(ThcConfig(**_THC), CompressionPolicy()), []
     case = CASES[0] | {"sizes": _SIZES[:1]}
-    with patch.object(NearestBatch, "recode", side_effect=KernelError("no registers")):
+    with patch.object(BlockBatch, "recode", side_effect=KernelError("no registers")):
         for number in range(2):
             try:
                 step(engine, case, rank, number, DEVICE)

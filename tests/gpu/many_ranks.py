@@ -40,14 +40,13 @@ from byteps_thc._scheme.rank_settings import RankSettings
 CPU = torch.device("cpu")
 ON_GPU = torch.cuda.is_available()
 RANKS, ROWS, NODES = (4, 8, 2) if ON_GPU else (4, 3, 2)
-_THC = {"rotation_block": 1024}
 _SIZES = [[3100, 30, 5000], [9], [2048, 1025]] if ON_GPU else [[1100, 30], [9]]
-_CASE: dict[str, Any] = {"thc": _THC, "policy": {}, "steps": 3 if ON_GPU else 1, "sizes": _SIZES}
+_CASE: dict[str, Any] = {"thc": {}, "policy": {}, "steps": 3 if ON_GPU else 1, "sizes": _SIZES}
 CASES: dict[str, dict[str, Any]] = {
     "default bits": _CASE,
-    # Each row has blocks of 256 and of 16.
+    # Each row has blocks of 64 and one of 14.
     "3 bits up, 8 down, bfloat16, rows of 270": _CASE
-    | {"thc": _THC | {"bits": 3, "down_bits": 8}, "dtype": "bfloat16", "width": 270},
+    | {"thc": {"bits": 3, "down_bits": 8}, "dtype": "bfloat16", "width": 270},
 }
 if ON_GPU:
     CASES["rows of embeddings"] = _CASE | {"width": 50}
@@ -114,7 +113,7 @@ def check_ddp(place: Place, case: dict[str, Any]) -> None:
 def check_rows(place: Place, dtype: torch.dtype) -> None:
     """FSDP2's reduce-scatter: ROWS ranks, a row for each."""
     columns, steps = (3000, 3) if ON_GPU else (1100, 1)
-    config = ThcConfig(rotation_block=1024)
+    config = ThcConfig()
     slices = tuple(ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(ROWS))
     matrix = ShardMatrix("matrix", ROWS, columns, slices)
     ranks = LocalRanks(ROWS)

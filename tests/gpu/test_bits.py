@@ -17,9 +17,9 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
 
 def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
     """Three launches for a bucket, two for rows; what travels exactly is in them."""
-    printed = interpret("nearest_bits.py")
+    printed = interpret("block_bits.py")
     assert "DIFFERENT" not in printed
-    for check in ("check_round", "check_narrow", "check_agreement", "check_refusals"):
+    for check in ("check_round", "check_not_finite", "check_agreement", "check_refusals"):
         assert f"same bits: {check} " in printed
 
 
@@ -54,9 +54,11 @@ def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: C
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [0, 1])  # of 2: all-reduces and reduce-scatters
-def test_narrow_rows_and_tails_with_all_bits(interpret: Callable[..., str], part: int) -> None:
-    assert "9 of 9 cases" in interpret("nearest_bits.py", "--large", "--only", "narrow", "--part", f"{part}/2")
+@pytest.mark.parametrize("part", [0, 1])  # of 2
+def test_tiles_that_are_not_finite_with_all_bits(interpret: Callable[..., str], part: int) -> None:
+    printed = interpret("block_bits.py", "--large", "--only", "not_finite", "--part", f"{part}/2")
+    assert "DIFFERENT" not in printed
+    assert "9 of 9 cases" in printed
 
 
 @pytest.mark.slow

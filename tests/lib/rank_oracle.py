@@ -1,8 +1,7 @@
 """Averages among ranks that decode each other's codes, to the bit: all ranks in this process, in NumPy.
 
-Codes and averages are nearest_reference.py's. Here is where rotation blocks of gradients end, and what keys gradients
-have. How they are cut into pieces, and who owns which shard of a piece, makes no difference to an average, so nothing
-here knows of that.
+Codes and averages are block_reference.py's. This module knows where blocks of gradients end, the pieces and shards, at
+which tiles of scales begin, and the keys of gradients.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
-import nearest_reference
-import numpy as np
+import block_reference
 import torch
-from reference import F32, Key
+from block_reference import Blocks
+from reference import Key
 from torch import Tensor
 
 from byteps_thc import ThcConfig
@@ -23,17 +22,8 @@ from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import RowSpan
 from byteps_thc._scheme.rank_settings import RankSettings
-from byteps_thc._scheme.tables.points import lloyd_max, staggered
 
-_BLOCKS_OF_A_SHARD, _SMALLEST_BLOCK = 16, 512
-
-
-def ends_of(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan], size: int) -> list[int]:
-    """Return where rotation blocks end within a gradient: at tensors and rows of embeddings."""
-    ends = {edge for tensor in tensors for edge in tensor}
-    for span in rows:
-        ends |= set(range(span.start - span.skipped + span.width, span.stop, span.width))
-    return sorted(end for end in ends if 0 < end < size)
+_NARROWEST_ROW = 32
 
 
 def exact_average(gradients: Sequence[Tensor]) -> Tensor:
@@ -48,11 +38,8 @@ class RankOracle:
     """All ranks of an engine. round: of the next gradient."""
 
     def __init__(self, config: ThcConfig, ranks: int, policy: CompressionPolicy | None = None) -> None:
-        settings = RankSettings.of(config, ranks)
-        assert settings.down_bits is not None
+        self.settings = RankSettings.of(config, ranks)
         self.config, self.ranks, self.policy = config, ranks, policy or CompressionPolicy()
-        self.up = [staggered(settings.bits, rank, ranks) for rank in range(ranks)]
-        self.down = lloyd_max(settings.down_bits)
         self.round = 0
 
     def average(self, buffers: Sequence[GradientBuffer]) -> Tensor:
@@ -74,51 +61,57 @@ class RankOracle:
         that are. spans: rows of embeddings.
         """
         columns = rows[0].shape[1]
-        ends = ends_of(tensors, spans, columns)
-        averages = [
-            self._average(
-                f"{key}[{row},0:{columns}]",
-                [gradient[row] for gradient in rows],
-                ends,
-                self.config.rotation_block,
-                down=False,
-            )
-            for row in range(self.ranks)
-        ]
+        blocks = _blocks_of(tensors, spans)
+        averages = torch.zeros(rows[0].shape, dtype=torch.float32)
+        for row, average in enumerate(averages):
+            own = [gradient[row] for gradient in rows]
+            of_row = blocks._replace(first=row * len(blocks.starts))
+            pieces = self._pieces(self.ranks * columns, of_row)
+            self._average(f"{key}[0:{columns}]", own, pieces, None, average)
         self.round += 1
-        return saturated(torch.stack(averages), rows[0].dtype)
+        return saturated(averages, rows[0].dtype)
 
     def travels_exactly(self, part: ParameterSlice) -> bool:
-        return part.size < self.policy.bypass_elements or part.name in self.policy.exclude
+        is_narrow = self.policy.bypass_elements and 0 < part.row < _NARROWEST_ROW
+        return part.size < self.policy.bypass_elements or part.name in self.policy.exclude or bool(is_narrow)
 
     def _compress(
         self, key: str, gradients: Sequence[Tensor], compressed: Sequence[ParameterSlice], average: Tensor
     ) -> None:
-        """Write the averages of what is compressed, and zeros between parameters."""
-        size = len(average)
-        zeroed = [torch.zeros(size, dtype=gradient.dtype) for gradient in gradients]
-        there = torch.zeros(size, dtype=torch.bool)
-        for part in compressed:
-            there[part.start : part.stop] = True
-            for gradient, own in zip(gradients, zeroed, strict=True):
-                own[part.start : part.stop] = gradient[part.start : part.stop]
-        tensors = [(part.start, part.stop) for part in compressed]
+        """Write the averages of compressed parameters."""
         spans = [span for part in compressed if (span := part.row_span) is not None]
-        wanted = max(size // (self.ranks * _BLOCKS_OF_A_SHARD), _SMALLEST_BLOCK)
-        block = min(1 << (wanted.bit_length() - 1), self.config.rotation_block)
-        whole = self._average(f"{key}[0:{size}]", zeroed, ends_of(tensors, spans, size), block, down=True)
-        average[there] = whole[there]
+        blocks = _blocks_of([(part.start, part.stop) for part in compressed], spans)
+        shards = [shard for piece in self._pieces(len(average), blocks) for shard in _evenly(piece, self.ranks)]
+        self._average(f"{key}[0:{len(average)}]", gradients, shards, self.settings.down_bits, average)
 
-    def _average(self, name: str, gradients: Sequence[Tensor], ends: list[int], block: int, *, down: bool) -> Tensor:
-        own: list[F32] = [gradient.float().numpy() for gradient in gradients]
-        blocks = nearest_reference.cut(len(own[0]), block, ends)
+    def _pieces(self, size: int, blocks: Blocks) -> list[Blocks]:
+        return _evenly(blocks, min(-(-size // self.config.partition_coordinates), len(blocks.starts)))
+
+    def _average(
+        self, name: str, gradients: Sequence[Tensor], shards: Sequence[Blocks], down_bits: int | None, average: Tensor
+    ) -> None:
+        own = [gradient.float().numpy() for gradient in gradients]
         key = Key(self.config.seed, zlib.crc32(name.encode()), self.round)
-        with np.errstate(invalid="ignore"):
-            if down:
-                return torch.from_numpy(nearest_reference.average(own, blocks, self.up, self.down, key))
-            pairs = zip(own, self.up, strict=True)
-            sent = [nearest_reference.encode(gradient, blocks, up, key, down=False) for gradient, up in pairs]
-            return torch.from_numpy(nearest_reference.decode(sent, self.up, blocks, key, down=False))
+        for shard in shards:
+            block_reference.average(own, shard, self.settings.bits, down_bits, key, average.numpy())
+
+
+def _blocks_of(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> Blocks:
+    """Return the blocks of a gradient, which end at tensors and at rows of embeddings that are not narrow."""
+    cuts = {
+        cut
+        for span in rows
+        if span.width >= _NARROWEST_ROW
+        for cut in range(span.start - span.skipped + span.width, span.stop, span.width)
+    }
+    edges = sorted({*cuts, *itertools.chain.from_iterable(tensors := [*tensors])})
+    inside = {start for start in edges if any(first <= start < last for first, last in tensors)}
+    return block_reference.cut(pair for pair in itertools.pairwise(edges) if pair[0] in inside)
+
+
+def _evenly(blocks: Blocks, parts: int) -> list[Blocks]:
+    edges = [len(blocks.starts) * part // parts for part in range(parts + 1)]
+    return [blocks.part(*pair) for pair in itertools.pairwise(edges)]
 
 
 class ReduceScatterOracle:

@@ -6,7 +6,7 @@ are those of _core.pyi, with results returned instead of written. Meant to be re
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
 
-Ranks that decode each other's codes are in nearest_reference.py.
+Ranks that decode each other's codes are in block_reference.py.
 """
 
 from __future__ import annotations

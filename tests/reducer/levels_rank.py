@@ -20,7 +20,7 @@ from byteps_thc._engine.levels import WayTimes
 from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.checkpoint import checkpointable, load
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig()
 
 
 def tensors_of(rank: int, step: int) -> dict[str, Tensor]:

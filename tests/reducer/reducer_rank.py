@@ -28,7 +28,7 @@ from byteps_thc._net.store import StoreCommunicator
 from byteps_thc._reducer import CompressionPolicy, NetworkConfig
 from byteps_thc.checkpoint import checkpointable, load
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig()
 LARGE = (1 << 20) + 5
 
 

@@ -68,12 +68,12 @@ def test_averages_are_the_same_bits_on_all_ranks(reports: Reports, scenario: str
 def test_tensors_of_every_kind_are_averaged_in_place(reports: Reports) -> None:
     for report in of(reports, "averages"):
         for name, errors in report["errors"].items():
-            # Small ones travel exactly; the others have the error of 5-bit codes.
+            # Small ones travel exactly; the others have the error of 4-bit codes.
             exact = name in ("small", "empty", "scalar")
-            assert max(errors) < (1e-10 if exact else 0.008), name
+            assert max(errors) < (1e-10 if exact else 0.025), name
             assert min(errors) > 0 or exact, name
         assert report["untouched"]  # what lies between the columns of a tensor
-        assert max(report["lost"].values()) < 0.01  # of a variance of 1, in three steps
+        assert max(report["lost"].values()) < 0.03  # of a variance of 1, in three steps
         assert report["steps"] == 3
         assert report["ratio"] > 4
         assert report["sizes"]["empty"] == 0
@@ -92,7 +92,7 @@ def test_calls_in_flight(reports: Reports) -> None:
         assert report["waited"] == [True] * 4
         assert report["completed"] == [True] * 2
         assert report["result"]
-        assert max(report["errors"]) < 0.008
+        assert max(report["errors"]) < 0.025
         if rank:
             assert report["late"] == "DeadlineError: the average did not arrive within 0.05 s; it is still under way"
             assert report["early"] == [False, False]
@@ -115,7 +115,7 @@ def test_ranks_that_pass_different_tensors_get_an_error(reports: Reports) -> Non
         assert all(report["unchanged"])
         assert report["steps"] == 3  # what is refused is no step
         assert report["sizes"] == {"c": 3000, "d": 10}
-        assert report["error"] < 0.008
+        assert report["error"] < 0.025
 
 
 def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
@@ -169,9 +169,10 @@ def test_excluded_tensors_travel_exactly(reports: Reports) -> None:
     assert "'nowhere' selects none of the 4 parameters" in line
 
 
-def test_what_is_not_finite_spoils_its_rotation_block(reports: Reports) -> None:
+def test_what_is_not_finite_spoils_its_tile(reports: Reports) -> None:
     for report in of(reports, "not_finite"):
-        assert report["finite"] == [4096, 4096 - 512]
+        lost = [4096 - finite for finite in report["finite"]]
+        assert lost == [384, 640]  # 16 blocks of a shard, which begins in the other tensor
 
 
 def test_all_ranks_skip_a_step_of_the_scaler(reports: Reports) -> None:
@@ -195,7 +196,7 @@ def test_ranks_of_a_process_group(reports: Reports) -> None:
     assert [report["workers"] for report in (first, alone, third)] == [2, 1, 2]
     assert torch.equal(first["tensor"], third["tensor"])
     average = (first["before"] + third["before"]) / 2
-    assert (first["tensor"] - average).square().sum() < 0.008 * average.square().sum()
+    assert (first["tensor"] - average).square().sum() < 0.025 * average.square().sum()
     assert torch.equal(alone["tensor"], alone["before"])
 
 

@@ -35,8 +35,16 @@ from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 ALONE = "alone"
 POWER_SGD_RANK = 4
 POWER_SGD, SERVERS = f"PowerSGD, rank {POWER_SGD_RANK}", "THC, servers"
+#: Of a scale, for each parameter: 17 bytes a tile of 1024.
+_SCALE_BITS = 17 * 8 / 1024
 #: Of a parameter, both ways together, of ways that have as many for all models.
-BITS = {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10, "THC 4+4": 8}
+BITS = {
+    "fp32": 64,
+    "bf16": 32,
+    "fp16": 32,
+    "THC 5+5": 2 * (5 + _SCALE_BITS),
+    "THC 4+4": 2 * (4 + _SCALE_BITS),
+}
 #: DDP rebuilds its buckets after the first step; torch's PowerSGD averages two steps in fp32 at least.
 _WARM_UP_STEPS, POWER_SGD_START = 3, 2
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 40

@@ -63,7 +63,7 @@ def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.dev
         return f"gradients are on {gradients_on}"
     if names is not None and "nccl" not in names:
         return f"the process group has {' and '.join(names)}, not NCCL"
-    if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
+    if names is None and config.rotation_block > MAX_GPU_ROTATION_BLOCK:  # ranks have no rotation blocks
         return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
     if gradients_on is None and not torch.cuda.is_available():
         return "torch finds no GPU, so omit kernels, or use a host with a GPU"

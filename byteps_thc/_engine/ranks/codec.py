@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import F32, U8, Gradient
-from byteps_thc._scheme.block_plan import HEADER_BYTES, MessageLayout, Shard
+from byteps_thc._scheme.block_plan import BLOCK, HEADER_BYTES, MessageLayout, Shard
 from byteps_thc._scheme.built import check_arithmetic
 from byteps_thc._scheme.rank_settings import RankSettings
 
@@ -18,26 +18,32 @@ check_arithmetic(_core)
 
 
 class Messages(NamedTuple):
-    """The parts of several messages, a row each. words: int32[messages, 4]. scales, exact: float32. codes: uint8."""
+    """The parts of several messages, a row each. words: int32[messages, 4]. exact: float32. codes, scales: uint8."""
 
     words: npt.NDArray[np.int32]
-    scales: F32
     exact: F32
     codes: U8
+    scales: U8
 
     @classmethod
     def of(cls, memory: U8, layout: MessageLayout) -> Messages:
         """Return the parts of uint8[messages, layout.size_bytes], the same memory."""
         return cls(
             memory[:, :HEADER_BYTES].view(np.int32),
-            memory[:, HEADER_BYTES : layout.exact_at].view(np.float32),
-            memory[:, layout.exact_at : layout.codes_at].view(np.float32),
-            memory[:, layout.codes_at : layout.codes_at + layout.code_bytes],
+            memory[:, HEADER_BYTES : layout.exact_stop].view(np.float32),
+            memory[:, layout.codes_at : layout.scales_at],
+            memory[:, layout.scales_at : layout.scales_at + layout.scale_bytes],
         )
+
+    def of_shard(self, shard: Shard, bits: int, messages: slice = slice(None)) -> tuple[U8, U8]:
+        """Return the codes and scales of a shard in some messages, uint8[messages, bytes] each."""
+        blocks = len(shard.blocks)
+        code_bytes, scale_bytes = _core.code_bytes(BLOCK * blocks, bits), _core.scale_bytes(blocks)
+        return self.codes[messages, :code_bytes], self.scales[messages, :scale_bytes]
 
 
 class RankCodec:
-    """Rounds to one rank's points, and decodes all ranks' codes. pool: threads of the kernels."""
+    """Encodes one rank's gradients, and decodes all ranks' codes. pool: threads of the kernels."""
 
     def __init__(self, settings: RankSettings, rank: int, pool: _core.ThreadPool | None = None) -> None:
         self.settings, self.rank = settings, rank
@@ -45,52 +51,35 @@ class RankCodec:
 
     def encode(self, shards: Sequence[Shard], rows: Sequence[Gradient], messages: Messages, round: int) -> None:
         """Write codes and scales of a gradient, from this rank to each owner. rows: of the piece."""
-        own = self.settings.up[self.rank]
-        for shard, codes, scales in zip(shards, messages.codes, messages.scales, strict=True):
-            _core.encode_nearest(
-                rows[shard.row][shard.columns],
-                codes[: _core.code_bytes(shard.blocks.padded, own.bits)],
-                scales[: len(shard.blocks)],
-                edges=own.edges,
-                points=own.points,
-                **self._keywords(shard, round),
-            )
+        bits, ranks = self.settings.bits, self.settings.ranks
+        for shard, message in zip(shards, _each(len(shards)), strict=True):
+            [codes], [scales] = messages.of_shard(shard, bits, message)
+            common = self._keywords(shard, round)
+            _core.encode_blocks(rows[shard.row], codes, scales, bits=bits, rank=self.rank, ranks=ranks, **common)
 
     def recode(self, shard: Shard, received: Messages, sent: Messages, round: int) -> None:
         """Write codes and scales of the own shard's average. received: of all ranks. sent: one message."""
-        down = self.settings.down
-        _core.recode_nearest(
-            *self._received(shard, received),
-            sent.codes[0, : _core.code_bytes(shard.blocks.padded, down.bits)],
-            sent.scales[0, : len(shard.blocks)],
-            points=self.settings.up_points,
-            down_edges=down.edges,
-            down_points=down.points,
-            **self._keywords(shard, round),
-        )
+        up, down = self.settings.bits, self._down_bits
+        [codes], [scales] = sent.of_shard(shard, down)
+        common = self._keywords(shard, round)
+        _core.recode_blocks(*received.of_shard(shard, up), codes, scales, bits=up, down_bits=down, **common)
 
     def average(self, shard: Shard, received: Messages, out: Gradient, round: int) -> None:
-        """Write the average of the own shard. received: of all ranks."""
-        _core.decode_nearest(
-            *self._received(shard, received), out, points=self.settings.up_points, **self._keywords(shard, round)
-        )
+        """Write the average of the own shard. received: of all ranks. out: of the piece."""
+        bits = self.settings.bits
+        _core.decode_blocks(*received.of_shard(shard, bits), out, bits=bits, **self._keywords(shard, round))
 
-    def decode(self, shards: Iterable[Shard], gathered: Messages, out: Gradient, round: int) -> None:
+    def decode(self, shards: Sequence[Shard], gathered: Messages, out: Gradient, round: int) -> None:
         """Write the averages of all shards. gathered: of all owners. out: of the piece."""
-        down = self.settings.down
-        for number, shard in enumerate(shards):
-            _core.decode_nearest(
-                gathered.codes[number : number + 1, : _core.code_bytes(shard.blocks.padded, down.bits)],
-                gathered.scales[number : number + 1, : len(shard.blocks)],
-                out[shard.columns],
-                points=down.points[np.newaxis],
-                down=True,
-                **self._keywords(shard, round),
-            )
+        bits = self._down_bits
+        for shard, message in zip(shards, _each(len(shards)), strict=True):
+            codes, scales = gathered.of_shard(shard, bits, message)
+            _core.decode_blocks(codes, scales, out, bits=bits, down=True, **self._keywords(shard, round))
 
-    def _received(self, shard: Shard, received: Messages) -> tuple[U8, F32]:
-        code_bytes = _core.code_bytes(shard.blocks.padded, self.settings.bits)
-        return received.codes[:, :code_bytes], received.scales[:, : len(shard.blocks)]
+    @property
+    def _down_bits(self) -> int:
+        assert self.settings.down_bits is not None
+        return self.settings.down_bits
 
     def _keywords(self, shard: Shard, round: int) -> dict[str, Any]:
         return {
@@ -100,3 +89,7 @@ class RankCodec:
             "round": round,
             "pool": self._pool,
         }
+
+
+def _each(messages: int) -> Iterable[slice]:
+    return (slice(number, number + 1) for number in range(messages))

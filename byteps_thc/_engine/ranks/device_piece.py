@@ -22,7 +22,7 @@ from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._scheme.rank_settings import RankSettings
 
 if TYPE_CHECKING:  # it needs Triton
-    from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+    from byteps_thc._scheme.gpu.block_batch import BlockBatch
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DeviceTools:
 class DevicePiece(Piece):
     """A gradient in a round. number: of the gradient in the engine's agreement."""
 
-    def __init__(self, tools: DeviceTools, plan: PiecePlan, batch: NearestBatch, number: int) -> None:
+    def __init__(self, tools: DeviceTools, plan: PiecePlan, batch: BlockBatch, number: int) -> None:
         self._tools, self._plan, self._batch, self._number = tools, plan, batch, number
         self._arrived: Tensor  # codes, later averages
         self._work: Waitable
@@ -93,21 +93,19 @@ def prepare_device_pieces(tools: DeviceTools, layout: Layout) -> None:
     layout.pieces = of_round
 
 
-def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> NearestBatch:
-    from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
+def _batch(tools: DeviceTools, plan: PiecePlan, columns: int) -> BlockBatch:
+    from byteps_thc._scheme.gpu.block_batch import BlockBatch
 
     settings = tools.settings
-    holes = [(row * columns + a, row * columns + b) for row, spans in enumerate(plan.holes) for a, b in spans]
-    return NearestBatch(
+    return BlockBatch(
         plan.shards,
         tools.rank,
         columns,
         seed=settings.config.seed,
-        up=settings.up,
-        down=None if settings.down_bits is None else settings.down,
+        bits=settings.bits,
+        down_bits=settings.down_bits,
         layouts=(plan.up, plan.down),
         state=tools.agreement.state,
         differ=tools.agreement.differ,
         exact=plan.exact,
-        holes=holes,
     )

@@ -48,13 +48,12 @@ class RankTools:
 class HostPlan:
     """A plan, and what a piece in host memory needs of it besides.
 
-    exact_columns: int64, None without any. holes: of each row, int64, None without any. known: the piece's identity.
+    exact_columns: int64, None without any. known: the piece's identity.
     """
 
     def __init__(self, plan: PiecePlan, fingerprints: Fingerprints) -> None:
         self.plan = plan
         self.exact_columns = index_of(plan.exact, _CPU)
-        self.holes = [index_of(spans, _CPU) for spans in plan.holes]
         self.known = fingerprints.of(*plan.identity)
 
 
@@ -184,9 +183,6 @@ def _take_exact(host: HostPlan, rows: Tensor, messages: Messages) -> None:
         values = rows.index_select(1, host.exact_columns).float().numpy().reshape(-1)
         for shard, exact in zip(host.plan.shards, messages.exact, strict=True):
             exact[: _size(shard.exact)] = values[shard.exact]
-    for row, hole in zip(rows, host.holes, strict=True):
-        if hole is not None:
-            row.index_fill_(0, hole, 0.0)
 
 
 def _average_exact(received: Messages) -> F32:

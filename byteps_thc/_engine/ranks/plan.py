@@ -1,8 +1,8 @@
 """Plans the pieces of a gradient before its first round: which rank averages which blocks.
 
-A gradient has rotation blocks, which end where tensors do, and rows of embeddings. A piece is a run of them. Each rank
-owns a shard of a piece: in an all-reduce a share of the blocks, about as many codes for every rank; in a reduce-scatter
-the rank's own row.
+A gradient has blocks of 64 elements, which end where compressed tensors and rows of embeddings do. A piece is a run of
+blocks. Each rank owns a shard of a piece: in an all-reduce as many blocks as every other rank, in a reduce-scatter the
+rank's own row.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from byteps_thc._native import _core
 from byteps_thc._scheme.block_plan import MessageLayout, Shard
 from byteps_thc._scheme.rank_settings import RankSettings
 from byteps_thc._scheme.shares import (
-    blocks_of,
+    block_words,
     cut_blocks,
+    partition_name,
     parts_within,
     random_key,
     row_shards,
     shards_digest,
     share_out,
+    without_gaps,
 )
 
 #: Columns or elements (start, stop), ascending and disjoint.
@@ -33,8 +35,9 @@ class PiecePlan:
     """Some columns of a gradient, `span`, which travel together.
 
     shards: of all ranks. up, down: messages to owners, and of owners (up: averages stay with their owners). exact:
-    columns of the piece that travel exactly, in every row. holes: uncompressed elements of each row, from the piece's
-    beginning. identity: arguments of Fingerprints.of().
+    columns of the piece that travel exactly, in every row. identity: arguments of Fingerprints.of().
+
+    Columns that are in no block and not exact are padding, which is neither read nor written.
     """
 
     span: slice
@@ -43,33 +46,32 @@ class PiecePlan:
     up: MessageLayout
     down: MessageLayout
     exact: Spans
-    holes: Sequence[Spans]
     identity: tuple[Sequence[str], int, str, str]
 
 
 def piece_plans(layout: Layout, settings: RankSettings, *, whole: bool = False) -> Iterator[PiecePlan]:
     """Yield the pieces of a gradient, for all rounds. whole: one piece, whatever its size."""
     extent = layout.extent
-    ranks = 1 if extent.sharded else settings.ranks
-    blocks = blocks_of(extent.columns, ranks, settings.config.rotation_block, layout.tensors, extent.plan.rows)
+    words = block_words(layout.tensors, extent.plan.rows)
+    tables = [words]
+    if extent.sharded:  # later ranks' shards of a parameter may be shorter than the first rank's
+        tables = [without_gaps(words, layout.cleared, row * extent.columns) for row in range(extent.rows)]
     pieces = 1 if whole else -(-extent.rows * extent.columns // settings.config.partition_coordinates)
-    for span, own in cut_blocks(blocks, pieces):
+    for span, own in cut_blocks(tables, extent.columns, pieces):
         yield _plan(layout, settings, span, own, whole)
 
 
-def _plan(layout: Layout, settings: RankSettings, span: slice, blocks: _core.RotationBlocks, whole: bool) -> PiecePlan:
+def _plan(
+    layout: Layout, settings: RankSettings, span: slice, tables: Sequence[_core.BlockTable], whole: bool
+) -> PiecePlan:
     extent = layout.extent
-    everything = slice(0, extent.columns)
-    keys = [random_key(extent.name(row, everything)) for row in range(extent.rows)]
+    # The rows have one key, too: their blocks have different numbers.
+    key = random_key(partition_name(extent.key, slice(0, extent.columns)))
     exact = [*parts_within(layout.exact, span)]
-    columns = [column for start, stop in exact for column in range(start, stop)]
-    if extent.sharded:
-        shards = row_shards(keys, blocks, len(columns))
-    else:
-        shards = share_out(keys[0], blocks, columns, settings.ranks)
+    values = sum(stop - start for start, stop in exact)
+    shards = row_shards(key, tables, values) if extent.sharded else share_out(key, tables[0], values, settings.ranks)
     up = MessageLayout.of(shards, settings.bits)
     names = [extent.name(row, span) for row in range(extent.rows)]
-    starts = (row * extent.columns for row in range(extent.rows))
     return PiecePlan(
         span,
         extent.sharded,
@@ -77,7 +79,6 @@ def _plan(layout: Layout, settings: RankSettings, span: slice, blocks: _core.Rot
         up,
         up if settings.down_bits is None else MessageLayout.of(shards, settings.down_bits),
         exact,
-        [[*parts_within(layout.cleared, slice(start + span.start, start + span.stop))] for start in starts],
         identity_of(_with_dtype(layout), names, span, f"{shards_digest(shards)} {exact}", whole=whole),
     )
 

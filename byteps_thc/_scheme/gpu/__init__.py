@@ -1,7 +1,7 @@
 """THC's kernels on GPUs, in Triton (`pip install 'triton>=3.6'`), with the same bits as the CPU's.
 
 GpuCompressor and its partitions serve gradients that servers and switches average.
-nearest_batch.NearestBatch serves ranks that decode.
+block_batch.BlockBatch serves ranks that decode.
 """
 
 from byteps_thc._scheme.errors import ConfigurationError

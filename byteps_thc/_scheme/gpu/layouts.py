@@ -151,23 +151,6 @@ def spread(N, num_warps):
 
 
 @constexpr_function
-def held(N, num_warps, first, count):
-    """Layout of [N] with index bits first .. first + count - 1 in registers.
-
-    The others are spread over threads, the lowest over neighbours. If they are fewer than threads, threads share
-    values.
-    """
-    if PLAIN:
-        return None
-    log, threads = _log(N), 5 + _log(num_warps)
-    registers = list(range(first, min(first + count, log)))
-    others = [[1 << bit] for bit in range(log) if bit not in registers]
-    bits = others[:threads] + [[0]] * (threads - len(others))
-    kept = [[1 << bit] for bit in registers] + others[threads:]
-    return L.DistributedLinearLayout(kept, bits[:5], bits[5:], [], [N])
-
-
-@constexpr_function
 def rounding(T):
     """Layout of [T / 64, 8], the Philox blocks of rounding bits: four a thread, neighbours in a row.
 

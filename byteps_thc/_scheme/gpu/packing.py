@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from byteps_thc._scheme.gpu.frontend import L, constexpr, jit, permute_bytes
+from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, conv, jit, permute_bytes
+from byteps_thc._scheme.gpu.layouts import of_columns, of_rows
 
 
 @jit
@@ -27,23 +28,11 @@ def _numbers(words, FIRST: constexpr, STEP: constexpr, BITS: constexpr):
 
 
 @jit
-def load_rows(stream, words, there, BITS: constexpr):
-    """Rows of 32 numbers, BITS words of a stream from `words` on, int32, 0 where not `there`: words of unpacked()."""
+def load_rows(rows, there, BITS: constexpr):
+    """Rows of 32 numbers, BITS words of a stream each, int32, 0 where not `there`: words of unpacked()."""
     row = ()
     for k in L.static_range(BITS):
-        row = row + (L.load(stream + words + k, there, 0),)  # type: ignore[assignment]
-    return row
-
-
-@jit
-def load_halved_rows(stream, halves, there, upper, BITS: constexpr):
-    """As load_rows(), from half words of the stream on. Numbers from 16 on are 0 where not `upper`."""
-    at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
-    row = ()
-    for k in L.static_range(BITS):
-        low = L.load(at + 2 * k, there if 2 * k < BITS else upper, 0).to(L.uint32)
-        high = L.load(at + 2 * k + 1, there if 2 * k + 1 < BITS else upper, 0).to(L.uint32)
-        row = row + ((low | (high << 16)).to(L.int32, bitcast=True),)  # type: ignore[assignment]
+        row = row + (L.load(rows + k, there, 0),)  # type: ignore[assignment]
     return row
 
 
@@ -58,19 +47,18 @@ def unpacked(words, ROWS: constexpr, BITS: constexpr):
 
 
 @jit
-def store_rows(stream, words, there, row, BITS: constexpr):
-    for k in L.static_range(BITS):
-        L.store(stream + words + k, row[k], there)
-
-
-@jit
-def store_halved_rows(stream, halves, there, upper, row, BITS: constexpr):
-    """As store_rows(), for load_halved_rows(); only 16 numbers where not `upper`."""
-    at = stream.to(L.pointer_type(L.uint16), bitcast=True) + halves
-    for k in L.static_range(BITS):
-        word = row[k].to(L.uint32, bitcast=True)
-        L.store(at + 2 * k, word.to(L.uint16), there if 2 * k < BITS else upper)
-        L.store(at + 2 * k + 1, (word >> 16).to(L.uint16), there if 2 * k + 1 < BITS else upper)
+def store_rows(rows, there, row, layout: constexpr, BITS: constexpr):
+    """layout: of [rows, 4], for widths whose words are stored by four."""
+    if BITS % 4 == 0:
+        word = L.expand_dims(arange(4, of_columns(layout)), 0)
+        at = L.expand_dims(conv(rows, of_rows(layout)), 1) + word
+        mask = L.expand_dims(conv(there, of_rows(layout)), 1)
+        for k in L.static_range(BITS // 4):
+            four = L.join(L.join(row[4 * k], row[4 * k + 2]), L.join(row[4 * k + 1], row[4 * k + 3]))
+            L.store(at + 4 * k, conv(L.reshape(four, at.shape), layout), mask)
+    else:
+        for k in L.static_range(BITS):
+            L.store(rows + k, row[k], there)
 
 
 @jit

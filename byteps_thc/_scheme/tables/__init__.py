@@ -1,4 +1,4 @@
-"""Lookup tables: the integers of the codes that servers add, and the points of codes that ranks decode.
+"""Lookup tables: the integers of the codes that servers add.
 
 The folder tables/ of the repository has the solved tables.
 """

@@ -1,8 +1,7 @@
-"""Lookup tables, and rounding points, in device memory."""
+"""Lookup tables in device memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.tables.points import Points
 
 #: Largest granularity whose values fit a byte of an entry.
 _NARROW = 255
@@ -54,39 +52,3 @@ class DeviceTable:
     @property
     def wide(self) -> bool:
         return self.granularity > _NARROW
-
-
-@dataclass(frozen=True)
-class PointTable:
-    """entries: int64[4 * 2^bits], of the intervals of a grid: the number of edges below it in the upper half, and its
-    one edge as float32, infinity without one.
-
-    points: float32[2^bits]. Coordinate z is in interval trunc(z * slope + 2 * 2^bits), or the first or last one.
-    """
-
-    bits: int
-    entries: Tensor
-    points: Tensor
-    slope: float
-
-    @classmethod
-    def of(cls, points: Points, device: torch.device) -> PointTable:
-        middle, edges = 2 << points.bits, points.edges
-        slope = np.float32((middle - 1) / max(1.0, float(np.abs(edges).max())))
-        # In the kernel's arithmetic, so that rounding never parts a coordinate from the edge in its interval.
-        intervals = (edges * slope + np.float32(middle)).astype(np.int64)
-        assert (np.diff(intervals) > 0).all()
-        held = np.full(2 * middle, np.inf, np.float32)
-        held[intervals] = edges
-        below = np.searchsorted(intervals, np.arange(2 * middle)).astype(np.uint64)
-        entries = held.view(np.uint32).astype(np.uint64) | below << np.uint64(32)
-        return cls(
-            points.bits,
-            torch.from_numpy(entries.view(np.int64)).to(device),
-            torch.from_numpy(points.points).to(device),
-            float(slope),
-        )
-
-
-def points_of(ranks: Sequence[Points], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.stack([own.points for own in ranks])).to(device)

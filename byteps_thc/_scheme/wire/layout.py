@@ -9,7 +9,7 @@ from byteps_thc._scheme.wire.fields import U8, U16, U24, U32, U64, Struct
 
 VERSION = 4
 UDP_PORT = 48865
-ARITHMETIC = 2
+ARITHMETIC = 3
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32
 SWITCH_CODES_PER_PACKET = 1024

@@ -12,6 +12,6 @@ PYBIND11_MODULE(_core, module) {
   thc::python::register_arguments(module);
   thc::python::register_servers(module);
   thc::python::register_segments(module);
-  thc::python::register_nearest(module);
+  thc::python::register_block_codes(module);
   thc::python::let_threads_wait_at_the_end();
 }

@@ -9,7 +9,7 @@ namespace thc::python {
 void register_arguments(pybind11::module_& module);
 void register_servers(pybind11::module_& module);
 void register_segments(pybind11::module_& module);
-void register_nearest(pybind11::module_& module);
+void register_block_codes(pybind11::module_& module);
 
 /// Threads that are in C++ when Python ends, such as torch's of gloo, do not abort the process from now on.
 void let_threads_wait_at_the_end();

@@ -26,7 +26,7 @@ struct RandomKey {
 };
 
 inline constexpr std::uint32_t kSignDomain = 0;
-/// Of the signs with which ranks round averages that they send back (thc/nearest.h).
+/// Of the signs with which ranks round averages that they send back (thc/block_codes.h).
 inline constexpr std::uint32_t kDownSignDomain = 0xfffffffeU;
 inline constexpr std::size_t kSignsPerPhiloxBlock = 128;
 

@@ -50,31 +50,21 @@ void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t leas
   });
 }
 
-/// for_each_range of blocks: work(first block, blocks). `least`: codes of a range.
+/// for_each_range of tiles: work(first block, blocks). `least`: coordinates of a range.
 template <class Work>
-void for_each_blocks(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
-  if (blocks.empty()) return;
-  const std::size_t start = blocks.front().offset;
-  const std::size_t codes = blocks.back().offset + blocks.back().size - start;
-  const auto block_from = [&](std::size_t code) {
-    const auto begins_before = [](const RotationBlock& block, std::size_t offset) { return block.offset < offset; };
-    return static_cast<std::size_t>(std::lower_bound(blocks.begin(), blocks.end(), start + code, begins_before) -
-                                    blocks.begin());
-  };
-  for_each_range(pool, codes, kMinRotationBlock, least, [&](std::size_t first, std::size_t size) {
-    const std::size_t begin = block_from(first);
-    const std::size_t end = block_from(first + size);
-    if (begin < end) work(begin, blocks.subspan(begin, end - begin));
+void for_each_tiles(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
+  if (blocks.size() == 0) return;
+  for_each_range(pool, blocks.size() * kBlock, kTileBlocks * kBlock, least, [&](std::size_t first, std::size_t size) {
+    work(first / kBlock, blocks.part(first / kBlock, size / kBlock));
   });
 }
 
 /// Codes of the same ranks from block `begin` on.
-std::vector<NearestCodes> codes_from(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
-                                     std::size_t begin) {
-  std::vector<NearestCodes> part(ranks.begin(), ranks.end());
-  for (NearestCodes& rank : part) {
-    rank.codes += code_bytes(blocks[begin].offset - blocks[0].offset, bits);
-    rank.scales += begin;
+std::vector<BlockCodes> codes_from(std::span<const BlockCodes> ranks, unsigned bits, std::size_t begin) {
+  std::vector<BlockCodes> part(ranks.begin(), ranks.end());
+  for (BlockCodes& rank : part) {
+    rank.codes += code_bytes(begin * kBlock, bits);
+    rank.scales += scale_bytes(begin);
   }
   return part;
 }
@@ -113,27 +103,27 @@ void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& lay
   });
 }
 
-void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
-                    const NearestPoints& points, std::uint8_t* codes, float* scales) {
-  for_each_blocks(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
-    thc::encode_nearest(gradient + (part[0].coordinate - blocks[0].coordinate), part, key, hop, points,
-                        codes + code_bytes(part[0].offset - blocks[0].offset, points.bits()), scales + begin);
+void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                   std::uint8_t* codes, std::uint8_t* scales) {
+  for_each_tiles(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
+    thc::encode_blocks(gradient, part, random, bits, codes + code_bytes(begin * kBlock, bits),
+                       scales + scale_bytes(begin));
   });
 }
 
-void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
-                    const RandomKey& key, Hop hop, Floats out) {
-  for_each_blocks(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
-    thc::decode_nearest(codes_from(ranks, bits, blocks, begin), bits, part, key, hop,
-                        out + (part[0].coordinate - blocks[0].coordinate));
+void decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
+                   unsigned bits, Floats out) {
+  for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
+    thc::decode_blocks(codes_from(ranks, bits, begin), part, random, bits, out);
   });
 }
 
-void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
-                    const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales) {
-  for_each_blocks(pool, blocks, kLeastToRecode, [&](std::size_t begin, Blocks part) {
-    thc::recode_nearest(codes_from(ranks, bits, blocks, begin), bits, part, key, down,
-                        codes + code_bytes(part[0].offset - blocks[0].offset, down.bits()), scales + begin);
+void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
+                   unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
+                   std::uint8_t* scales) {
+  for_each_tiles(pool, blocks, kLeastToRecode, [&](std::size_t begin, Blocks part) {
+    thc::recode_blocks(codes_from(ranks, bits, begin), part, up, bits, down, down_bits,
+                       codes + code_bytes(begin * kBlock, down_bits), scales + scale_bytes(begin));
   });
 }
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
+#include "thc/block_codes.h"
 #include "thc/block_layout.h"
 #include "thc/decode.h"
 #include "thc/float_format.h"
 #include "thc/lookup_table.h"
-#include "thc/nearest.h"
 #include "thc/philox.h"
 #include "thc/quantization.h"
 #include "thc/thread_pool.h"
@@ -25,11 +25,12 @@ std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, cons
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes);
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
-void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
-                    const NearestPoints& points, std::uint8_t* codes, float* scales);
-void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
-                    const RandomKey& key, Hop hop, Floats out);
-void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
-                    const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales);
+void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                   std::uint8_t* codes, std::uint8_t* scales);
+void decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
+                   unsigned bits, Floats out);
+void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
+                   unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
+                   std::uint8_t* scales);
 
 }  // namespace thc::threaded

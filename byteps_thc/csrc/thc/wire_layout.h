@@ -12,7 +12,7 @@ namespace thc::wire {
 
 inline constexpr std::uint8_t kVersion = 4;
 inline constexpr std::uint16_t kUdpPort = 48865;
-inline constexpr std::uint8_t kArithmeticVersion = 2;
+inline constexpr std::uint8_t kArithmeticVersion = 3;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;
 inline constexpr std::uint32_t kSwitchCodesPerPacket = 1024;

@@ -63,7 +63,7 @@ PARTS = (
              f"tests/gpu/kernel_bits.py --part {part}/{_KERNEL_PROCESSES}", _BITS_LIMIT_S, beside=True)
         for part in range(_KERNEL_PROCESSES)
     ),
-    Part("bits of ranks that decode", "tests/gpu/nearest_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of ranks that decode", "tests/gpu/block_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of rows with scales", "tests/gpu/rows_bits.py", _BITS_LIMIT_S, beside=True),
     Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", _BITS_LIMIT_S, beside=True),
@@ -90,7 +90,7 @@ PARTS = (
     Part("kernels, 80 registers", "evaluation/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part(
         "limit of encode, recode and decode (ncu)", "evaluation/benchmarks/bench_gpu.py --log-coordinates 24", 60,
-        stand_in=None, tool="ncu --clock-control none --set full --kernel-id ::regex:nearest:2",
+        stand_in=None, tool="ncu --clock-control none --set full --kernel-id ::regex:_blocks_kernel:2",
     ),
     Part(
         "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 90, stand_in=None,

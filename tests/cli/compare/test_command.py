@@ -71,12 +71,12 @@ def test_gradients_of_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     rows = {row["name"]: row for row in found["ways"]}
     bits = {name: row["bits"] for name, row in rows.items()}
     assert bits.pop(POWER_SGD) == pytest.approx(64 * ((64 + 256) * 4 + 256) / (65 * 256))
-    assert bits == {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10, "THC 4+4": 8, SERVERS: 12}
+    assert bits == {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 10.265625, "THC 4+4": 8.265625, SERVERS: 12}
     assert rows["fp32"]["nmse"] < 1e-12
     errors = [rows[name]["nmse"] for name in ("bf16", "THC 5+5", "THC 4+4", POWER_SGD)]
     assert errors == sorted(errors)
     assert errors[1] < 0.01
-    assert rows["THC 5+5"]["link_bits"] == pytest.approx(65 * 256 * 10 * 3 / 4)
+    assert rows["THC 5+5"]["link_bits"] == pytest.approx(65 * 256 * 10.265625 * 3 / 4)
     assert 0 < rows["THC 5+5"]["processor_s"] < 1
     assert set(found["break_even"]) == {"THC 5+5", "THC 4+4", SERVERS}
 

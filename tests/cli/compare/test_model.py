@@ -79,7 +79,7 @@ LAYOUT = Layout(parameters=1000, ranks=8, ranks_per_host=2, cores=1.0, servers=4
     [
         ("fp32", 64, 64 * 7 / 8),  # a ring enters a host once
         ("bf16", 32, 32 * 7 / 8),
-        ("THC 5+5", 10, 10 * 3 / 4),  # between four hosts
+        ("THC 5+5", 10 + 34 / 128, (10 + 34 / 128) * 3 / 4),  # between four hosts
         (SERVERS, 12, 2 * 8),  # sums of 8 bits to both ranks of a host
         (POWER_SGD, 64 * (90 * 4 + 10) / 2010, 64 * 370 / 2010 * 7 / 8),  # a matrix of 40 x 50, and its bias
     ],

@@ -17,11 +17,11 @@
 
 PYBIND11_MODULE(_core_test, module) {
   pybind11::module_::import(
-      "byteps_thc._native._core");  // which registers ThreadPool and RotationBlocks, arguments of kernels
+      "byteps_thc._native._core");  // which registers ThreadPool and BlockTable, arguments of kernels
   thc::python::register_exceptions(module);
   thc::python::register_servers(module);
   thc::python::register_segments(module);
-  thc::python::register_nearest(module);
+  thc::python::register_block_codes(module);
   thc::python::register_stages(module);
   thc::python::register_slot_pool(module);
 }

@@ -1,7 +1,7 @@
 """Messages of ranks that decode each other's codes, against the bits of the kernels in host memory.
 
 On the CPU with TRITON_INTERPRET=1, else on the GPU; kernel_bits.py says how cases are chosen and compared. The kernels
-in host memory have the bits of tests/lib/nearest_reference.py (tests/reference/test_nearest.py).
+in host memory have the bits of tests/lib/block_reference.py (tests/reference/test_blocks.py).
 """
 
 from __future__ import annotations
@@ -15,92 +15,72 @@ from typing import Any
 
 import numpy as np
 import torch
-from kernel_bits import FLOATS, MismatchError, check_cases, same
+from kernel_bits import FLOATS, MismatchError, check_cases, place, same
 from recorded_calls import counted_calls
 from torch import Tensor
 
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import gradient_view
-from byteps_thc._scheme.errors import ConfigurationError, InputError
-from byteps_thc._scheme.gpu.nearest_batch import NearestBatch
-from byteps_thc._scheme.tables.points import Points, lloyd_max, staggered
+from byteps_thc._scheme.arrays import I64, gradient_view
+from byteps_thc._scheme.block_plan import HEADER_BYTES, MessageLayout, Shard
+from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.gpu.block_batch import BlockBatch
+from byteps_thc._scheme.shares import block_words, row_shards, share_out, without_gaps
 
-SEED, ROUND = 0xF23456789ABCDEF0, 2_900_000_000
+SEED, ROUND, TENSOR = 0xF23456789ABCDEF0, 2_900_000_000, 3_000_000_007
 LARGEST = (1 << 31) - 1
 FINGERPRINT = 1_234_567_890
 #: What blocks of gradients are made of, in turn.
-KINDS = ("normal", "normal", "one", "zero", "tiny", "large", "nan", "small", "normal", "infinite")
-#: Tensors and rows of a gradient whose blocks are mostly of 16 and 32: codes of all others begin anywhere, too.
-NARROW = (16, 8192, 9, 8192, *[16] * 270, *[20] * 3, *[32] * 3, *[48] * 3, *range(1, 64), 700, 16, 8192)
-
-
-@dataclass(frozen=True)
-class Shard:
-    tensor: int
-    row: int
-    blocks: _core.RotationBlocks
-    exact: slice
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A message: header, scales, exact values, codes."""
-
-    exact_at: int
-    codes_at: int
-    size_bytes: int
-
-    @classmethod
-    def of(cls, shards: Sequence[Shard], bits: int) -> Layout:
-        exact_at = 16 + 4 * max(len(shard.blocks) for shard in shards)
-        codes_at = exact_at + 4 * max(shard.exact.stop - shard.exact.start for shard in shards)
-        size = codes_at + max(_core.code_bytes(shard.blocks.padded, bits) for shard in shards)
-        return cls(exact_at, codes_at, -(-size // 16) * 16)
+KINDS = ("normal", "one", "zero", "tiny", "large", "small", "normal", "equal")
+#: Squares of the last two overflow and underflow in float32.
+FAR = (*KINDS, "vast", "faint")
+#: A tile with one of these averages to NaN.
+NOT_FINITE = (*["normal"] * 17, "nan", *["normal"] * 40, "infinite", *["normal"] * 30, "huge", *KINDS)
+#: Tensors of all sizes of blocks.
+NARROW = (*range(1, 67), 700, 16, 64, 128, 2000)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A piece of ranks. sharded: a row for each rank. exact, holes: (start, stop) within a row, the second in the last
-    row alone. kinds: of blocks. offset: elements by which gradients are not aligned.
+    """A piece of ranks.
+
+    ends: ends of tensors within a row. sharded: a row for each rank. exact: (start, stop) of exact columns. padding:
+    columns that the last row lacks at its end. kinds: kinds of blocks. offset: elements by which gradients are not
+    aligned.
     """
 
     columns: int
-    block: int = 8192
     ends: tuple[int, ...] = ()
     ranks: int = 2
-    bits: int = 5
-    down_bits: int = 5
+    bits: int = 4
+    down_bits: int = 4
     floats: str = "fp32"
     sharded: bool = False
     exact: tuple[tuple[int, int], ...] = ()
-    holes: tuple[tuple[int, int], ...] = ()
+    padding: int = 0
     kinds: tuple[str, ...] = KINDS
     offset: int = 0
-    blocks: _core.RotationBlocks = field(init=False)
+    words: I64 = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        ends = np.array(self.ends, np.uint64)
-        object.__setattr__(self, "blocks", _core.RotationBlocks(self.columns, self.block, ends))
+        edges = sorted({0, self.columns, *self.ends, *itertools.chain(*self.exact)})
+        spans = [span for span in itertools.pairwise(edges) if not any(a <= span[0] < b for a, b in self.exact)]
+        object.__setattr__(self, "words", block_words(spans))
 
     @property
     def rows(self) -> int:
         return self.ranks if self.sharded else 1
 
-    def shards(self) -> list[Shard]:
-        exact = [column for start, stop in self.exact for column in range(start, stop)]
-        if self.sharded:
-            own = len(exact)
-            return [Shard(77 + row, row, self.blocks, slice(row * own, (row + 1) * own)) for row in range(self.rows)]
-        cuts = np.linspace(0, len(self.blocks), self.ranks + 1).astype(int)
-        firsts = np.append(self.blocks.array()[:, 0], self.columns)[cuts]
-        at = np.searchsorted(exact, firsts)
-        return [
-            Shard(77, 0, self.blocks.part(*map(int, cut)), slice(*map(int, own)))
-            for cut, own in zip(itertools.pairwise(cuts), itertools.pairwise(at), strict=True)
-        ]
+    def tables(self) -> list[_core.BlockTable]:
+        """The blocks of each row."""
+        gap = (self.columns - self.padding, self.columns)
+        words = [self.words] * (self.rows - 1) + [without_gaps(self.words, [gap], 0)]
+        return [_core.BlockTable(own, row * len(own)) for row, own in enumerate(words)]
 
-    def points(self) -> list[Points]:
-        return [staggered(self.bits, rank, self.ranks) for rank in range(self.ranks)]
+    def shards(self) -> list[Shard]:
+        exact = sum(stop - start for start, stop in self.exact)
+        if self.sharded:
+            return row_shards(TENSOR, self.tables(), exact)
+        return share_out(TENSOR, self.tables()[0], exact, self.ranks)
 
     def gradient(self, rank: int) -> Tensor:
         rng = np.random.default_rng(rank)
@@ -109,16 +89,18 @@ class Case:
 
     def _row(self, rng: np.random.Generator, rank: int) -> np.ndarray[Any, Any]:
         x = rng.standard_normal(self.columns).astype(np.float32)
-        scales = {"zero": 0.0, "tiny": 1e-35, "small": 1e-25, "large": 1e20}
-        for number, (first, _, _, used) in enumerate(self.blocks.array().tolist()):
+        scales = {"zero": 0.0, "tiny": 1e-35, "small": 1e-9, "large": 1e4, "faint": 1e-20, "vast": 1e22, "huge": 1e35}
+        for number, word in enumerate(self.words.tolist()):
             # Blocks of all ranks are zero, and those of one alone are, and so on.
             kind = self.kinds[(number + (rank if number > len(self.kinds) else 0)) % len(self.kinds)]
-            block = x[first : first + used]
+            block = x[word >> 7 :][: word & 127]
             block *= np.float32(scales.get(kind, 1.0))
             if kind == "one":
                 block[1:] = 0
+            if kind == "equal":
+                block[:] = 1
             if kind in ("nan", "infinite"):
-                block[used // 3] = np.nan if kind == "nan" else np.inf
+                block[len(block) // 3] = np.nan if kind == "nan" else np.inf
         return x
 
 
@@ -127,127 +109,103 @@ class Host:
 
     def __init__(self, case: Case) -> None:
         self.case, self.shards = case, case.shards()
-        self.up, self.down = Layout.of(self.shards, case.bits), Layout.of(self.shards, case.down_bits)
-        self._points = case.points()
+        self.up, self.down = (MessageLayout.of(self.shards, bits) for bits in (case.bits, case.down_bits))
 
     def encode(self, gradient: Tensor, rank: int, fingerprint: int) -> Tensor:
-        case, own = self.case, self._points[rank]
-        whole = gradient.clone().view(case.rows, -1)
-        flat = whole.view(-1).float()
-        values = [whole[:, start:stop].float() for start, stop in case.exact]
-        exact = torch.cat(values, 1).view(-1) if values else flat[:0]
-        for start, stop in holes_of(case):
-            whole.view(-1)[start:stop] = 0
+        case, rows = self.case, gradient.view(self.case.rows, -1)
+        values = [rows[:, start:stop].float() for start, stop in case.exact]
+        exact = torch.cat([rows[:, :0].float(), *values], 1).view(-1)
         sent = messages(case.ranks, self.up)
         for shard, message in zip(self.shards, sent, strict=True):
-            scales, words, codes = self._parts(message, shard, self.up, case.bits)
+            words, codes, scales = self._parts(message, shard, self.up, case.bits)
             message[:16].view(torch.int32)[:] = torch.tensor([fingerprint, LARGEST - fingerprint, 0, 0])
             words[:] = exact[shard.exact]
-            array = shard.blocks.array()
-            columns = slice(array[0, 0], array[-1, 0] + array[-1, 3]) if len(array) else slice(0, 0)
-            _core.encode_nearest(
-                gradient_view(whole[shard.row][columns]), codes.numpy(), scales.numpy(), edges=own.edges,
-                points=own.points, **self._keywords(shard),
+            _core.encode_blocks(
+                gradient_view(rows[shard.row]), codes.numpy(), scales.numpy(), rank=rank, ranks=case.ranks,
+                bits=case.bits, **self._keywords(shard),
             )  # fmt: skip
         return sent
 
     def recode(self, received: Tensor, rank: int) -> Tensor:
-        case, shard, down = self.case, self.shards[rank], lloyd_max(self.case.down_bits)
+        case, shard = self.case, self.shards[rank]
         own = messages(1, self.down)[0]
-        scales, words, codes = self._parts(own, shard, self.down, case.down_bits)
+        words, codes, scales = self._parts(own, shard, self.down, case.down_bits)
         own[:16].view(torch.int32)[:2] = received[:, :8].view(torch.int32).amax(0)
         own[8:16] = 0
-        words[:] = self._exact(received, shard, self.up)
-        _core.recode_nearest(
-            *self._received(received, shard), codes.numpy(), scales.numpy(), points=self._all_points(),
-            down_edges=down.edges, down_points=down.points, **self._keywords(shard),
+        words[:] = self._exact(received, shard)
+        _core.recode_blocks(
+            *self._received(received, shard), codes.numpy(), scales.numpy(), bits=case.bits, down_bits=case.down_bits,
+            **self._keywords(shard),
         )  # fmt: skip
         return own
 
     def decode(self, gathered: Tensor) -> Tensor:
-        case, down = self.case, lloyd_max(self.case.down_bits)
-        out, exact = torch.full((case.columns,), 7.0, dtype=FLOATS[case.floats]), []
+        case, exact = self.case, []
+        out = untouched(case)
         for shard, message in zip(self.shards, gathered, strict=True):
-            scales, words, codes = self._parts(message, shard, self.down, case.down_bits)
+            words, codes, scales = self._parts(message, shard, self.down, case.down_bits)
             exact.append(words)
-            array = shard.blocks.array()
-            columns = slice(array[0, 0], array[-1, 0] + array[-1, 3]) if len(array) else slice(0, 0)
-            _core.decode_nearest(
-                codes.numpy()[np.newaxis], scales.numpy()[np.newaxis], gradient_view(out[columns]),
-                points=down.points[np.newaxis], down=True, **self._keywords(shard),
+            _core.decode_blocks(
+                codes.numpy()[np.newaxis], scales.numpy()[np.newaxis], gradient_view(out), bits=case.down_bits,
+                down=True, **self._keywords(shard),
             )  # fmt: skip
         return self._put(out, torch.cat(exact))
 
     def average(self, received: Tensor, rank: int) -> Tensor:
-        case, shard = self.case, self.shards[rank]
-        out = torch.full((case.columns,), 7.0, dtype=FLOATS[case.floats])
-        _core.decode_nearest(
-            *self._received(received, shard), gradient_view(out), points=self._all_points(), **self._keywords(shard)
+        shard, out = self.shards[rank], untouched(self.case)
+        _core.decode_blocks(
+            *self._received(received, shard), gradient_view(out), bits=self.case.bits, **self._keywords(shard)
         )
-        return self._put(out, self._exact(received, shard, self.up))
+        return self._put(out, self._exact(received, shard))
 
     def _put(self, out: Tensor, exact: Tensor) -> Tensor:
         columns = [column for start, stop in self.case.exact for column in range(start, stop)]
         out[columns] = exact.to(out.dtype)
         return out
 
-    def _all_points(self) -> np.ndarray[Any, Any]:
-        return np.stack([own.points for own in self._points])
-
     def _received(self, received: Tensor, shard: Shard) -> tuple[Any, Any]:
-        code_bytes, up = _core.code_bytes(shard.blocks.padded, self.case.bits), self.up
-        codes = received[:, up.codes_at : up.codes_at + code_bytes]
-        return codes.numpy(), received[:, 16 : 16 + 4 * len(shard.blocks)].view(torch.float32).numpy()
+        parts = [self._parts(message, shard, self.up, self.case.bits)[1:] for message in received]
+        codes, scales = (np.stack([part.numpy() for part in own]) for own in zip(*parts, strict=True))
+        return codes, scales
 
-    def _exact(self, received: Tensor, shard: Shard, layout: Layout) -> Tensor:
-        values = [self._parts(message, shard, layout, self.case.bits)[1] for message in received]
+    def _exact(self, received: Tensor, shard: Shard) -> Tensor:
+        values = [self._parts(message, shard, self.up, self.case.bits)[0] for message in received]
         return torch.from_numpy(np.add.accumulate(np.stack(values), axis=0)[-1] / np.float32(len(values)))
 
     def _keywords(self, shard: Shard) -> dict[str, Any]:
         return {"blocks": shard.blocks, "seed": SEED, "tensor": shard.tensor, "round": ROUND}
 
     @staticmethod
-    def _parts(message: Tensor, shard: Shard, layout: Layout, bits: int) -> tuple[Tensor, Tensor, Tensor]:
-        exact_end = layout.exact_at + 4 * (shard.exact.stop - shard.exact.start)
-        return (
-            message[16 : 16 + 4 * len(shard.blocks)].view(torch.float32),
-            message[layout.exact_at : exact_end].view(torch.float32),
-            message[layout.codes_at : layout.codes_at + _core.code_bytes(shard.blocks.padded, bits)],
-        )
+    def _parts(message: Tensor, shard: Shard, layout: MessageLayout, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Exact values, codes and scales."""
+        exact = message[HEADER_BYTES:][: 4 * (shard.exact.stop - shard.exact.start)].view(torch.float32)
+        codes = message[layout.codes_at :][: 8 * bits * len(shard.blocks)]
+        return exact, codes, message[layout.scales_at :][: _core.scale_bytes(len(shard.blocks))]
 
 
-def messages(count: int, layout: Layout) -> Tensor:
+def messages(count: int, layout: MessageLayout) -> Tensor:
     return torch.full((count, layout.size_bytes), 0xA5, dtype=torch.uint8)
 
 
-def holes_of(case: Case) -> list[tuple[int, int]]:
-    """What is not compressed, in all rows one behind the other."""
-    exact = [(row * case.columns + start, row * case.columns + stop) for row in range(case.rows)
-             for start, stop in case.exact]  # fmt: skip
-    last = (case.rows - 1) * case.columns
-    return sorted([*exact, *((last + start, last + stop) for start, stop in case.holes)])
+def untouched(case: Case) -> Tensor:
+    return torch.full((case.columns,), 7.0, dtype=FLOATS[case.floats])
 
 
 def header_of(fingerprint: int) -> tuple[int, int, int, int]:
     return 3, ROUND & LARGEST, fingerprint, LARGEST - fingerprint
 
 
-def batches_of(case: Case, host: Host, device: str) -> dict[int, NearestBatch]:
+def batches_of(case: Case, host: Host, device: str) -> dict[int, BlockBatch]:
     """Those of the first and of the last rank."""
-    down = None if case.sharded else lloyd_max(case.down_bits)
     return {
-        rank: NearestBatch(
-            host.shards, rank, case.columns, seed=SEED, up=case.points(), down=down, layouts=(host.up, host.down),
+        rank: BlockBatch(
+            host.shards, rank, case.columns, seed=SEED, bits=case.bits,
+            down_bits=None if case.sharded else case.down_bits, layouts=(host.up, host.down),
             state=torch.tensor([0, 0, LARGEST, 0], dtype=torch.int32, device=device),
             differ=torch.zeros((), dtype=torch.bool, device=device), exact=case.exact,
-            holes=holes_of(case),
         )
         for rank in (0, case.ranks - 1)
     }  # fmt: skip
-
-
-def place(values: Tensor, device: str, offset: int) -> Tensor:
-    return torch.empty(values.numel() + offset, dtype=values.dtype, device=device)[offset:].copy_(values)
 
 
 def one_launch(calls: Sequence[str]) -> None:
@@ -270,10 +228,11 @@ def check_round(case: Case, device: str, rng: np.random.Generator) -> None:  # n
         one_launch(calls)
         same(f"sent of rank {rank}", mine, sent[-1].numpy())
     received = torch.stack(sent, 1)
-    out = place(torch.full((case.columns,), 3.0, dtype=FLOATS[case.floats]), device, case.offset)
+    out = place(untouched(case), device, case.offset)
     if case.sharded:
         for rank, batch in batches.items():
             arrived = received[rank].contiguous().to(device)
+            out.fill_(7)
             with counted_calls() as calls:
                 batch.average(arrived, out)
             one_launch(calls)
@@ -301,8 +260,8 @@ def same_floats(what: str, got: Tensor, wanted: Tensor) -> None:
     same(what, got, (wanted.view(torch.uint16) if wanted.dtype == torch.bfloat16 else wanted).numpy())
 
 
-def check_narrow(case: Case, device: str, rng: np.random.Generator) -> None:
-    """A round of NARROW."""
+def check_not_finite(case: Case, device: str, rng: np.random.Generator) -> None:
+    """A round in which some tiles are NaN, and others are not."""
     check_round(case, device, rng)
 
 
@@ -335,15 +294,14 @@ def check_agreement(case: Case, device: str, rng: np.random.Generator) -> None: 
 def check_refusals(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
     """Calls that do not fit. A batch of an all-reduce has no average(), and one of rows no recode()."""
     host = Host(case)
-    with refused(ConfigurationError, "rotation_block 32768 is too large for the GPU kernels: use at most 16384"):
-        large = replace(case, columns=40_000, block=32_768)
-        batches_of(large, Host(large), device)
     batch, of_rows = (batches_of(one, Host(one), device)[0] for one in (case, replace(case, sharded=True)))
     gradient, sent = case.gradient(0).to(device), messages(case.ranks, host.up).to(device)
     with refused(InputError, "gradient must be contiguous"):
         batch.encode(gradient[1:], sent, (0, 0, 0, 0), 0)
     with refused(InputError, "sent must be contiguous uint8"):
         batch.encode(gradient, sent[:1], (0, 0, 0, 0), 0)
+    with refused(InputError, "sent must begin at a multiple of 16 bytes"):
+        batch.encode(gradient, place(sent, device, 4), (0, 0, 0, 0), 0)
     with refused(InputError, "use recode"):
         batch.average(sent, gradient)
     with refused(InputError, "use average"):
@@ -369,29 +327,17 @@ def narrow_case(**settings: Any) -> Case:
 
 
 def small_cases() -> Iterator[tuple[Any, Case]]:
-    # Whole blocks, which have a way of their own, and tensors of any sizes: blocks of 8192 to 64, with padding.
-    yield check_round, Case(3 * 8192, kinds=("normal", "zero", "nan"), ranks=1)
-    tensors = Case(9800, ends=(70, 300, 8492, 9000), bits=4, down_bits=3)
-    yield check_round, tensors
-    beside = Case(
-        1500,
-        block=512,
-        ends=(70, 1000, 1300),
-        exact=((64, 70), (1000, 1300)),
-        holes=((1301, 1302), (1304, 1400)),
-        offset=1,
-    )
+    yield check_round, Case(3 * 2048, ranks=1)
+    yield check_round, narrow_case(ranks=3, down_bits=3)
+    beside = narrow_case(exact=((3, 30), (2400, 2500)), offset=1)
     yield check_round, replace(beside, floats="bf16", ranks=3, bits=8, down_bits=1)
-    yield check_round, replace(beside, floats="fp16", sharded=True, bits=3)
-    yield check_round, Case(8192, sharded=True, holes=((9, 4000),), kinds=("normal",))
-    # Rows of embeddings.
-    yield check_round, Case(40 * 96, ends=tuple(range(96, 40 * 96, 96)), bits=2, down_bits=6)
-    yield check_round, Case(16_384 + 1024, block=16_384, bits=7, down_bits=7, kinds=("normal",))
-    yield check_round, Case(2048, block=1024, ranks=5, bits=6, down_bits=8, floats="fp16", kinds=("large",))
+    yield check_round, replace(beside, floats="fp16", sharded=True, bits=3, padding=70)
+    yield check_round, Case(2000, sharded=True, padding=1990, bits=5, ranks=3)
+    yield check_round, Case(40 * 96, ends=tuple(range(96, 40 * 96, 96)), bits=2, down_bits=3, kinds=FAR)
+    yield check_round, Case(1024 + 65, ranks=5, bits=7, down_bits=8, floats="fp16")
     yield check_round, Case(70, ranks=3, bits=1, down_bits=2, exact=((3, 5),))  # owners of nothing
-    yield check_narrow, narrow_case(ranks=3)
-    beside = {"exact": ((3, 30), (17_000, 17_100)), "holes": ((16_440, 16_500), (20_000, 20_100)), "offset": 1}
-    yield check_narrow, narrow_case(bits=7, floats="bf16", sharded=True, **beside)
+    yield check_not_finite, Case(64 * len(NOT_FINITE), kinds=NOT_FINITE, ranks=2, down_bits=2)
+    yield check_not_finite, Case(64 * len(NOT_FINITE), kinds=NOT_FINITE, sharded=True, bits=3, floats="bf16")
     plain = Case(128, ends=(64,), kinds=("normal",), exact=((3, 5),))
     yield check_agreement, plain
     yield check_agreement, replace(plain, sharded=True)
@@ -405,17 +351,15 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
             ends = tuple(range(100 * bits + 1, 200_000, 30_011))
             case = Case(200_003, ends=ends, bits=bits, down_bits=9 - bits, floats=floats, offset=bits % 2, ranks=4)
             yield check_round, case
-            yield check_round, replace(case, sharded=True, ranks=3, holes=((1, 2), (5000, 90_000)))
+            yield check_round, replace(case, sharded=True, ranks=3, padding=90_000)
     for bits in range(1, 9):
         floats = ("fp32", "bf16")[:: 1 - bits % 2 * 2]
-        yield check_narrow, narrow_case(bits=bits, down_bits=9 - bits, floats=floats[0], ranks=3)
-        yield check_narrow, narrow_case(bits=bits, floats=floats[1], sharded=True)
-    for width in (16, 20, 32, 48, 272):
+        yield check_not_finite, narrow_case(bits=bits, down_bits=9 - bits, floats=floats[0], ranks=3, kinds=NOT_FINITE)
+        yield check_not_finite, narrow_case(bits=bits, floats=floats[1], sharded=True, kinds=NOT_FINITE)
+    for width in (16, 20, 32, 48, 96, 272):
         yield check_round, Case(30_000 * width, ends=tuple(range(width, 30_000 * width, width)), ranks=4)
-    for log in range(6, 15):
-        yield check_round, Case(3 * 16_384 + 8192 + 1999, block=1 << log, ranks=8)
-    yield check_round, Case(1 << 22, ranks=64)
-    yield check_round, Case(30_522 * 96, ends=tuple(range(96, 30_522 * 96, 96)), ranks=4)
+    for ranks in (8, 64):
+        yield check_round, Case((1 << 22) + 1999, ranks=ranks)
 
 
 if __name__ == "__main__":

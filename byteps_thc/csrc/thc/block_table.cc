@@ -1,0 +1,33 @@
+#include "thc/block_table.h"
+
+#include <string>
+#include <utility>
+
+#include "thc/errors.h"
+
+namespace thc {
+
+BlockTable::BlockTable(std::vector<std::uint64_t> words, std::uint32_t first)
+    : words_(std::move(words)), first_(first) {
+  const Blocks all = blocks();
+  std::size_t behind = 0;
+  for (std::size_t b = 0; b < all.size(); ++b) {
+    if (all.coordinate(b) < behind || all.used(b) > kBlock) {
+      throw InputError("blocks must ascend, be disjoint and have 64 coordinates or fewer, got " +
+                       std::to_string(all.used(b)) + " from " + std::to_string(all.coordinate(b)) + " on, behind " +
+                       std::to_string(behind));
+    }
+    behind = all.coordinate(b) + all.used(b);
+  }
+}
+
+BlockTable BlockTable::part(std::size_t begin, std::size_t end) const {
+  if (begin > end || end > words_.size()) {
+    throw InputError("blocks: expected a range within 0 .. " + std::to_string(words_.size()) + ", got " +
+                     std::to_string(begin) + " .. " + std::to_string(end));
+  }
+  const Blocks cut = blocks().part(begin, end - begin);
+  return BlockTable({cut.words.begin(), cut.words.end()}, cut.first);
+}
+
+}  // namespace thc

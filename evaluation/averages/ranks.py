@@ -1,0 +1,74 @@
+"""Ranks that decode each other's codes, n of them in one process, by the package's kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import block_rounds as rounds
+import numpy as np
+import torch
+from reference import Key
+from torch import Tensor
+
+from byteps_thc._native import _core
+from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class RankCodes:
+    """Settings of ranks that decode.
+
+    up_bits, down_bits: bits of a code, 1 .. 8
+    seed: of signs and dither
+    """
+
+    up_bits: int = DEFAULT_BITS
+    down_bits: int = DEFAULT_BITS
+    seed: int = 0
+
+
+class RanksAverager:
+    """Averages float32[ranks, coordinates].
+
+    tensors: one after the other
+    ranks: each owns a shard of the blocks
+    blocks: of the gradient (default: blocks end at tensors)
+    tensor: random key of this gradient
+    """
+
+    def __init__(
+        self,
+        config: RankCodes,
+        tensors: Sequence[slice],
+        ranks: int,
+        *,
+        blocks: _core.BlockTable | None = None,
+        tensor: int = 0,
+    ) -> None:
+        self._config, self._tensor, self._round = config, tensor, 0
+        blocks = blocks or rounds.blocks_of(*((span.start, span.stop) for span in tensors))
+        ends = [len(blocks) * rank // ranks for rank in range(ranks + 1)]
+        self._shards = [blocks.part(begin, end) for begin, end in itertools.pairwise(ends)]
+        widths = config.up_bits, config.down_bits
+        codes = sum(_core.code_bytes(BLOCK * len(blocks), bits) for bits in widths)
+        #: Codes and scales, up and down.
+        self.bytes_both_ways = float(codes + 2 * sum(_core.scale_bytes(len(shard)) for shard in self._shards))
+
+    def average(self, gradients: Tensor) -> Tensor:
+        return torch.from_numpy(self.average_rows(gradients.numpy()))
+
+    def average_rows(self, gradients: F32) -> F32:
+        """Average the rows in one round."""
+        config, own = self._config, list(np.ascontiguousarray(gradients))
+        key = Key(config.seed, self._tensor, self._round)
+        self._round += 1
+        # Each shard leaves zeros beside its blocks.
+        return sum(
+            (rounds.average(own, config.up_bits, config.down_bits, key, shard) for shard in self._shards if len(shard)),
+            np.zeros(gradients.shape[1], np.float32),
+        )

@@ -1,0 +1,234 @@
+#include "thc/block_codes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "csrc/kernel_fixture.h"
+#include "thc/bit_stream.h"
+#include "thc/errors.h"
+#include "thc/threaded_kernels.h"
+
+namespace thc::testing {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Encoded = std::pair<Bytes, Bytes>;  // codes, scales
+
+/// Blocks of tensors, one after the other with a gap of `gap` coordinates.
+BlockTable table_of(const std::vector<std::size_t>& tensors, std::size_t gap = 0, std::uint32_t first = 0) {
+  std::vector<std::uint64_t> words;
+  std::size_t start = gap;
+  for (const std::size_t size : tensors) {
+    for (std::size_t i = 0; i < size; i += kBlock) {
+      words.push_back(Blocks::word(start + i, std::min(kBlock, size - i)));
+    }
+    start += size + gap;
+  }
+  return BlockTable(std::move(words), first);
+}
+
+struct Case {
+  unsigned bits;
+  BlockTable table;
+  std::size_t misalignment = 0;
+  FloatFormat format = FloatFormat::kFp32;
+};
+
+std::vector<Case> cases(unsigned bits) {
+  return {{bits, table_of({})},
+          {bits, table_of({1})},
+          {bits, table_of({64 * 16}), 1},
+          {bits, table_of({64 * 40 + 7}, 0, 5), 3},
+          {bits, table_of({100, 3000, 64, 1, 5000}, 13), 2},
+          {bits, table_of({4096}), 0, FloatFormat::kBf16},
+          {bits, table_of({1000, 9001}, 1), 1, FloatFormat::kFp16}};
+}
+
+Bytes as_format(const std::vector<float>& values, FloatFormat format) {
+  Bytes bytes(values.size() * float_bytes(format));
+  from_fp32(values.data(), values.size(), {bytes.data(), format});
+  return bytes;
+}
+
+Encoded encode(const Case& of, const std::vector<float>& values, const BlockRandom& random) {
+  const Blocks blocks = of.table.blocks();
+  Misaligned<std::uint8_t> gradient(as_format(values, of.format), of.misalignment);
+  Misaligned<std::uint8_t> codes(code_bytes(blocks.size() * kBlock, of.bits), of.misalignment);
+  Misaligned<std::uint8_t> scales(scale_bytes(blocks.size()), of.misalignment);
+  encode_blocks({gradient.data(), of.format}, blocks, random, of.bits, codes.data(), scales.data());
+  return {codes.values(), scales.values()};
+}
+
+/// What ranks sent of normal gradients.
+struct Ranks {
+  std::vector<Encoded> sent;
+  std::vector<BlockCodes> all;
+
+  Ranks(const Case& of, std::size_t count, const BlockRandom& random) {
+    const Case plain{of.bits, of.table};
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto seed = static_cast<std::uint32_t>(r) + 1;
+      sent.push_back(encode(plain, normal_floats(of.table.blocks().end(), seed), random.of_rank(r, count)));
+    }
+    for (const auto& [codes, scales] : sent) all.push_back({codes.data(), scales.data()});
+  }
+};
+
+const BlockRandom kUp(kKey, Hop::kUp);
+const BlockRandom kDown(kKey, Hop::kDown);
+
+/// Floats between blocks stay what they were: bytes of 0x5a.
+Bytes decode(const Case& of, const Ranks& ranks) {
+  const Blocks blocks = of.table.blocks();
+  Misaligned<std::uint8_t> out(Bytes(blocks.end() * float_bytes(of.format), 0x5a), of.misalignment);
+  decode_blocks(ranks.all, blocks, kUp, of.bits, {out.data(), of.format});
+  return out.values();
+}
+
+Encoded recode(const Case& of, const Ranks& ranks, unsigned down_bits) {
+  const Blocks blocks = of.table.blocks();
+  Misaligned<std::uint8_t> codes(code_bytes(blocks.size() * kBlock, down_bits), of.misalignment);
+  Misaligned<std::uint8_t> scales(scale_bytes(blocks.size()), of.misalignment);
+  recode_blocks(ranks.all, blocks, kUp, of.bits, kDown, down_bits, codes.data(), scales.data());
+  return {codes.values(), scales.values()};
+}
+
+std::vector<float> floats_of(const Bytes& bytes) {
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  std::memcpy(floats.data(), bytes.data(), bytes.size());
+  return floats;
+}
+
+class BlockCodesTest : public EveryInstructionSet {};
+THC_INSTANTIATE_EVERY_INSTRUCTION_SET(BlockCodesTest);
+
+TEST_P(BlockCodesTest, AllInstructionSetsHaveTheSameBits) {
+  for (unsigned bits = 1; bits <= kMaxBlockBits; ++bits) {
+    for (const Case& of : cases(bits)) {
+      SCOPED_TRACE(std::to_string(bits) + " bits, " + std::to_string(of.table.blocks().size()) + " blocks");
+      expect_same<Encoded>([&] { return encode(of, normal_floats(of.table.blocks().end()), kUp.of_rank(2, 3)); });
+      for (const std::size_t count : {1UL, 2UL, 5UL}) {
+        const Ranks ranks(of, count, kUp);
+        expect_same<Bytes>([&] { return decode(of, ranks); });
+        expect_same<Encoded>([&] { return recode(of, ranks, 1 + (bits + 2) % 8); });
+      }
+    }
+  }
+}
+
+TEST_P(BlockCodesTest, FloatsBetweenBlocksAreNeitherReadNorWritten) {
+  use_instruction_set(GetParam());
+  const Case of{4, table_of({70, 2000}, 10)};
+  std::vector<float> gradient = normal_floats(of.table.blocks().end());
+  const Encoded without = encode(of, gradient, kUp);
+  std::fill_n(gradient.begin(), 10, std::nanf(""));
+  std::fill_n(gradient.begin() + 80, 10, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(encode(of, gradient, kUp), without);
+  const Bytes out = decode(of, Ranks(of, 2, kUp));
+  for (std::size_t i = 0; i < 90; ++i) {
+    const bool stays = i < 10 || i >= 80;
+    EXPECT_EQ(std::all_of(&out[4 * i], &out[4 * i + 4], [](std::uint8_t byte) { return byte == 0x5a; }), stays) << i;
+  }
+}
+
+TEST_P(BlockCodesTest, ZeroBlocksAreZeroAndTilesThatAreNotFiniteAreNan) {
+  const Case of{4, table_of({64 * 40})};
+  for (const float bad : {std::nanf(""), -std::numeric_limits<float>::infinity(), 1e38F}) {
+    std::vector<float> gradient = normal_floats(64 * 40);
+    gradient[64 * 16 + 5] = bad;
+    std::fill_n(gradient.begin() + 64 * 3, 64, 0.0F);
+    std::fill_n(gradient.begin() + 64 * 4, 64, 1e-33F);
+    expect_same<Encoded>([&] { return encode(of, gradient, kUp); });
+    Ranks ranks(of, 1, kUp);
+    ranks.sent[0] = encode(of, gradient, kUp);
+    ranks.all[0] = {ranks.sent[0].first.data(), ranks.sent[0].second.data()};
+    expect_same<Encoded>([&] { return recode(of, ranks, 5); });
+    const std::vector<float> average = floats_of(decode(of, ranks));
+    for (std::size_t b = 0; b < 40; ++b) {
+      float sum = 0;
+      for (std::size_t i = 64 * b; i < 64 * b + 64; ++i) sum += std::abs(average[i]);
+      EXPECT_TRUE(b == 3 || b == 4 ? sum == 0 : b / 16 == 1 ? std::isnan(sum) : std::isfinite(sum) && sum > 0) << b;
+    }
+  }
+}
+
+/// Scales beyond 16 powers of two below the tile's largest are the least one, or zero: as often as is right on average.
+TEST_P(BlockCodesTest, SmallBlocksBesideLargeOnesArriveOnAverage) {
+  use_instruction_set(GetParam());
+  const Case of{4, table_of({64 * 2})};
+  std::vector<float> gradient(64 * 2, 1.0F);
+  std::fill_n(gradient.begin() + 64, 64, 0x1p-18F);
+  double sum = 0;
+  constexpr std::uint32_t kRounds = 4000;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const BlockRandom random({kKey.seed, kKey.tensor, round}, Hop::kUp);
+    const Encoded sent = encode(of, gradient, random);
+    std::vector<float> out(64 * 2);
+    const BlockCodes rank{sent.first.data(), sent.second.data()};
+    decode_blocks({&rank, 1}, of.table.blocks(), random, 4, {out.data(), FloatFormat::kFp32});
+    for (std::size_t i = 64; i < 128; ++i) sum += out[i];
+  }
+  EXPECT_NEAR(sum / (64 * kRounds) * 0x1p18, 1, 0.1);
+}
+
+TEST_P(BlockCodesTest, ShardsAndThreadsHaveTheSameBits) {
+  use_instruction_set(GetParam());
+  const Case of{3, table_of({5, 5000, 700'001}, 3)};
+  const std::size_t count = of.table.blocks().size();
+  const std::vector<float> gradient = normal_floats(of.table.blocks().end());
+  const auto [codes, scales] = encode(of, gradient, kUp);
+  const Ranks ranks(of, 2, kUp);
+  const Bytes averages = decode(of, ranks);
+  const auto [down_codes, down_scales] = recode(of, ranks, 5);
+  const std::size_t begin = count / 32 * 16;  // scales of a shard begin with a tile
+  const auto tail = [](const Bytes& all, std::size_t from) {
+    return Bytes(all.begin() + static_cast<std::ptrdiff_t>(from), all.end());
+  };
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    ThreadPool pool(threads);
+    const BlockTable part = of.table.part(begin, count);
+    const Blocks blocks = part.blocks();
+    Bytes out(code_bytes(blocks.size() * kBlock, 3));
+    Bytes out_scales(scale_bytes(blocks.size()));
+    threaded::encode_blocks(&pool, {gradient.data(), FloatFormat::kFp32}, blocks, kUp, 3, out.data(),
+                            out_scales.data());
+    EXPECT_EQ(out, tail(codes, code_bytes(begin * kBlock, 3)));
+    EXPECT_EQ(out_scales, tail(scales, scale_bytes(begin)));
+    std::vector<BlockCodes> own = ranks.all;
+    for (BlockCodes& rank : own) {
+      rank.codes += code_bytes(begin * kBlock, 3);
+      rank.scales += scale_bytes(begin);
+    }
+    Bytes average(averages.size(), 0x5a);
+    threaded::decode_blocks(&pool, own, blocks, kUp, 3, {average.data(), FloatFormat::kFp32});
+    const std::size_t from = blocks.coordinate(0) * sizeof(float);
+    EXPECT_EQ(tail(average, from), tail(averages, from));
+    Bytes again(code_bytes(blocks.size() * kBlock, 5));
+    threaded::recode_blocks(&pool, own, blocks, kUp, 3, kDown, 5, again.data(), out_scales.data());
+    EXPECT_EQ(again, tail(down_codes, code_bytes(begin * kBlock, 5)));
+    EXPECT_EQ(out_scales, tail(down_scales, scale_bytes(begin)));
+  }
+}
+
+TEST(BlockTable, KeepsNumbersAndRefusesWhatOverlaps) {
+  const BlockTable table = table_of({100, 200}, 6, 40);
+  const Blocks blocks = table.blocks();
+  ASSERT_EQ(blocks.size(), 6U);
+  EXPECT_EQ(blocks.coordinate(1), 70U);
+  EXPECT_EQ(blocks.used(1), 36U);
+  EXPECT_EQ(blocks.end(), 312U);
+  const BlockTable part = table.part(2, 5);
+  EXPECT_EQ(part.blocks().first, 42U);
+  EXPECT_EQ(part.blocks().coordinate(0), 112U);
+  EXPECT_THROW(table.part(3, 7), InputError);
+  EXPECT_THROW(table.part(3, 2), InputError);
+  EXPECT_THROW(BlockTable({Blocks::word(0, 64), Blocks::word(63, 1)}), InputError);
+  EXPECT_THROW(BlockTable({Blocks::word(0, 65)}), InputError);
+  EXPECT_NO_THROW(BlockTable({Blocks::word(0, 0), Blocks::word(0, 64)}));
+}
+
+}  // namespace
+}  // namespace thc::testing
