@@ -53,7 +53,7 @@ class EdenAverager:
             own = torch.nn.functional.pad(x[span], (0, -(span.stop - span.start) % _PADDED))
             full = sizes.count(ROTATION_BLOCK)
             parts = [own[: full * ROTATION_BLOCK].view(full, ROTATION_BLOCK)] if full else []
-            parts += [part[None] for part in own[full * ROTATION_BLOCK :].split(sizes[full:])]
+            parts += [part[None] for part in torch.split(own[full * ROTATION_BLOCK :], sizes[full:])]
             out[span] = torch.cat([self._rotated(part, bits).flatten() for part in parts])[: span.stop - span.start]
         return out
 

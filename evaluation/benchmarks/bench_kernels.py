@@ -128,10 +128,10 @@ class RankBuffers:
     def __init__(self, kernels: Any, gradient: np.ndarray, average: np.ndarray, bits: int) -> None:
         self._kernels, self._gradient, self._average = kernels, gradient, average
         self._how = {"bits": bits, **KEY}
-        self._blocks = kernels.BlockTable(np.arange(0, gradient.size, 64) << 7 | 64)
+        self._blocks = _core.BlockTable(np.arange(0, gradient.size, 64) << 7 | 64)
         count = len(self._blocks)
-        self._codes = with_huge_pages(np.zeros((1, kernels.code_bytes(gradient.size, bits)), np.uint8))
-        self._scales = np.zeros((1, kernels.scale_bytes(count)), np.uint8)
+        self._codes = with_huge_pages(np.zeros((1, _core.code_bytes(gradient.size, bits)), np.uint8))
+        self._scales = np.zeros((1, _core.scale_bytes(count)), np.uint8)
         self._shard = self._blocks.part(0, count // RANKS)
         self._down = np.zeros(self._codes.size // RANKS, np.uint8), np.zeros(self._scales.size // RANKS, np.uint8)
         self.encode()
@@ -166,8 +166,9 @@ def by_set() -> Iterator[tuple[str, Any, float]]:
         yield best, _core, next((most for name, most in MOST_TO_ENCODE.items() if best.startswith(name)), math.inf)
         return
     tested = importlib.import_module("_core_test")
+    supported = tested.instruction_sets()  # before one of them is chosen
     for name, most in MOST_TO_ENCODE.items():
-        found = next((one for one in tested.instruction_sets() if one.startswith(name)), None)
+        found = next((one for one in supported if one.startswith(name)), None)
         if found is not None:
             tested.use_instruction_set(found)
             yield found, tested, most

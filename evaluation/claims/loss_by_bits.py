@@ -188,8 +188,8 @@ def rank_correlation(curves: Curves, error: Callable[[Curve], float]) -> float:
     """Spearman's, of errors with the loss above fp32's, over schemes without feedback."""
     names = [name for name in curves if curves[name].errors and not name.startswith((FP32_NAME, *FEEDBACK))]
     columns = ([excess(curves, name) for name in names], [error(curves[name]) for name in names])
-    ranks = [np.argsort(np.argsort(column)) for column in columns]
-    return float(np.corrcoef(*ranks)[0, 1])
+    losses, errors = (np.argsort(np.argsort(column)).tolist() for column in columns)
+    return statistics.correlation(losses, errors)
 
 
 def metric_check(model: str, curves: Curves) -> Check:

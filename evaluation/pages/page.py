@@ -40,12 +40,12 @@ def write(root: Path, measured: Measured) -> None:
     parts = {"summary": summary(measured), "claims": sections(measured), "stand-ins": stand_ins(measured)}
     for name, lines in parts.items():
         replace(root / PAGE, name, lines)
-    for note, table in ((record.note, table) for _, record in measured for table in record.result.tables):
-        below = ["", note] if note else []
+    tables = [table for _, record in measured for table in record.result.tables]
+    for table in tables:
         if table.title.startswith(README_TABLE):
-            replace(root / README, "step time", [*markdown(columns(table.cells, README_COLUMNS)), *below])
+            replace(root / README, "step time", markdown(columns(table.cells, README_COLUMNS)))
         if table.title.startswith(RESULTS_TABLE):
-            replace(root / RESULTS, "step time", [*markdown(table.cells), *below])
+            replace(root / RESULTS, "step time", markdown(table.cells))
 
 
 def columns(cells: Sequence[Sequence[str]], names: Mapping[str, str]) -> list[list[str]]:
