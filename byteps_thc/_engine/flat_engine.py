@@ -149,7 +149,7 @@ class FlatEngine(Engine):
         which names each rank's gradient; otherwise they would wait until the deadline, or sum gradients of different
         parameters. gradient: [matrix.size], output: [matrix.columns]; float32, float16 or bfloat16, contiguous; on the
         engine's device, or CUDA, which is staged through the host and done on return. The gradient is used as scratch.
-        If it is not finite on any rank, everything that travels with the value (THC: a tile of 1024) becomes NaN.
+        If it is not finite on any rank, everything that travels with the value (THC: a block of 64) becomes NaN.
         Raises InputError for other tensors.
         """
         require_not_captured(gradient)

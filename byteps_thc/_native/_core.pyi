@@ -173,7 +173,7 @@ def encode_blocks(
 
     gradient: [blocks.end] or more. codes: [8 * bits * B]. scales: [scale_bytes(B)]. bits: 1 .. 8. rank, ranks: whose
     dither. down: with the random numbers of averages. A block whose largest rotated value is below 2^-100 has the scale
-    0; a tile with one above 2^100 or not finite decodes to NaN. Raises InputError and ConfigurationError for others.
+    0; one above 2^100 or not finite decodes to NaN. Raises InputError and ConfigurationError for others.
     """
 
 def decode_blocks(

@@ -139,7 +139,7 @@ class ThcReducer:
         async_op: return an AverageWork at once, default False: wait, and return None. Keep the tensors unchanged until
             wait(); calls in flight need different names.
 
-        A tensor that is not finite on one rank makes NaN of up to 1024 elements around, on all ranks.
+        A tensor that is not finite on one rank makes NaN of its blocks of 64 elements on all ranks.
 
         Raises InputError for unsupported tensors, and (with async_op from wait()) if ranks pass different tensors. All
         tensors are then unchanged, and the reducer stays usable. If only one rank raises, the others wait for its next

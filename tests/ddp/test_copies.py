@@ -45,7 +45,7 @@ def test_the_original_compresses_on(reports: list[dict[str, Any]]) -> None:
 def test_the_default_device_may_be_another(reports: list[dict[str, Any]]) -> None:
     for report in (report["devices"] for report in reports):
         for name, average in report.items():
-            assert (average - report["exact"]).square().sum() < 0.02 * report["exact"].square().sum(), name
+            assert (average - report["exact"]).square().sum() < 0.03 * report["exact"].square().sum(), name
 
 
 def test_every_tensor_of_the_package_names_its_device() -> None:

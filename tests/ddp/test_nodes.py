@@ -44,7 +44,7 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
         assert mesh["said"].startswith("ThcState(2 nodes of 2 ranks, ")
         assert torch.equal(found["averages"], results[0]["found"]["averages"])
         difference = found["averages"] - flat["averages"]
-        assert difference.square().sum() < 0.03 * flat["averages"].square().sum()
+        assert difference.square().sum() < 0.05 * flat["averages"].square().sum()
         if nodes != "abba":  # torch numbers the ranks of shard 1 the other way round there: other random bits
             assert torch.equal(found["averages"], mesh["averages"])
         assert found["sizes"] == {name: size // 2 for name, size in SIZES.items()}

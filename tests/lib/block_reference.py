@@ -24,7 +24,8 @@ _CLIPS = {1: 0.9, 2: 1.5, 3: 2.2}
 #: Fractions of the golden ratio and of the plastic number's inverse.
 _GOLDEN, _PLASTIC = 0x9E3779B9, 0xC13FA9A9
 _LEAST, _MOST = np.float32(2.0**-100), np.float32(2.0**100)
-_NOT_FINITE = 255
+#: Exponents below the largest of a tile, and the scale byte of a block that is not finite.
+_EXPONENTS, _NOT_FINITE = 14, 255
 
 
 class Blocks(NamedTuple):
@@ -109,19 +110,18 @@ def _encode(x: F32, bits: int, dither: Dither) -> Encoded:
             reach = np.where((squares >= _LEAST) & (squares <= _MOST), clipped, largest)
         step = reach / np.float32(2.0 ** (bits - 1) - 0.5)
         step = ((step.view(np.uint32) + 0x7FFFF) & ~np.uint32(0x7FFFF)).view(np.float32)
-        is_zero = largest < _LEAST
-        step = np.where(is_zero, 1, step).astype(np.float32)
+        has_scale = (largest >= _LEAST) & (largest <= _MOST)
+        step = np.where(has_scale, step, 1).astype(np.float32)
         middle = dither.middle(bits)
         levels = np.trunc(np.maximum(y * (1 / step) + (middle + np.float32(0.5)), 0))
         codes: F32 = np.minimum(levels, np.float32((1 << bits) - 1))
         scale = step
         if bits in _CLIPS:
             scale = np.where(reach < largest, squares / np.maximum(_folded(y * (codes - middle)), _LEAST), step)
-    scale = np.where(is_zero, 0, scale)[:, 0]
-    wrong = _tiles(~(largest <= _MOST)[:, 0]).any(axis=1, keepdims=True)
-    records = np.where(wrong, [[_NOT_FINITE, *[0] * TILE]], _scales(scale, dither.chances))
-    is_wrong = np.repeat(wrong, TILE, axis=0)[: len(codes)]
-    return Encoded(np.where(is_wrong, 0, codes).astype(np.uint8), records.astype(np.uint8))
+    is_finite = largest <= _MOST
+    records = _scales(np.where(has_scale, scale, np.float32(0))[:, 0], dither.chances)
+    records[:, 1:][_tiles(~is_finite[:, 0])] = _NOT_FINITE
+    return Encoded(np.where(is_finite, codes, 0).astype(np.uint8), records)
 
 
 def _scales(scale: F32, chances: U32) -> U8:
@@ -129,7 +129,7 @@ def _scales(scale: F32, chances: U32) -> U8:
     tiles, chance = _tiles(scale), _tiles(chances)
     floats = ((tiles.view(np.uint32) + (chance >> 13)) >> 19).astype(np.int32)
     base = (np.where(tiles > 0, floats, 0) >> 4).max(axis=1, keepdims=True)
-    lowest = np.maximum(base - 15, 0) << 4
+    lowest = np.maximum(base - _EXPONENTS, 0) << 4
     least = ((lowest + 1) << 19).astype(np.int32).view(np.float32)
     # The least scale stands for smaller ones, so often that the mean is right.
     rare = (chance >> 8).astype(np.float32) * (np.float32(2.0**-24) * least) < tiles
@@ -146,8 +146,8 @@ def decoded(ranks: Sequence[Encoded], blocks: Blocks, bits: int, key: Key, *, do
     for rank, sent in enumerate(ranks):
         base = sent.scales[:, :1].astype(np.int32)
         bytes_ = sent.scales[:, 1:].astype(np.int32)
-        scale = np.where(bytes_ > 0, (bytes_ + ((base - 15) << 4)) << 19, 0).astype(np.int32).view(np.float32)
-        scale = np.where(base == _NOT_FINITE, np.float32(np.nan), scale)
+        scale = np.where(bytes_ > 0, (bytes_ + ((base - _EXPONENTS) << 4)) << 19, 0).astype(np.int32).view(np.float32)
+        scale = np.where(bytes_ == _NOT_FINITE, np.float32(np.nan), scale)
         factor = scale.reshape(-1, 1)[: len(sent.codes)] / np.float32(BLOCK * len(ranks))
         middle = Dither.of(blocks, key, down, rank, len(ranks)).middle(bits)
         value = (sent.codes.astype(np.float32) - middle) * factor

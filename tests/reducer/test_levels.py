@@ -26,7 +26,7 @@ def test_all_ranks_have_the_same_averages_within_thcs_error(reports: Reports, ca
         for name, average in report[case]["averages"].items():
             assert torch.equal(average, reports[0][case]["averages"][name]), name
         for name, error in report[case]["nmse"].items():
-            assert error < (1e-9 if name == "small" else 0.007), name
+            assert error < (1e-9 if name == "small" else 0.028), name
 
 
 def test_found_nodes_and_a_mesh_are_the_same(reports: Reports) -> None:

@@ -18,8 +18,8 @@ from byteps_thc._scheme.gpu.random_bits import SIGN_ROUNDS, philox
 _B, _T, _C = constexpr(PROGRAM_BLOCKS), constexpr(TILE), constexpr(BLOCK)
 _GOLDEN, _PLASTIC = constexpr(0x9E3779B9), constexpr(0xC13FA9A9)
 _LEAST, _MOST = constexpr(2.0**-100), constexpr(2.0**100)
-#: Bits of a float that a scale lacks, and the base of a tile that is not finite.
-_DROPPED, _NOT_FINITE = constexpr(19), constexpr(255)
+#: Bits of a float that a scale lacks, exponents below the largest of a tile, the scale of a block that is not finite.
+_DROPPED, _EXPONENTS, _NOT_FINITE = constexpr(19), constexpr(14), constexpr(255)
 _CLIPS = (0.0, 0.9, 1.5, 2.2)
 
 
@@ -117,7 +117,7 @@ def put_codes(y, random, place, message, BITS: constexpr):
     levels, chances = random
     block, number, there = place
     largest = L.max(y.to(L.int32, bitcast=True) & 0x7FFFFFFF, 1).to(L.float32, bitcast=True)
-    spoils = _largest_of_tile(L.where(largest <= _MOST, 0, 1)) != 0
+    is_finite = largest <= _MOST
     reach = largest
     if clip_of(BITS) > 0:
         squares = _folded(y * y)
@@ -126,12 +126,12 @@ def put_codes(y, random, place, message, BITS: constexpr):
     # Rounded up to what a scale can be.
     step = L.div_rn(reach, middle_level(BITS)).to(L.int32, bitcast=True)
     step = ((step + 0x7FFFF) & -0x80000).to(L.float32, bitcast=True)
-    is_zero = largest < _LEAST
-    step = L.where(is_zero, 1.0, step)
+    has_scale = (largest >= _LEAST) & is_finite
+    step = L.where(has_scale, step, 1.0)
     middle = _middle(levels, number, BITS)
-    # Codes of 0 in a tile that is not finite: the maximum with 0 drops NaN.
-    inverse = L.where(spoils, 0.0, L.div_rn(1.0, step))
-    rounds = L.where(spoils, 0.0, middle + 0.5)
+    # Codes of 0 in a block that is not finite: the maximum with 0 drops NaN.
+    inverse = L.where(is_finite, L.div_rn(1.0, step), 0.0)
+    rounds = L.where(is_finite, middle + 0.5, 0.0)
     level = finite_or_zero(y * L.expand_dims(inverse, 1) + L.expand_dims(rounds, 1))
     top: constexpr = (1 << BITS) - 1
     code = L.minimum(L.maximum(level, 0.0), top * 1.0).to(L.int32)
@@ -139,8 +139,8 @@ def put_codes(y, random, place, message, BITS: constexpr):
     if clip_of(BITS) > 0:
         dot = _folded(y * (code.to(L.float32) - L.expand_dims(middle, 1)))
         scale = L.where(reach < largest, L.div_rn(squares, L.maximum(dot, _LEAST)), step)
-    scale = L.where(is_zero, 0.0, scale)
-    _put_scales(scale, chances + number * _PLASTIC, spoils, block, _base_of(message, block))
+    scale = L.where(has_scale, scale, 0.0)
+    _put_scales(scale, chances + number * _PLASTIC, is_finite, block, _base_of(message, block))
     words, row = row_words(L.reshape(code, [2 * _B, 32]).to(L.uint32), 2 * _B, BITS), ()
     for k in L.static_range(BITS):
         row = row + (conv(words[k], of_rows(own_rows(32))),)  # type: ignore[assignment]
@@ -148,22 +148,22 @@ def put_codes(y, random, place, message, BITS: constexpr):
 
 
 @jit
-def _put_scales(scale, chance, spoils, block, at):
+def _put_scales(scale, chance, is_finite, block, at):
     floats = ((scale.to(L.uint32, bitcast=True) + (chance >> (32 - _DROPPED))) >> _DROPPED).to(L.int32)
     base = _largest_of_tile(L.where(scale > 0, floats, 0)) >> 4
-    lowest = L.maximum(base - 15, 0) << 4
+    lowest = L.maximum(base - _EXPONENTS, 0) << 4
     least = ((lowest + 1) << _DROPPED).to(L.float32, bitcast=True)
     # Below the least scale: that one, so often that the average is right.
     rare = (chance >> 8).to(L.int32).to(L.float32) * (least * (2.0**-24)) < scale
     byte = L.where(scale >= least, floats - lowest, rare.to(L.int32))
     # A shard's last tile has bytes for all of its blocks.
-    L.store(at + 1 + block % _T, L.where(spoils, 0, byte).to(L.uint8), block >= 0)
-    L.store(at, L.where(spoils, _NOT_FINITE, base).to(L.uint8), (block >= 0) & (block % _T == 0))
+    L.store(at + 1 + block % _T, L.where(is_finite, byte, _NOT_FINITE).to(L.uint8), block >= 0)
+    L.store(at, base.to(L.uint8), (block >= 0) & (block % _T == 0))
 
 
 @jit
 def values(levels, place, message, divisor, spoiled, BITS: constexpr):
-    """A rank's part of the averages, in own(); NaN in tiles that are not finite, or if `spoiled`.
+    """A rank's part of the averages, in own(); NaN in blocks that are not finite, or if `spoiled`.
 
     levels: of the rank's block 0. place, message: as in put_codes(). divisor: 64 * ranks, float32.
     """
@@ -171,9 +171,9 @@ def values(levels, place, message, divisor, spoiled, BITS: constexpr):
     at = _base_of(message, block)
     base = L.load(at, there, 0).to(L.int32)
     byte = L.load(at + 1 + block % _T, there, 0).to(L.int32)
-    scale = ((byte + ((base - 15) << 4)) << _DROPPED).to(L.float32, bitcast=True)
+    scale = ((byte + ((base - _EXPONENTS) << 4)) << _DROPPED).to(L.float32, bitcast=True)
     factor = L.div_rn(L.where(byte == 0, 0.0, scale), divisor)
-    factor = L.where((base == _NOT_FINITE) | spoiled, float("nan"), factor)
+    factor = L.where((byte == _NOT_FINITE) | spoiled, float("nan"), factor)
     row = load_rows(_code_rows(message, block, BITS), _twice(there.to(L.int32)) != 0, BITS)
     code = conv(unpacked(row, 2 * _B, BITS), own_rows(32))
     middle = _middle(levels, number, BITS)

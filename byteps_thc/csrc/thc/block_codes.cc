@@ -34,10 +34,10 @@ constexpr std::uint32_t kPlastic = 0xC13FA9A9U;
 /// Largest values of a block that is encoded: nothing on the way over- or underflows.
 constexpr float kLeast = 0x1p-100F;
 constexpr float kMost = 0x1p+100F;
-/// Scales have 4 bits of mantissa, and 4 of exponent below the tile's largest.
+/// Scales have 4 bits of mantissa, and 4 of exponent, up to 14 below the tile's largest.
 constexpr unsigned kDropped = 19;
-constexpr std::int32_t kExponents = 15;
-/// The byte in front of a tile's scales, instead of an exponent.
+constexpr std::int32_t kExponents = 14;
+/// Instead of a scale, which is 239 at most.
 constexpr std::uint8_t kNotFinite = 255;
 /// By bits: what is larger than so many root mean squares is clipped. 0: nothing is. Little error of normal
 /// coordinates, with a bias below 2 in 300 rounds.
@@ -101,10 +101,9 @@ struct Tile {
   alignas(64) float scale[kTileBlocks];
 };
 
-/// x: `blocks` blocks, one after the other. Returns whether all are finite.
-HWY_INLINE bool rotate_tile(const float* x, std::size_t blocks, const SignBits& signs, bool clips, Tile& tile) {
+/// x: `blocks` blocks, one after the other.
+HWY_INLINE void rotate_tile(const float* x, std::size_t blocks, const SignBits& signs, bool clips, Tile& tile) {
   const DF d;
-  bool is_finite = true;
   for (std::size_t b = 0; b < blocks; ++b) {
     VF v[kVectors];
 #pragma GCC unroll 16
@@ -119,7 +118,6 @@ HWY_INLINE bool rotate_tile(const float* x, std::size_t blocks, const SignBits& 
       largest = hn::Max(largest, hn::BitCast(DI(), hn::Abs(v[i])));  // as integers: a NaN is the largest
     }
     tile.largest[b] = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(DI(), largest)));
-    is_finite &= tile.largest[b] <= kMost;
     if (clips) {
 #pragma GCC unroll 16
       for (std::size_t i = 0; i < kVectors; ++i) {
@@ -130,11 +128,10 @@ HWY_INLINE bool rotate_tile(const float* x, std::size_t blocks, const SignBits& 
   }
   std::fill(tile.largest + blocks, tile.largest + kTileBlocks, 0.0F);
   std::fill(tile.squares + (clips ? blocks : 0), tile.squares + kTileBlocks, 0.0F);
-  return is_finite;
 }
 
 /// Distances of levels, before DRIVE's factor, in tile.scale: rounded up to what a scale can be, so that nothing clips
-/// because of it.
+/// because of it. Blocks of zeros, and those that are not finite, have steps of 1 and scales of 0.
 HWY_INLINE void choose_steps(unsigned bits, Tile& tile) {
   const DF d;
   const float clip = kClips[bits] / 8;
@@ -146,15 +143,15 @@ HWY_INLINE void choose_steps(unsigned bits, Tile& tile) {
       const auto fits = hn::And(hn::Ge(squares, hn::Set(d, kLeast)), hn::Le(squares, hn::Set(d, kMost)));
       reach = hn::IfThenElse(fits, hn::Min(largest, hn::Mul(hn::Set(d, clip), hn::Sqrt(squares))), largest);
     }
-    const auto is_zero = hn::Lt(largest, hn::Set(d, kLeast));
+    const auto has_scale = hn::And(hn::Ge(largest, hn::Set(d, kLeast)), hn::Le(largest, hn::Set(d, kMost)));
     const VF levels = hn::Set(d, static_cast<float>(1U << bits >> 1U) - 0.5F);
     const VI exact = hn::BitCast(DI(), hn::Div(reach, levels));
     const VI dropped = hn::Set(DI(), (1 << kDropped) - 1);
     const VF rounded = hn::BitCast(d, hn::AndNot(dropped, hn::Add(exact, dropped)));
-    const VF step = hn::IfThenElse(is_zero, hn::Set(d, 1.0F), rounded);
+    const VF step = hn::IfThenElse(has_scale, rounded, hn::Set(d, 1.0F));
     hn::Store(reach, d, tile.reach + b);
     hn::Store(hn::Div(hn::Set(d, 1.0F), step), d, tile.inverse + b);
-    hn::Store(hn::IfThenZeroElse(is_zero, step), d, tile.scale + b);
+    hn::Store(hn::IfThenElseZero(has_scale, step), d, tile.scale + b);
   }
 }
 
@@ -213,20 +210,11 @@ struct TileRounding {
   std::uint32_t chances;
 };
 
-void put_not_finite(std::size_t blocks, unsigned bits, std::uint8_t* codes, std::uint8_t* scales) {
-  std::memset(codes, 0, code_bytes(blocks * kBlock, bits));
-  std::memset(scales, 0, kTileScaleBytes);
-  scales[0] = kNotFinite;
-}
-
 template <bool kClip>
 HWY_INLINE void encode_tile(const float* x, std::size_t blocks, const TileRounding& how, Tile& tile,
                             std::uint8_t* codes, std::uint8_t* scales) {
   const unsigned bits = how.bits;
-  if (!rotate_tile(x, blocks, how.signs, kClip, tile)) {
-    put_not_finite(blocks, bits, codes, scales);
-    return;
-  }
+  rotate_tile(x, blocks, how.signs, kClip, tile);
   choose_steps(bits, tile);
   const VI top = hn::Set(DI(), (1 << bits) - 1);
   with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
@@ -238,6 +226,11 @@ HWY_INLINE void encode_tile(const float* x, std::size_t blocks, const TileRoundi
     }
   });
   put_scales(tile.scale, how.chances, scales);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    if (tile.largest[b] <= kMost) continue;
+    scales[1 + b] = kNotFinite;
+    std::memset(codes + code_bytes(b * kBlock, bits), 0, code_bytes(kBlock, bits));
+  }
 }
 
 /// Encodes tiles, one after the other.
@@ -254,9 +247,6 @@ class TileEncoder {
     } else {
       encode_tile<false>(x, blocks, how, tile_, codes, scales);
     }
-  }
-  void put_not_finite(std::size_t blocks, std::uint8_t* codes, std::uint8_t* scales) const {
-    HWY_NAMESPACE::put_not_finite(blocks, bits_, codes, scales);
   }
 
  private:
@@ -312,13 +302,7 @@ class TileDecoder {
   TileDecoder(std::span<const BlockCodes> ranks, const BlockRandom& random, unsigned bits)
       : ranks_(ranks), random_(random), bits_(bits), signs_(random.signs) {}
 
-  /// begin: first block of the tile, of all whose codes are there.
-  bool is_finite(std::size_t begin) const {
-    return std::all_of(ranks_.begin(), ranks_.end(),
-                       [&](const BlockCodes& rank) { return rank.scales[scale_bytes(begin)] != kNotFinite; });
-  }
-
-  /// out: kTileFloats; number: of the tile's first block.
+  /// begin: first block of the tile, of all whose codes are there. out: kTileFloats; number: of the tile's first block.
   HWY_INLINE void decode(std::size_t begin, std::size_t blocks, std::uint32_t number, float* out) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       thc::unpack(ranks_[rank].codes + code_bytes(begin * kBlock, bits_), blocks * kBlock, bits_, codes_);
@@ -335,7 +319,8 @@ class TileDecoder {
     const std::int32_t lowest = (scales[0] - kExponents) * 16;
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::int32_t byte = scales[1 + b];
-      const float scale = byte == 0 ? 0.0F : std::bit_cast<float>((byte + lowest) << kDropped);
+      float scale = byte == 0 ? 0.0F : std::bit_cast<float>((byte + lowest) << kDropped);
+      if (byte == kNotFinite) scale = std::numeric_limits<float>::quiet_NaN();
       const float* others = rank == 0 ? nullptr : sum_ + b * kBlock;
       VF v[kVectors];
       add_block(codes_ + b * kBlock, middle_of(bits_, levels, b), scale / divisor, others, v);
@@ -368,16 +353,11 @@ HWY_ATTR void decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, co
   alignas(64) float staging[kTileFloats];
   for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
-    const bool is_finite = decoder.is_finite(begin);
-    if (is_finite && out.format == FloatFormat::kFp32 && tile.is_whole()) {
+    if (out.format == FloatFormat::kFp32 && tile.is_whole()) {
       decoder.decode(begin, tile.size(), tile.first, static_cast<float*>((out + tile.coordinate(0)).data));
       continue;
     }
-    if (is_finite) {
-      decoder.decode(begin, tile.size(), tile.first, staging);
-    } else {
-      std::fill_n(staging, kTileFloats, std::numeric_limits<float>::quiet_NaN());
-    }
+    decoder.decode(begin, tile.size(), tile.first, staging);
     for (std::size_t b = 0; b < tile.size(); ++b) {
       thc::from_fp32(staging + b * kBlock, tile.used(b), out + tile.coordinate(b));
     }
@@ -391,16 +371,12 @@ HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, co
   alignas(64) float average[kTileFloats];
   for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
-    std::uint8_t* own = codes + code_bytes(begin * kBlock, down_bits);
-    if (!decoder.is_finite(begin)) {
-      encoder.put_not_finite(tile.size(), own, scales + scale_bytes(begin));
-      continue;
-    }
     decoder.decode(begin, tile.size(), tile.first, average);
     for (std::size_t b = 0; b < tile.size(); ++b) {
       std::fill(average + b * kBlock + tile.used(b), average + (b + 1) * kBlock, 0.0F);
     }
-    encoder.encode(average, tile.size(), tile.first, own, scales + scale_bytes(begin));
+    encoder.encode(average, tile.size(), tile.first, codes + code_bytes(begin * kBlock, down_bits),
+                   scales + scale_bytes(begin));
   }
 }
 

@@ -36,13 +36,14 @@ struct BlockCodes {
 };
 
 /// Writes codes and scales of blocks. gradient: the array that the blocks' coordinates count in. A block whose largest
-/// rotated value is below 2^-100 has the scale 0. A tile with one above 2^100, or one that is no number, has codes of 0
-/// and a scale that says so.
+/// rotated value is below 2^-100 has the scale 0; one above 2^100, or that is no number, has codes of 0 and a scale
+/// that says so.
 void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits, std::uint8_t* codes,
                    std::uint8_t* scales);
 
 /// out = average of what the ranks' codes stand for, added in order of ranks: zeros where all scales are 0, NaN in
-/// tiles that are not finite. random: before of_rank(); out: the array that the blocks' coordinates count in.
+/// blocks that are not finite on a rank. random: before of_rank(); out: the array that the blocks' coordinates count
+/// in.
 void decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
                    Floats out);
 
