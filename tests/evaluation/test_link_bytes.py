@@ -12,8 +12,8 @@ from link_bytes import link_bytes
 from byteps_thc import ThcConfig
 
 DDP = (Path(__file__).parents[2] / "docs/ddp.md").read_text()
-#: bytes of a coordinate by default: a code of 5 bits, and one of an average
-CODE, AVERAGE = 5 / 8, 5 / 8
+#: bytes of a coordinate by default: a code of 4 bits, and one of an average
+CODE, AVERAGE = 4 / 8, 4 / 8
 #: from, to, bytes per parameter
 Message = tuple[int, int, float]
 

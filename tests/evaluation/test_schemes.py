@@ -59,8 +59,8 @@ def test_all_ways_average() -> None:
     for way in all_ways:
         style_of(way.family, [])
     bits = {
-        "THC, default": 8.1,
-        "THC, 4 + 8": 12,
+        "THC, default": 8.2,
+        "THC, 4 + 8": 12.2,
         "THC, 16-bit sums, 3 bits": 19,
         "THC, paper": 12,
         "THC, switch, 2 bits": 10,
