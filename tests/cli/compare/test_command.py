@@ -128,7 +128,7 @@ def test_script_from_the_command_line(tmp_path: Path) -> None:
     slow = SCRIPT.format(optimizer="SGD").replace("    for part", "    time.sleep(0.1)\n    for part", 1)
     script.write_text(f"import time\n{slow}")
     lines = compare("--script", script, "--steps", "7", "--bandwidth", "100M,1G,10G", "--", "100")
-    assert "20.1 k parameters, 4 ranks" in lines
+    assert "20.106 k parameters, 4 ranks" in lines
     assert max(map(len, lines.splitlines())) <= 80
     assert " Step " in lines
     [row] = [line for line in lines.splitlines() if "THC 5+5" in line and "ms" in line]
