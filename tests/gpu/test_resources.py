@@ -117,7 +117,7 @@ def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> N
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
-    more_registers = {"encode, all tiles": 166, "encode, odd tiles": 154, "blocks, encode, 2 bits": 144}
+    more_registers = {"encode, all tiles": 166, "encode, odd tiles": 154, "blocks, encode, 2 bits": 168}
     for row in rows:
         assert row["stack_bytes"] == 0, row
         name = str(row["kernel"])
