@@ -19,8 +19,9 @@ from byteps_thc._scheme.arrays import U64
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
-#: Coordinates of a block among ranks.
-BLOCK = 64
+#: Coordinates of a block among ranks, blocks of a tile, whose scales share an exponent, and the lower bits of a block's
+#: word, which say how many coordinates it has.
+BLOCK, TILE, USED_BITS = 64, 16, 7
 #: Of a message among ranks.
 HEADER_BYTES = 16
 _WORD_BYTES = 4

@@ -14,7 +14,7 @@ import numpy as np
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import I64
-from byteps_thc._scheme.block_plan import BLOCK, RowSpan, Shard
+from byteps_thc._scheme.block_plan import BLOCK, USED_BITS, RowSpan, Shard
 from byteps_thc._scheme.limits import NARROWEST_ROW
 
 
@@ -43,10 +43,6 @@ def shards_digest(shards: Iterable[Shard]) -> str:
     return digest.hexdigest()
 
 
-#: The lower bits of a block's word: how many coordinates it has.
-_USED_BITS = 7
-
-
 def block_words(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan] = ()) -> I64:
     """Return the words of a BlockTable, int64[blocks], whose blocks end at tensors and at rows of embeddings.
 
@@ -64,7 +60,7 @@ def block_words(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan] = ()
     counts = -(-(stops - starts) // BLOCK)
     behind = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # blocks of the same run
     at = np.repeat(starts, counts) + BLOCK * behind
-    words: I64 = at << _USED_BITS | np.minimum(np.repeat(stops, counts) - at, BLOCK)
+    words: I64 = at << USED_BITS | np.minimum(np.repeat(stops, counts) - at, BLOCK)
     return words
 
 
@@ -77,7 +73,7 @@ def without_gaps(words: I64, gaps: Iterable[tuple[int, int]], row_start: int) ->
     starts, stops = np.array([*gaps], np.int64).reshape(-1, 2).T
     if not len(starts):
         return words
-    at, used = (words >> _USED_BITS) + row_start, words & ((1 << _USED_BITS) - 1)
+    at, used = (words >> USED_BITS) + row_start, words & ((1 << USED_BITS) - 1)
     next_gap = np.searchsorted(stops, at, side="right")
     next_start = np.append(starts, np.iinfo(np.int64).max)[next_gap]
     left: I64 = words - used | np.clip(next_start - at, 0, used)
@@ -90,14 +86,14 @@ def cut_blocks(tables: Sequence[I64], columns: int, pieces: int) -> Iterator[tup
     tables: words of each row, which have the same coordinates.
     columns: elements of a row.
     """
-    blocks, at = len(tables[0]), tables[0] >> _USED_BITS
+    blocks, at = len(tables[0]), tables[0] >> USED_BITS
     cuts = even_cuts(blocks, min(pieces, max(blocks, 1)))
     edges = [0, *(int(at[cut]) for cut in cuts[1:-1]), columns]
     for (start, stop), (begin, end) in zip(itertools.pairwise(edges), itertools.pairwise(cuts), strict=True):
         yield (
             slice(start, stop),
             [
-                _core.BlockTable(words[begin:end] - (start << _USED_BITS), row * blocks + begin)
+                _core.BlockTable(words[begin:end] - (start << USED_BITS), row * blocks + begin)
                 for row, words in enumerate(tables)
             ],
         )

@@ -84,7 +84,7 @@ def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) ->
     if len(bits) == 1:
         bits = (bits + _phases(workers)) % _ROUNDING
     average, lost = torch.empty_like(x[0]), torch.empty_like(x)
-    for start, count, size in _runs(len(signs), scheme.rotation_block):
+    for start, count, size in runs_of_blocks(len(signs), scheme.rotation_block):
         span = slice(start, start + count * size)
         chunk = max(1, CACHED_COORDINATES // size)  # blocks that stay in a processor's cache
         blocks = x[:, span].reshape(workers, count, size).split(chunk, dim=1)
@@ -114,7 +114,7 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
     return rotate(sent.mean(dim=0)) / (size * left), rotate(rotated - sent) / size
 
 
-def _runs(padded: int, rotation_block: int) -> Iterator[tuple[int, int, int]]:
+def runs_of_blocks(padded: int, rotation_block: int) -> Iterator[tuple[int, int, int]]:
     """(start, blocks, size) of runs of blocks of equal size."""
     start = 0
     for size, blocks in itertools.groupby(block_sizes(padded, rotation_block, ())):

@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from reference import block_sizes
 from torch import Tensor
 
-from averages.averaging import hadamard
+from averages.averaging import hadamard, runs_of_blocks
+from averages.cases import ROTATION_BLOCK
 from averages.lloyd_max import lloyd_max
-
-ROTATION_BLOCK = 8192
-#: Tensors are padded to a multiple.
-_PADDED = 64
+from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
 
 @dataclass(frozen=True)
@@ -36,11 +33,10 @@ class EdenAverager:
     def __init__(self, config: Eden, tensors: Sequence[slice]) -> None:
         self._config, self._tensors = config, tensors
         self._random = torch.Generator().manual_seed(config.seed)
-        sizes = [block_sizes(span.stop - span.start, ROTATION_BLOCK) for span in tensors]
-        self._sizes = sizes
-        codes = sum(map(sum, sizes)) * (config.up_bits + config.down_bits) / 8
+        runs = [run for span in tensors for run in runs_of_blocks(_padded(span), ROTATION_BLOCK)]
+        codes = sum(count * size for _, count, size in runs) * (config.up_bits + config.down_bits) / 8
         #: Codes, and a float32 for each block, up and down.
-        self.bytes_both_ways = codes + 2.0 * 4 * sum(map(len, sizes))
+        self.bytes_both_ways = codes + 2.0 * 4 * sum(count for _, count, _ in runs)
 
     def average(self, gradients: Tensor) -> Tensor:
         mean = torch.stack([self._received(own, self._config.up_bits) for own in gradients]).mean(dim=0)
@@ -49,12 +45,12 @@ class EdenAverager:
     def _received(self, x: Tensor, bits: int) -> Tensor:
         """What is decoded of float32[coordinates]."""
         out = torch.zeros_like(x)
-        for span, sizes in zip(self._tensors, self._sizes, strict=True):
-            own = torch.nn.functional.pad(x[span], (0, -(span.stop - span.start) % _PADDED))
-            full = sizes.count(ROTATION_BLOCK)
-            parts = [own[: full * ROTATION_BLOCK].view(full, ROTATION_BLOCK)] if full else []
-            parts += [part[None] for part in torch.split(own[full * ROTATION_BLOCK :], sizes[full:])]
-            out[span] = torch.cat([self._rotated(part, bits).flatten() for part in parts])[: span.stop - span.start]
+        for span in self._tensors:
+            coordinates = span.stop - span.start
+            own = torch.nn.functional.pad(x[span], (0, _padded(span) - coordinates))
+            runs = runs_of_blocks(len(own), ROTATION_BLOCK)
+            parts = [own[start : start + count * size].view(count, size) for start, count, size in runs]
+            out[span] = torch.cat([self._rotated(part, bits).flatten() for part in parts])[:coordinates]
         return out
 
     def _rotated(self, blocks: Tensor, bits: int) -> Tensor:
@@ -66,3 +62,8 @@ class EdenAverager:
         c = torch.from_numpy(table.points).float()[torch.bucketize(z, torch.from_numpy(table.edges).float())]
         dots = (z * c).sum(dim=1, keepdim=True)
         return hadamard(c * (norms / dots.clamp_min(1e-30))) * signs
+
+
+def _padded(span: slice) -> int:
+    size: int = span.stop - span.start
+    return -(-size // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from byteps_thc._native import _core
 from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.block_plan import BLOCK
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS
-
-BLOCK = 64
+from byteps_thc._scheme.shares import even_cuts
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class RanksAverager:
     ) -> None:
         self._config, self._tensor, self._round = config, tensor, 0
         blocks = blocks or rounds.blocks_of(*((span.start, span.stop) for span in tensors))
-        ends = [len(blocks) * rank // ranks for rank in range(ranks + 1)]
-        self._shards = [blocks.part(begin, end) for begin, end in itertools.pairwise(ends)]
+        self._shards = [blocks.part(*shard) for shard in itertools.pairwise(even_cuts(len(blocks), ranks))]
         widths = config.up_bits, config.down_bits
         codes = sum(_core.code_bytes(BLOCK * len(blocks), bits) for bits in widths)
         #: Codes and scales, up and down.

@@ -13,13 +13,14 @@ from averages.eden import Eden
 from averages.loss_curves import Curve, mean_steps, train_all
 from averages.power_sgd import PowerSgd
 from averages.quantizers import Integers, Microscaling, Nvfp4, Quantizer
-from averages.ranks import BLOCK, RankCodes, RanksAverager
+from averages.ranks import RankCodes, RanksAverager
 from baselines import Dgc, SignSgd, TernGrad, TopK
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import spread
 
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.arrays import F32
+from byteps_thc._scheme.block_plan import BLOCK
 from byteps_thc._scheme.rank_settings import DEFAULT_BITS
 
 RANKS = 4

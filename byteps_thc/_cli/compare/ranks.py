@@ -27,6 +27,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._cli.compare.gradients import own_gradients
+from byteps_thc._native import _core
+from byteps_thc._scheme.block_plan import BLOCK, TILE
 from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.torch_private import FileStore
 from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
@@ -35,8 +37,8 @@ from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 ALONE = "alone"
 POWER_SGD_RANK = 4
 POWER_SGD, SERVERS = f"PowerSGD, rank {POWER_SGD_RANK}", "THC, servers"
-#: Of a scale, for each parameter: 17 bytes a tile of 1024.
-_SCALE_BITS = 17 * 8 / 1024
+#: Of scales, for each parameter.
+_SCALE_BITS = 8 * _core.scale_bytes(TILE) / (TILE * BLOCK)
 #: Of a parameter, both ways together, of ways that have as many for all models.
 BITS = {
     "fp32": 64,

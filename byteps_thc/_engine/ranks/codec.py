@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +35,11 @@ class Messages(NamedTuple):
             memory[:, layout.scales_at : layout.scales_at + layout.scale_bytes],
         )
 
-    def of_shard(self, shard: Shard, bits: int, messages: slice = slice(None)) -> tuple[U8, U8]:
-        """Return the codes and scales of a shard in some messages, uint8[messages, bytes] each."""
+    def of_shard(self, shard: Shard, bits: int) -> tuple[U8, U8]:
+        """Return the codes and scales of a shard in all messages, uint8[messages, bytes] each."""
         blocks = len(shard.blocks)
         code_bytes, scale_bytes = _core.code_bytes(BLOCK * blocks, bits), _core.scale_bytes(blocks)
-        return self.codes[messages, :code_bytes], self.scales[messages, :scale_bytes]
+        return self.codes[:, :code_bytes], self.scales[:, :scale_bytes]
 
 
 class RankCodec:
@@ -52,8 +52,8 @@ class RankCodec:
     def encode(self, shards: Sequence[Shard], rows: Sequence[Gradient], messages: Messages, round: int) -> None:
         """Write codes and scales of a gradient, from this rank to each owner. rows: of the piece."""
         bits, ranks = self.settings.bits, self.settings.ranks
-        for shard, message in zip(shards, _each(len(shards)), strict=True):
-            [codes], [scales] = messages.of_shard(shard, bits, message)
+        for owner, shard in enumerate(shards):
+            codes, scales = (part[owner] for part in messages.of_shard(shard, bits))
             common = self._keywords(shard, round)
             _core.encode_blocks(rows[shard.row], codes, scales, bits=bits, rank=self.rank, ranks=ranks, **common)
 
@@ -72,8 +72,8 @@ class RankCodec:
     def decode(self, shards: Sequence[Shard], gathered: Messages, out: Gradient, round: int) -> None:
         """Write the averages of all shards. gathered: of all owners. out: of the piece."""
         bits = self._down_bits
-        for shard, message in zip(shards, _each(len(shards)), strict=True):
-            codes, scales = gathered.of_shard(shard, bits, message)
+        for owner, shard in enumerate(shards):
+            codes, scales = (part[owner : owner + 1] for part in gathered.of_shard(shard, bits))
             _core.decode_blocks(codes, scales, out, bits=bits, down=True, **self._keywords(shard, round))
 
     @property
@@ -89,7 +89,3 @@ class RankCodec:
             "round": round,
             "pool": self._pool,
         }
-
-
-def _each(messages: int) -> Iterable[slice]:
-    return (slice(number, number + 1) for number in range(messages))

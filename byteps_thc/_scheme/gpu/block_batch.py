@@ -38,19 +38,15 @@ _decode = Launcher(decode_blocks_kernel, **_OPTIONS)
 class _Work:
     """The constant arguments of a launch, in device memory.
 
-    owners: (owner, shard) of the tiles. exact: number of exact values. numbers: others of FIXED.
+    exact: number of exact values. numbers: others of FIXED.
     """
 
-    def __init__(
-        self, owners: Sequence[tuple[int, Shard]], columns: int, exact: int, numbers: Mapping[str, int],
-        device: torch.device,
-    ) -> None:  # fmt: skip
-        tiles = BlockTiles.of(owners, columns, device)
+    def __init__(self, tiles: BlockTiles, exact: int, numbers: Mapping[str, int]) -> None:
         self.tables = tiles.tiles, tiles.words
         self.programs = tiles.programs + max(-(-exact // HEAD), 1)  # at least one has no tiles
         every = {"own_codes_at": 0, "own_scales_at": 0, **numbers, "exact": exact, "programs": tiles.programs}
         fixed = np.array([every[name] for name in FIXED], np.uint32)
-        self.fixed = torch.from_numpy(fixed.view(np.int32)).to(device)
+        self.fixed = torch.from_numpy(fixed.view(np.int32)).to(tiles.words.device)
 
 
 class BlockBatch:
@@ -99,18 +95,19 @@ class BlockBatch:
         up, down = (_places(layout) for layout in layouts)
         counts = [shard.exact.stop - shard.exact.start for shard in shards]
         index = _exact_index(rows, columns, shards, exact)
-        everyone, mine = [*enumerate(shards)], [(0, replace(shards[rank], row=0))]
+        everyone = BlockTiles.of([*enumerate(shards)], columns, device)
+        mine = BlockTiles.of([(0, replace(shards[rank], row=0))], columns, device)
         every = sum(counts)
-        self._sent = _Work(everyone, columns, every, common | up | {"ranks": 1}, device)
+        self._sent = _Work(everyone, every, common | up | {"ranks": 1})
         self._exact_sent = _exact_table(counts, layouts[0], index).to(device)
         if down_bits is None:
-            self._decoded = _Work(mine, columns, counts[rank], common | up | {"ranks": ranks}, device)
+            self._decoded = _Work(mine, counts[rank], common | up | {"ranks": ranks})
             own = index[sum(counts[:rank]) :][: counts[rank]] - rank * columns
             self._exact_decoded = _exact_table(counts[rank : rank + 1], layouts[0], own).to(device)
         else:
             into = {f"own_{name}": place for name, place in down.items() if name != "size"}
-            self._own = _Work(mine, columns, counts[rank], common | up | into | {"ranks": ranks}, device)
-            self._decoded = _Work(everyone, columns, every, common | down | {"ranks": 1}, device)
+            self._own = _Work(mine, counts[rank], common | up | into | {"ranks": ranks})
+            self._decoded = _Work(everyone, every, common | down | {"ranks": 1})
             self._exact_decoded = _exact_table(counts, layouts[1], index).to(device)
 
     def encode(self, gradient: Tensor, sent: Tensor, header: tuple[int, int, int, int], round: int) -> None:

@@ -7,8 +7,8 @@ Values of a block are [PROGRAM_BLOCKS] numbers in rows of own(). Coordinates are
 
 from __future__ import annotations
 
-from byteps_thc._scheme.block_plan import BLOCK
-from byteps_thc._scheme.gpu.block_tiles import PROGRAM_BLOCKS, TILE, own, own_rows
+from byteps_thc._scheme.block_plan import BLOCK, TILE
+from byteps_thc._scheme.gpu.block_tiles import PROGRAM_BLOCKS, own, own_rows
 from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, constexpr_function, conv, jit
 from byteps_thc._scheme.gpu.frontend import number as finite_or_zero
 from byteps_thc._scheme.gpu.layouts import of_columns, of_rows

@@ -14,24 +14,21 @@ import torch
 from torch import Tensor
 
 from byteps_thc._scheme.arrays import I64
-from byteps_thc._scheme.block_plan import BLOCK, Shard
+from byteps_thc._scheme.block_plan import BLOCK, TILE, USED_BITS, Shard
 from byteps_thc._scheme.gpu.frontend import INTERPRETED, PLAIN, L, arange, cast, constexpr, constexpr_function, jit
 from byteps_thc._scheme.gpu.layouts import of_columns, of_rows
 
-#: Blocks of a tile, whose scales share an exponent.
-TILE = 16
 #: Of a program. The interpreter's time is that of its programs, however large.
 WARPS = 4 if INTERPRETED else 1
 PROGRAM_BLOCKS = 32 * WARPS
 _PROGRAM_TILES = PROGRAM_BLOCKS // TILE
-_USED_BITS = 7
 #: Word of a block that a shard's last tile, or the last program, lacks: no coordinates.
-_MISSING = -1 << _USED_BITS
+_MISSING = -1 << USED_BITS
 #: Words of a tile, as in BlockTiles.tiles.
 OWNER, NUMBER_IN_SHARD, FIRST = range(3)
 _TILE_WORDS = 4
 
-_B, _C, _T, _USED, _WORDS = (constexpr(n) for n in (PROGRAM_BLOCKS, BLOCK, TILE, _USED_BITS, _TILE_WORDS))
+_B, _C, _T, _USED, _WORDS = (constexpr(n) for n in (PROGRAM_BLOCKS, BLOCK, TILE, USED_BITS, _TILE_WORDS))
 _FIRST, _NUMBER_IN_SHARD, _OWNER = constexpr(FIRST), constexpr(NUMBER_IN_SHARD), constexpr(OWNER)
 
 
@@ -52,11 +49,11 @@ class BlockTiles:
         """Return the tiles of (owner, shard)s. columns: coordinates of a row."""
         tiles, words = [np.zeros((0, _TILE_WORDS), np.int64)], [np.zeros(0, np.int64)]
         for owner, shard in shards:
-            blocks = np.asarray(shard.blocks.words, np.int64)
+            blocks = shard.blocks.words
             number = np.arange(-(-len(blocks) // TILE))
             first = shard.blocks.first + TILE * number
             tiles.append(np.stack([np.full_like(number, owner), number, first, np.zeros_like(number)], axis=1))
-            words.append(_padded(blocks + (shard.row * columns << _USED_BITS), TILE * len(number)))
+            words.append(_padded(blocks + (shard.row * columns << USED_BITS), TILE * len(number)))
         table, every = np.concatenate(tiles), np.concatenate(words)
         count = -(-len(table) // _PROGRAM_TILES) * _PROGRAM_TILES
         table = np.concatenate([table, np.tile([0, -1, 0, 0], (count - len(table), 1))])

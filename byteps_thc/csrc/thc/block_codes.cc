@@ -15,6 +15,7 @@
 #include "hwy/highway.h"
 #include "thc/code_store-inl.h"
 #include "thc/hadamard-inl.h"
+#include "thc/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -42,6 +43,14 @@ constexpr std::uint8_t kNotFinite = 255;
 /// By bits: what is larger than so many root mean squares is clipped. 0: nothing is. Little error of normal
 /// coordinates, with a bias below 2 in 300 rounds.
 constexpr float kClips[kMaxBlockBits + 1] = {0, 0.9F, 1.5F, 2.2F, 0, 0, 0, 0, 0};
+
+/// Philox block 0 of a domain.
+HWY_ATTR void random_words(const RandomKey& key, std::uint32_t domain, std::uint32_t (&words)[4]) {
+  const auto lanes = PhiloxStream<kSignRounds>(key, domain).blocks(hn::ScalableTag<std::uint64_t>(), 0);
+  for (std::size_t w = 0; w < 4; ++w) {
+    words[w] = static_cast<std::uint32_t>(hn::GetLane(lanes.word[w]));
+  }
+}
 
 /// Where zero lies among the codes of block b, with its dither. 1 bit says the sign, without dither.
 float middle_of(unsigned bits, std::uint32_t levels, std::size_t b) {
@@ -127,7 +136,7 @@ HWY_INLINE void rotate_tile(const float* x, std::size_t blocks, const SignBits& 
     }
   }
   std::fill(tile.largest + blocks, tile.largest + kTileBlocks, 0.0F);
-  std::fill(tile.squares + (clips ? blocks : 0), tile.squares + kTileBlocks, 0.0F);
+  std::fill(tile.squares + blocks, tile.squares + kTileBlocks, 0.0F);
 }
 
 /// Distances of levels, before DRIVE's factor, in tile.scale: rounded up to what a scale can be, so that nothing clips
@@ -220,7 +229,7 @@ HWY_INLINE void encode_tile(const float* x, std::size_t blocks, const TileRoundi
   with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
     for (std::size_t b = 0; b < blocks; ++b) {
       const float dot = round_block<kClip>(tile, b, middle_of(bits, how.levels, b), top, store);
-      if (kClip && tile.reach[b] < tile.largest[b] && tile.scale[b] > 0) {
+      if (kClip && tile.reach[b] < tile.largest[b]) {
         tile.scale[b] = tile.squares[b] / std::max(dot, kLeast);
       }
     }
@@ -386,37 +395,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace thc {
-namespace {
-
-struct Words {
-  std::uint32_t word[4];
-};
-
-/// A block of Philox4x32 (thc/philox.h), block 0 of the domain.
-Words philox(const RandomKey& key, std::uint32_t domain) {
-  Words c{{0, domain, key.tensor, key.round}};
-  auto key0 = static_cast<std::uint32_t>(key.seed);
-  auto key1 = static_cast<std::uint32_t>(key.seed >> 32);
-  for (int i = 0; i < kSignRounds; ++i, key0 += kPhiloxWeyl0, key1 += kPhiloxWeyl1) {
-    const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * c.word[0];
-    const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c.word[2];
-    c = {{static_cast<std::uint32_t>(product1 >> 32) ^ c.word[1] ^ key0, static_cast<std::uint32_t>(product1),
-          static_cast<std::uint32_t>(product0 >> 32) ^ c.word[3] ^ key1, static_cast<std::uint32_t>(product0)}};
-  }
-  return c;
-}
-
-}  // namespace
-
+HWY_EXPORT(random_words);
 HWY_EXPORT(encode_blocks);
 HWY_EXPORT(decode_blocks);
 HWY_EXPORT(recode_blocks);
 
 BlockRandom::BlockRandom(const RandomKey& key, Hop hop) {
-  const Words random = philox(key, hop == Hop::kUp ? kSignDomain : kDownSignDomain);
-  signs = random.word[0] | std::uint64_t{random.word[1]} << 32;
-  levels = random.word[2];
-  chances = random.word[3];
+  std::uint32_t words[4];
+  HWY_DYNAMIC_DISPATCH(random_words)(key, hop == Hop::kUp ? kSignDomain : kDownSignDomain, words);
+  signs = words[0] | std::uint64_t{words[1]} << 32;
+  levels = words[2];
+  chances = words[3];
 }
 
 BlockRandom BlockRandom::of_rank(std::size_t rank, std::size_t ranks) const {
