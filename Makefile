@@ -1,11 +1,11 @@
-# Everything a user or contributor runs. Each target installs what it needs first (scripts/setup.sh).
+# Commands for users and contributors. Each target first installs its requirements (scripts/setup.sh).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check mutation-check soak lint format bench bench-gpu evaluate evaluate-quick docs clean
+.PHONY: help setup demo demo-switch byteps test test-switch test-slow test-all model-check mutation-check soak lint sizes format bench bench-gpu evaluate evaluate-quick docs clean
 
 JOBS ?= $(shell nproc)
-PRESETS ?= release asan-ubsan tsan aarch64
+PRESETS ?= asan-ubsan tsan aarch64
 BIN := .venv/bin
 # Tests wait for processes and deadlines a third of their time: half as many processes again as cores. Files stay whole, for
 # the fixtures of their modules, and start in the order of tests/conftest.py.
@@ -44,12 +44,14 @@ test-switch: ## all packet tests on bmv2 (root; simple_switch, simple_switch_CLI
 	@scripts/setup.sh test
 	@$(PYTEST) tests/p4 --aggregator bmv2 $(ARGS)
 
-test-all: ## test, slow tests, those with BytePS where it can be built, sanitizers, aarch64 under QEMU and a minute of fuzzing
+test-slow: ## the Python tests that make test skips: slow ones, and those with BytePS where it can be built
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
+	@$(PYTEST) --byteps -m "slow or byteps" $(ARGS)
+
+test-all: test test-slow ## test, test-slow, sanitizers, aarch64 under QEMU and a minute of fuzzing
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
-	@$(PYTEST) --byteps $(ARGS)
 
 model-check: ## explore the model of the protocol with spin (tests/model); a few minutes
 	@scripts/setup.sh model-check
@@ -69,6 +71,10 @@ lint: ## all static checks, without network
 	@scripts/setup.sh all
 	@$(BIN)/pre-commit run --all-files --show-diff-on-failure
 
+sizes: ## lower the limits of lines and settings to the tree's
+	@scripts/setup.sh all
+	@$(BIN)/python evaluation/sizes.py --write
+
 format: ## rewrite sources in the project's style
 	@scripts/setup.sh all
 	@scripts/lint.sh format
@@ -77,7 +83,7 @@ bench: ## benchmarks; writes evaluation/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/bench.py $(ARGS)
 
-bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes evaluation/benchmarks.md
+bench-gpu: ## on a GPU, ten minutes: bits, then all costs; writes evaluation/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/bench.py gpu
 
@@ -85,7 +91,7 @@ evaluate: ## the paper's claims, about two hours; writes evaluation/claims.md (A
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/evaluate.py $(ARGS)
 
-evaluate-quick: ## the same on less data, ten minutes; what came of it into build/evaluation
+evaluate-quick: ## the same on less data, ten minutes; writes into build/evaluation
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/evaluate.py --quick $(ARGS)
 

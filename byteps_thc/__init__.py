@@ -8,20 +8,12 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteps_thc._scheme.built import check_built, explain
+from byteps_thc._base.built import check_built, explain
 
 check_built(Path(__file__).parent)
 
 if TYPE_CHECKING:
-    from byteps_thc._engine.averager import GradientAverager
-    from byteps_thc._engine.policy import CompressionPolicy
-    from byteps_thc._engine.statistics import CompressionStats
-    from byteps_thc._net.servers import NetworkConfig
-    from byteps_thc._net.session import DpdkConfig, Session, Timeouts, UdpConfig
-    from byteps_thc._reducer import ThcReducer
-    from byteps_thc._scheme.compressor import Compressor, Partition
-    from byteps_thc._scheme.config import Bits, ResolvedConfig, ThcConfig, ThcSettings
-    from byteps_thc._scheme.errors import (
+    from byteps_thc._base.errors import (
         CheckpointError,
         ConfigurationError,
         DeadlineError,
@@ -32,26 +24,34 @@ if TYPE_CHECKING:
         ThcError,
         TransportError,
     )
+    from byteps_thc._base.limits import Bits
+    from byteps_thc._engine.adding.averager import GradientAverager
+    from byteps_thc._engine.policy import CompressionPolicy
+    from byteps_thc._engine.statistics import CompressionStats
+    from byteps_thc._net.servers import NetworkConfig
+    from byteps_thc._net.session import DpdkConfig, Session, Timeouts, UdpConfig
+    from byteps_thc._own_loop import ThcReducer
+    from byteps_thc._own_loop.synchronizer import ParameterSynchronizer, synchronize_parameters
+    from byteps_thc._scheme.adding.compressor import Compressor, Partition
+    from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
+    from byteps_thc._scheme.adding.tables import LookupTable
     from byteps_thc._scheme.rounding import RoundingMode
-    from byteps_thc._scheme.tables import LookupTable
-    from byteps_thc._synchronization import ParameterSynchronizer, synchronize_parameters
 
-    #: of the installed distribution
     __version__: str
 
-#: Where the names below are, in the order in which they are looked for; only the last two need torch.
+#: Modules of the names below, in the order of the search; only the last two need torch.
 _HOMES = (
-    "_scheme.errors",
-    "_scheme.config",
-    "_scheme.tables",
+    "_base.errors",
+    "_scheme.adding.server_codes",
+    "_scheme.adding.tables",
     "_engine.policy",
     "_engine.statistics",
     "_net.session",
     "_net.servers",
-    "_scheme.compressor",
-    "_engine.averager",
-    "_reducer",
-    "_synchronization",
+    "_scheme.adding.compressor",
+    "_engine.adding.averager",
+    "_own_loop",
+    "_own_loop.synchronizer",
 )
 
 
@@ -93,15 +93,14 @@ __all__ = [
     "NetworkConfig",
     "ParameterSynchronizer",
     "Partition",
-    "ResolvedConfig",
+    "ResolvedCodes",
     "RestartError",
     "RoundingMode",
+    "ServerCodes",
     "ServerRefusedError",
     "Session",
-    "ThcConfig",
     "ThcError",
     "ThcReducer",
-    "ThcSettings",
     "Timeouts",
     "TransportError",
     "UdpConfig",

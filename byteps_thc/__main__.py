@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, which the extra `cli` brings; exit with what to install without it."""
+    """Run the command line of the extra `cli`; exit with the command to install it if it is missing."""
     try:
         from byteps_thc._cli.cli import app
     except ModuleNotFoundError as error:

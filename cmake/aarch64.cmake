@@ -1,5 +1,5 @@
 # Toolchain of the preset aarch64: Debian's cross compiler, libraries that scripts/aarch64_root.sh unpacks, and QEMU for
-# what is built.
+# the programs.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -2,14 +2,14 @@
 # by the project's CMakeLists.txt. Makes the targets thc_highway, thc_prometheus, thc_sodium, thc_fmt, thc_logging (spdlog), thc_toml and
 # thc_cli11, and PkgConfig::DPDK when THC_HAVE_DPDK.
 #
-# What is built runs where none of these libraries is installed: those that can are used by their headers alone, Highway,
-# prometheus-cpp and libsodium go into the wheel (THC_BUNDLED).
+# Programs run on hosts without these libraries: most are used by their headers alone, Highway, prometheus-cpp and
+# libsodium go into the wheel (THC_BUNDLED).
 include(CheckLanguage)
 
 set(missing "")
 set(packages "")
 
-# thc_need(FOUND WHAT PACKAGE): notes what is missing, and the Debian package that has it.
+# `thc_need(FOUND WHAT PACKAGE)` notes a missing prerequisite, and the Debian package that has it.
 macro(thc_need found what package)
   if(NOT ${found})
     string(APPEND missing "\n  - ${what}")
@@ -17,7 +17,7 @@ macro(thc_need found what package)
   endif()
 endmacro()
 
-# thc_need_header(TARGET HEADER WHAT PACKAGE): makes an interface library of a library's headers.
+# `thc_need_header(TARGET HEADER WHAT PACKAGE)` makes an interface library of a library's headers.
 macro(thc_need_header target header what package)
   find_path(${target}_INCLUDE_DIR ${header})
   mark_as_advanced(${target}_INCLUDE_DIR)
@@ -26,7 +26,7 @@ macro(thc_need_header target header what package)
   target_include_directories(${target} SYSTEM INTERFACE ${${target}_INCLUDE_DIR})
 endmacro()
 
-# thc_need_library(TARGET HEADER LIBRARIES WHAT PACKAGE): the same of a library that is linked with.
+# `thc_need_library(TARGET HEADER LIBRARIES WHAT PACKAGE)` does the same for a library that is linked.
 macro(thc_need_library target header libraries what package)
   thc_need_header(${target} ${header} ${what} ${package})
   if(${target}_INCLUDE_DIR AND CMAKE_CXX_COMPILER)
@@ -44,7 +44,7 @@ if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   find_package(Threads REQUIRED)
 else()
-  list(APPEND CMAKE_PREFIX_PATH /usr/local /usr)  # what a compiler tells CMake
+  list(APPEND CMAKE_PREFIX_PATH /usr/local /usr)  # a compiler tells CMake these folders
 endif()
 thc_need_library(thc_highway hwy/highway.h hwy "Highway" libhwy-dev)
 thc_need_library(

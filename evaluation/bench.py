@@ -22,7 +22,7 @@ OUTPUT = ROOT / "build/bench"
 GPU_OUTPUT = OUTPUT / "gpu"
 BENCHMARKS = ROOT / "evaluation/benchmarks"
 #: Folders that benchmarks and claims import from.
-SEARCHED = [str(ROOT / folder) for folder in ("evaluation", "tests/lib", "scripts")]
+SEARCHED = [str(ROOT / folder) for folder in ("evaluation", "scripts")]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Part:
         return [*head, *json.loads(output.read_text())["page"]]
 
 
-#: By name, in the order of the document.
+#: Sections by name, in the order of the document.
 SECTIONS = {
     "kernels": [Part("Kernels, one thread unless stated", "bench_kernels.py")],
     "push_pull": [
@@ -93,7 +93,7 @@ def environment() -> dict[str, str]:
 
 
 def gpu_lines() -> list[str]:
-    """Ten minutes on a GPU: a section of its own, because most machines have none. Parts that fail are in it, too."""
+    """Ten minutes on a GPU: a separate section, because most machines have none. Failed parts are in it, too."""
     command = [sys.executable, str(BENCHMARKS / "gpu/bench_run.py"), "--folder", str(GPU_OUTPUT)]
     print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
     (GPU_OUTPUT / "report.json").unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def failed_on_gpu() -> list[str]:
 
 
 def machine() -> str:
-    """Where this ran."""
+    """The machine, and the commit."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(": ", 1)[1] for line in cpuinfo if line.startswith("model name")), platform.machine())
     commit = subprocess.run(
@@ -128,7 +128,7 @@ def write(name: str) -> None:
     if not marker:
         sys.exit(f"{DOCUMENT.relative_to(ROOT)} has no {begin}")
     _, _, after = rest.partition(end)
-    # Written after every section: an interrupted run keeps what it has measured.
+    # Written after every section: an interrupted run keeps its results.
     lines = [machine(), ""]
     if name == GPU:
         lines += gpu_lines()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/diagrams"
 WIDTH = 520
 INK, MUTED, PLAIN, WORKER, SERVER = "#1a1a1a", "#555555", "#ffffff", "#dcebf7", "#fdeccb"
-#: As THC is drawn in the evaluation's plots.
+#: THC's colour in the evaluation's plots.
 BLUE = "#0072B2"
 _HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" \
 role="img" font-family="DejaVu Sans, Verdana, sans-serif" font-size="13">
@@ -96,7 +96,7 @@ def one_round() -> Drawing:
 
 
 def two_levels() -> Drawing:
-    """Nodes whose ranks average exactly, and compressed with those of other nodes."""
+    """Nodes whose ranks average exactly, and compressed with other nodes' ranks."""
     drawing = Drawing("Two nodes of two ranks: exact within a node, compressed between nodes", 330)
     for node, y in enumerate((20, 210)):
         drawing.box(20, y, 480, 100)
@@ -136,7 +136,7 @@ def racks() -> Drawing:
 
 def header() -> Drawing:
     """The 32 bytes before every payload, four in a row."""
-    fields = tomllib.loads((ROOT / "byteps_thc/_scheme/wire/wire.toml").read_text(encoding="utf-8"))["header"]
+    fields = tomllib.loads((ROOT / "byteps_thc/_base/wire/wire.toml").read_text(encoding="utf-8"))["header"]
     bit, row_height, left, top = 15, 38, 34, 44
     drawing = Drawing(
         "Header of every packet, four bytes in a row", top + row_height * sum(f["bits"] for f in fields) // 32 + 14

@@ -1,9 +1,9 @@
 """Measure the claims of evaluation/claims.md that were not measured yet, and write the page (make evaluate).
 
-    make evaluate                          # about two hours; what has a result in evaluation/results is skipped
+    make evaluate                          # about two hours; claims with a result in evaluation/results are skipped
     make evaluate ARGS="scale ablation"    # those claims, again
-    make evaluate-quick                    # ten minutes: all of them on less data; into build/evaluation, not the page
-    make evaluate ARGS=--page              # only the page, from the results that are there
+    make evaluate-quick                    # ten minutes: all claims on less data; into build/evaluation, not the page
+    make evaluate ARGS=--page              # only the page, from existing results
 
 Each claim is measured in a process of its own, which is ended when it takes four times as long as it says.
 """
@@ -31,7 +31,7 @@ def result_path(name: str, quick: bool) -> Path:
 
 
 def measure(claim: Claim, quick: bool) -> str:
-    """Measure in a process of its own; return what went wrong, empty when nothing did."""
+    """Measure in a separate process; return the error, empty if none."""
     if claim.root and os.geteuid() != 0:
         return "needs root, for network namespaces"
     command = [sys.executable, __file__, "--inside", claim.name, *(["--quick"] if quick else [])]
@@ -44,14 +44,14 @@ def measure(claim: Claim, quick: bool) -> str:
 
 
 def show(record: Record) -> None:
-    """Print what was expected and what came of it."""
+    """Print expectations and results."""
     for check in record.result.checks:
         verdict = "met" if check.met else "NOT MET"
         print(f"{record.claim}: {check.what}: expected {check.expected}, got {check.got}: {verdict}", flush=True)
 
 
 def inside(name: str, quick: bool) -> None:
-    """What measure() starts."""
+    """Measure in the process that measure() starts."""
     import torch
 
     torch.set_num_threads(1)
@@ -61,7 +61,7 @@ def inside(name: str, quick: bool) -> None:
 
 
 def write_page() -> None:
-    """Of all claims that have a result."""
+    """Write the page of all claims that have a result."""
     claims = [claim_of(name) for name in NAMES if result_path(name, quick=False).exists()]
     page.write(ROOT, [(claim, Record.read(result_path(claim.name, quick=False))) for claim in claims])
     print(f"wrote {page.PAGE}, and tables of {page.README} and {page.RESULTS}")
@@ -88,7 +88,7 @@ def main() -> None:
         if why := measure(claim_of(name), args.quick):
             failed[name] = why
         elif not args.quick:
-            write_page()  # after each: an interrupted run keeps what it has
+            write_page()  # after each: an interrupted run keeps its results
     if args.page:
         write_page()
     for name, why in failed.items():

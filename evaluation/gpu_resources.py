@@ -1,6 +1,6 @@
-"""Print what the GPU kernels take of a GPU, compiled ahead of time on any machine, with Triton installed.
+"""Print the GPU kernels' resources, compiled ahead of time on any machine, with Triton installed.
 
-Registers and stack are a thread's, shared memory a program's; instructions are those of the machine code over the
+Registers and stack are a thread's, shared memory a program's; instructions are counted in the machine code over the
 coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_120, or gfx942 (which takes
 BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/_scheme/gpu/frontend.py).
 """
@@ -21,21 +21,21 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from byteps_thc._scheme.adding.gpu.decode import decode_kernel
+from byteps_thc._scheme.adding.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc._scheme.adding.gpu.kernels import register_limit
+from byteps_thc._scheme.adding.gpu.norms import norms_kernel
+from byteps_thc._scheme.adding.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 from byteps_thc._scheme.block_plan import BLOCK
-from byteps_thc._scheme.gpu.block_kernels import (
+from byteps_thc._scheme.decoding.gpu.block_kernels import (
     DOWN,
     UP,
     decode_blocks_kernel,
     encode_blocks_kernel,
     recode_blocks_kernel,
 )
-from byteps_thc._scheme.gpu.block_tiles import PROGRAM_BLOCKS, WARPS
-from byteps_thc._scheme.gpu.decode import decode_kernel
-from byteps_thc._scheme.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc._scheme.decoding.gpu.block_tiles import PROGRAM_BLOCKS, WARPS
 from byteps_thc._scheme.gpu.frontend import PLAIN
-from byteps_thc._scheme.gpu.kernels import register_limit
-from byteps_thc._scheme.gpu.norms import norms_kernel
-from byteps_thc._scheme.gpu.tiles import ALL_TILES, FULL_TILES, ODD_TILES
 
 _TILE = {"LOG": 13, "T": 8192, "KIND": FULL_TILES}
 _ALL, _ODD = {"KIND": ALL_TILES}, {"KIND": ODD_TILES}
@@ -107,7 +107,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
 
 
 def _among_ranks(gradient: str) -> list[Kernel]:
-    """Kernels of ranks that decode, 4 bits each way; those of the way up with 2 bits clip."""
+    """Kernels of ranks that decode, 4 bits each way; with 2 bits up, kernels of the way up clip."""
     sent = {
         "gradient": f"*{gradient}", "sent": "*u8", "number": "i32", "round31": "i32", "round": "i32",
         "largest": "i32", "complement": "i32", "exact": "*i64", **_TILES,
@@ -119,8 +119,9 @@ def _among_ranks(gradient: str) -> list[Kernel]:
     rows = [
         ("encode", encode_blocks_kernel, sent, {"BITS": 4}),
         ("recode", recode_blocks_kernel, recoded, {"BITS": 4, "DOWN_BITS": 4}),
-        ("decode", decode_blocks_kernel, averages, {"HOP": DOWN, "BITS": 4}),
-        ("average of rows", decode_blocks_kernel, averages, {"HOP": UP, "BITS": 4}),
+        ("decode", decode_blocks_kernel, averages, {"HOP": DOWN, "BITS": 4, "GATHER": False}),
+        ("average of rows", decode_blocks_kernel, averages, {"HOP": UP, "BITS": 4, "GATHER": False}),
+        ("gather", decode_blocks_kernel, averages, {"HOP": UP, "BITS": 8, "GATHER": True}),
         ("encode, 2 bits", encode_blocks_kernel, sent, {"BITS": 2}),
         ("encode, 5 bits", encode_blocks_kernel, sent, {"BITS": 5}),
     ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Count the lines of the product and of what is beside it, Protocol classes and entries: python evaluation/lines.py
+"""Count the lines of the product and its surroundings, Protocol classes and entries: python evaluation/lines.py
 
 Python, C++, P4, shell and CMake that git knows. tests/, lab/, evaluation/ and the P4 model are no product.
 """

@@ -1,6 +1,6 @@
-"""What averages send over the network cards of a node: for the table in docs/ddp.md.
+"""Bytes of averages over the network cards of a node: for the table in docs/ddp.md.
 
-Bytes per parameter in one direction; a node receives as many as it sends. With R ranks, g of them on the node, N nodes,
+Bytes per parameter in one direction; a node receives as many as it sends. With R ranks, g ranks on the node, N nodes,
 codes of c bytes and averages of s bytes a coordinate:
 
     ring all-reduce    2 (R-1)/R * 4, or 2 for bf16         enters and leaves a node once, whatever g is
@@ -8,7 +8,7 @@ codes of c bytes and averages of s bytes a coordinate:
                        c g (R-g)/R + s g (R-g)/R            NCCL's do, or from rank to rank, as over gloo
     THC in two levels  (c + s) (N-1)/N                      one gradient of a node, split among its ranks
 
-Left out: headers, scales (4 bytes of each rotation block), parameters that travel uncompressed.
+Without headers, scales (4 bytes of each rotation block), parameters that travel uncompressed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 _FP32_BYTES, _BF16_BYTES = 4, 2
 _BITS = 8
@@ -37,31 +36,31 @@ class LinkBytes:
     two_levels: float
 
 
-def link_bytes(nodes: Sequence[int], config: ThcConfig | None = None, *, ring: bool = True) -> LinkBytes:
-    """Return what averages send over a node's cards.
+def link_bytes(nodes: Sequence[int], codes: RankCodes | None = None, *, ring: bool = True) -> LinkBytes:
+    """Return the bytes of averages over the cards of a node.
 
-    nodes: ranks of each node: [8] * 4 are 4 nodes of 8. config: None: ThcConfig(). ring: whether what is gathered goes
-    around a ring, as NCCL's do; False: from rank to rank, as over gloo. ConfigurationError for settings of servers.
+    nodes: ranks of each node: [8] * 4 are 4 nodes of 8. codes: None: RankCodes(). ring: whether gathered codes go
+    around a ring, as NCCL's do; False: from rank to rank, as over gloo.
     """
-    config = config or ThcConfig()
+    codes = codes or RankCodes()
     ranks = sum(nodes)
     if len(nodes) < 2:
         return LinkBytes(0.0, 0.0, 0.0, 0.0)
     fp32, bf16 = (_ring(ranks, size) for size in (_FP32_BYTES, _BF16_BYTES))
-    codes, averages = _coordinate_bytes(config, ranks)
+    up, averages = _coordinate_bytes(codes, ranks)
     # Shares of the coordinates that leave a node, from each of its ranks. Codes go to their owner's node, averages come
     # from it.
     leaving = [own * (ranks - own) / ranks for own in nodes]
-    flat = max(codes * share + averages * ((ranks - 1) / ranks if ring else share) for share in leaving)
-    two_levels = sum(_coordinate_bytes(config, len(nodes))) * (len(nodes) - 1) / len(nodes)
+    flat = max(up * share + averages * ((ranks - 1) / ranks if ring else share) for share in leaving)
+    two_levels = sum(_coordinate_bytes(codes, len(nodes))) * (len(nodes) - 1) / len(nodes)
     return LinkBytes(fp32, bf16, flat, two_levels)
 
 
-def _coordinate_bytes(config: ThcConfig, workers: int) -> tuple[float, float]:
+def _coordinate_bytes(codes: RankCodes, workers: int) -> tuple[float, float]:
     """Return bytes of a code of a gradient and of an average."""
-    settings = RankSettings.of(config, workers)
+    settings = codes.resolve(workers)
     assert settings.down_bits is not None
-    return settings.bits / _BITS, settings.down_bits / _BITS
+    return settings.codes.bits / _BITS, settings.down_bits / _BITS
 
 
 def _ring(ranks: int, element_bytes: int) -> float:

@@ -19,18 +19,19 @@ from pathlib import Path
 import typer
 from pydantic import BaseModel
 
+from byteps_thc._base.environment import NAMES
 from byteps_thc._cli.cli import app
-from byteps_thc._scheme.environment import NAMES
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 _OPTIONS = Path(__file__).parents[1] / "ps_software/options.cc"
 _PUBLIC = ("", ".checkpoint", ".ddp", ".fsdp", ".torch")
 _DESCRIPTIONS = ("thc_switch.description", "thc_switch.upstream_description")
 #: Classes that users read, and do not make.
-_RESULTS = ("CompressionState", "CompressionStats", "FsdpCompression", "LookupTable", "Partition", "ResolvedConfig")
+_RESULTS = ("CompressionState", "CompressionStats", "FsdpCompression", "LookupTable", "Partition", "ResolvedCodes")
 
 
 def fields_of(kind: type) -> list[str]:
-    """Return the fields that a model or dataclass adds to those of its bases."""
+    """Return the fields that a model or dataclass adds to its bases'."""
     inherited = {name for base in kind.__mro__[1:] for name in getattr(base, "__annotations__", {})}
     fields = kind.model_fields if issubclass(kind, BaseModel) else [f.name for f in dataclasses.fields(kind) if f.init]
     return [name for name in fields if name not in inherited]
@@ -43,12 +44,13 @@ def keywords_of(target: object) -> list[str]:
 
 
 def python_settings() -> Iterator[tuple[str, str]]:
-    """Yield (setting, place) of what users import, and of the descriptions of switches."""
+    """Yield (setting, place) of users' imports, and of the descriptions of switches."""
     modules = [importlib.import_module(f"byteps_thc{name}") for name in _PUBLIC]
     names = [getattr(module, name) for module in modules for name in module.__all__ if name not in _RESULTS]
     descriptions = [each for name in _DESCRIPTIONS for each in vars(importlib.import_module(name)).values()]
     models = [each for each in descriptions if inspect.isclass(each) and each.__module__ in _DESCRIPTIONS]
-    for target in dict.fromkeys([*names, *models]):
+    # Keywords of front ends are fields of RankCodes.
+    for target in dict.fromkeys([*names, RankCodes, *models]):
         if not callable(target) or (inspect.isclass(target) and issubclass(target, BaseException | dict)):
             continue
         for kind in target.__mro__ if inspect.isclass(target) else ():
@@ -73,7 +75,7 @@ def command_settings() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the settings, and how many there are."""
+    """Print the settings and their number."""
     places: dict[str, list[str]] = defaultdict(list)
     text = _OPTIONS.read_text(encoding="utf-8")
     options = re.findall(r'"(--[a-z][a-z-]+)"', text) + [

@@ -2,17 +2,18 @@
 """Count phrases that make our English hard to read, a file at a time, and hold the counts: they may only fall.
 
     evaluation/words.py                 # the phrases, each with its place
-    evaluation/words.py FILE ...        # those of some files
-    evaluation/words.py --rates         # per 1,000 words, of files and of the docstrings of public names
-    evaluation/words.py --check         # compare with words.tsv (make lint)
+    evaluation/words.py FILE ...        # phrases of some files or folders
+    evaluation/words.py --folders       # phrases per 1,000 words of comments and docstrings, a folder a line
+    evaluation/words.py --rates         # per 1,000 words, of pages and of the docstrings of public names
+    evaluation/words.py --check         # compare with words.tsv and the limit of a folder (make lint)
     evaluation/words.py --write         # write words.tsv
 
-Markdown files and the docstrings of Python packages are read; code is not. The kinds are:
+Markdown files, comments and docstrings are read; code is not. The kinds are:
 
-start          a sentence that begins with Who, What, Where, That, Of or So
-relative       a free relative: "what is sent" for "the payload"
-demonstrative  a pronoun for a noun: "that of", "of it", "the other one", "there is"
-verb           a phrase for a verb of the trade: "goes on" for "resumes"
+start          a sentence that begins with `Who`, `What`, `Where`, `That`, `Of` or `So`
+relative       a free relative: `what is sent` for "the payload"
+demonstrative  a pronoun for a noun: `that of`, `of it`, `the other one`, `there is`
+verb           a phrase for a verb of the trade: `goes on` for "resumes"
 argument       an argument of a public function without its own line in the docstring
 """
 
@@ -30,11 +31,23 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pygments.lexers import BashLexer, CMakeLexer, CppLexer, MakefileLexer, PythonLexer
+from pygments.token import Comment
+
 ROOT = Path(__file__).parents[1]
 COUNTS = Path(__file__).with_name("words.tsv")
 #: Generated pages, and examples.
 SKIPPED = ("docs/api/", "docs/examples/")
-PACKAGES = ("byteps_thc/", "p4/thc_switch/", "lab/thc_lab/")
+#: P4 comments as C++ does.
+LEXERS = {
+    **dict.fromkeys((".cc", ".h", ".c", ".p4"), CppLexer),
+    **dict.fromkeys((".sh", "/run", ".sbatch"), BashLexer),
+    **dict.fromkeys((".cmake", "CMakeLists.txt"), CMakeLexer),
+    **dict.fromkeys((".py", ".pyi"), PythonLexer),
+    "Makefile": MakefileLexer,
+}
+#: Phrases per 1,000 words of the comments and docstrings of a folder.
+LIMIT = 2.0
 PATTERNS = {
     "start": r"(?:^|(?<=[.!?:] ))(?:Who|What|Where|That|Of|So)\b(?![^.!?]*\?)",
     "relative": r"(?<!, )\b(?:what(?:ever)?|whoever|those who|(?:for|by|to|from|with|and|or|of) who)\b(?![^.!?]*\?)",
@@ -132,21 +145,48 @@ def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
                 yield each.lineno, str(each.value.value)
 
 
+def comments(file: str, text: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of comments. Lines that follow each other in one column are one comment."""
+    lexer = next(lexer for suffix, lexer in LEXERS.items() if file.endswith(suffix))
+    first, next_line, column, lines = 1, 0, -1, list[str]()
+    for position, kind, value in lexer(ensurenl=False, stripnl=False).get_tokens_unprocessed(text):
+        if kind not in Comment or kind in Comment.Preproc or kind in Comment.PreprocFile or value.startswith("#!"):
+            continue
+        line, before = text.count("\n", 0, position) + 1, text[text.rfind("\n", 0, position) + 1 : position]
+        if lines and not (line == next_line and len(before) == column and not before.strip()):
+            yield first, "\n".join(lines)
+            lines = []
+        first = first if lines else line
+        column = len(before)
+        lines += [re.sub(r"^\s*(?:/\*+|//[/!]?<?|#+:?|\*(?!/))|\*/$", "", each) for each in value.rstrip().split("\n")]
+        next_line = line + value.rstrip().count("\n") + 1
+    if lines:
+        yield first, "\n".join(lines)
+
+
+@cache
+def texts(file: str) -> list[tuple[int, str]]:
+    """Return (line, text) of the prose of a file."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith(".md"):
+        return [(1, text)]
+    return [*comments(file, text), *(docstrings(ast.walk(ast.parse(text))) if file.endswith(".py") else [])]
+
+
 def files() -> list[str]:
-    """Return the files that git knows, and those that it does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*.py"]
+    """Return the files that git knows or does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    read = [file for file in listed if file.endswith(".md") or file.startswith(PACKAGES)]
-    return [file for file in sorted({*read}) if not file.startswith(SKIPPED) and (ROOT / file).exists()]
+    read = [file for file in listed if file.endswith((".md", *LEXERS))]
+    return [file for file in sorted({*read}) if not file.startswith(SKIPPED) and (ROOT / file).is_file()]
 
 
 def phrases(file: str) -> list[Found]:
     """Return the phrases of a file."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    if file.endswith(".md"):
-        return [*found_in(file, text)]
-    tree = ast.parse(text)
-    found = [each for line, part in docstrings(ast.walk(tree)) for each in found_in(file, part, line)]
+    found = [each for line, part in texts(file) for each in found_in(file, part, line)]
+    if not (file.startswith("byteps_thc/") and file.endswith(".py")):
+        return found
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     for node in public_nodes(file, tree):
         if isinstance(node, ast.FunctionDef):
             found += [Found(file, node.lineno, "argument", name) for name in missing_arguments(node)]
@@ -179,8 +219,19 @@ def rates() -> Iterator[str]:
     yield rate("docstrings of public names", texts)
 
 
+def folders() -> dict[str, tuple[int, int]]:
+    """Return folder -> (phrases, words) of its comments and docstrings."""
+    result: dict[str, tuple[int, int]] = {}
+    for file in (file for file in files() if not file.endswith(".md")):
+        folder = "/".join(file.split("/")[:-1][:2]) or "."
+        hits, words = result.get(folder, (0, 0))
+        hits += sum(1 for _, part in texts(file) for _ in found_in(file, part))
+        result[folder] = hits, words + sum(len(part.split()) for _, part in texts(file))
+    return result
+
+
 def counted() -> dict[tuple[str, str], int]:
-    """Return (file, kind) -> count, of those that are not 0."""
+    """Return (file, kind) -> count above 0."""
     return dict(Counter((each.file, each.kind) for file in files() for each in phrases(file)))
 
 
@@ -196,7 +247,7 @@ def risen(now: dict[tuple[str, str], int], before: dict[tuple[str, str], int]) -
 
 
 def check() -> int:
-    """Compare with words.tsv, say what to do, and return the exit status."""
+    """Compare with words.tsv, print the remedy, and return the exit status."""
     now, before = counted(), read_counts(COUNTS)
     more = risen(now, before)
     for file in sorted({file for file, _ in more}):
@@ -207,21 +258,27 @@ def check() -> int:
         print("words: more phrases than before; rewrite these sentences (CONTRIBUTING.md)", file=sys.stderr)
     elif now != before:
         print("words: fewer phrases than words.tsv allows; run evaluation/words.py --write", file=sys.stderr)
-    return int(now != before)
+    above = {folder: hits for folder, (hits, words) in folders().items() if 1000 * hits > LIMIT * words}
+    for folder, hits in above.items():
+        print(f"words: {folder} has {hits} phrases, more than {LIMIT} per 1,000 words", file=sys.stderr)
+    return int(now != before or bool(above))
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say, and return the exit status."""
+    """Carry out the arguments, and return the exit status."""
     match arguments:
         case ["--rates"]:
             print("\n".join(rates()))
+        case ["--folders"]:
+            for folder, (hits, words) in sorted(folders().items()):
+                print(f"{folder:40} {hits:5} of {words:6} words {1000 * hits / max(words, 1):6.1f}")
         case ["--check"]:
             return check()
         case ["--write"]:
             rows = [f"{file}\t{kind}\t{count}\n" for (file, kind), count in sorted(counted().items())]
             COUNTS.write_text("".join(rows), encoding="utf-8")
         case names:
-            for file in names or files():
+            for file in (file for file in files() if not names or file.startswith(tuple(names))):
                 for each in phrases(file):
                     print(f"{each.file}:{each.line}: {each.kind}: {each.phrase}")
     return 0

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -37,35 +36,20 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
-std::string suggest(const CLI::App& app, const std::string& name) {
-  std::string best;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string known = option->get_name();
-    const bool similar = known.starts_with(name) || name.starts_with(known) || std::ranges::is_permutation(name, known);
-    if (similar && name.size() > 3 && !option->get_group().empty() && known.size() > best.size()) best = known;
-  }
-  return best.empty() ? "" : ", did you mean " + best + "?";
-}
-
 class TomlConfig final : public CLI::ConfigTOML {
  public:
   /// The keys must be options of `app`, which outlives this.
   explicit TomlConfig(const CLI::App& app) : app_(app) {}
 
-  std::string place_of(const std::string& error) const {
-    const auto line = lines_.find(error.substr(0, error.find(':')));
-    return line == lines_.end() ? "" : place(line->second);
-  }
-
-  /// Throws CLI::FileError with the line: no TOML, a table, or an unknown key.
+  /// Throws CLI::FileError: no TOML, a table, or an unknown key.
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> entries;
     try {
       for (const auto& [key, node] : toml::parse(input)) {
         CLI::ConfigItem& entry = entries.emplace_back();
         entry.name = key.str();
-        const CLI::Option* option = check_key(entry.name, node);
-        if (option->count() == 0) lines_["--" + entry.name] = node.source().begin.line;
+        if (node.is_table() || node.is_array_of_tables()) fail(node, "[" + entry.name + "] is a table");
+        if (app_.get_option_no_throw("--" + entry.name) == nullptr) fail(node, "unknown key '" + entry.name + "'");
         if (const toml::array* values = node.as_array()) {
           for (const toml::node& value : *values) entry.inputs.push_back(to_text(value));
         } else {
@@ -73,46 +57,22 @@ class TomlConfig final : public CLI::ConfigTOML {
         }
       }
     } catch (const toml::parse_error& error) {
-      fail(error.source(), "not valid TOML: " + std::string(error.description()));
+      fail(error, "not valid TOML: " + std::string(error.description()));
     }
     return entries;
   }
 
  private:
-  std::string place(std::size_t line) const {
-    return app_.get_config_ptr()->as<std::string>() + ", line " + std::to_string(line) + ": ";
-  }
-
-  [[noreturn]] void fail(const toml::source_region& where, const std::string& what) const {
-    throw CLI::FileError(place(where.begin.line) + what, CLI::ExitCodes::FileError);
-  }
-
-  const CLI::Option* check_key(const std::string& name, const toml::node& node) const {
-    if (node.is_table() || node.is_array_of_tables()) {
-      fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
-    }
-    const CLI::Option* option = app_.get_option_no_throw("--" + name);
-    if (option == nullptr) {
-      const std::string similar = suggest(app_, "--" + name);
-      fail(node.source(), "unknown key '" + name + "'" +
-                              (similar.empty() ? "; keys are the long names of options in thc-ps --help" : similar));
-    }
-    return option;
+  template <typename Source>
+  [[noreturn]] void fail(const Source& where, const std::string& what) const {
+    throw CLI::FileError(app_.get_config_ptr()->as<std::string>() + ", line " +
+                             std::to_string(where.source().begin.line) + ": " + what +
+                             "; keys are the long names of options, such as dpdk-mtu = 9000",
+                         CLI::ExitCodes::FileError);
   }
 
   const CLI::App& app_;
-  mutable std::map<std::string, std::size_t> lines_;  ///< line by option, for values that no flag overrides
 };
-
-std::string explain(const CLI::App& app, const TomlConfig& config, const CLI::Error& error) {
-  std::string text = config.place_of(error.what()) + error.what();
-  if (const auto extras = app.remaining(); !extras.empty()) {
-    const std::string name = extras[0].substr(0, extras[0].find('='));
-    text = name.starts_with('-') ? "there is no option " + name + suggest(app, name)
-                                 : "'" + extras[0] + "' is no option: options begin with --, as --port";
-  }
-  return "thc-ps: " + text + "\nRun thc-ps --help for the options.\n";
-}
 
 /// CLI::Range accepts NaN.
 template <typename Number>
@@ -287,7 +247,6 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
   add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
   add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(number_between(576, 9978));
-  add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
 /// For example "drop=0.01,seed=3".
@@ -341,11 +300,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
   app.set_version_flag("--version", "thc-ps " THC_VERSION);
-  const auto config = std::make_shared<TomlConfig>(app);
-  app.config_formatter(config);
-  app.failure_message([&](const CLI::App*, const CLI::Error& error) { return explain(app, *config, error); });
+  app.config_formatter(std::make_shared<TomlConfig>(app));
   app.set_config("--config", "", "TOML file with options")->expected(1);
-  app.allow_config_extras(CLI::config_extras_mode::error);
   add_network(app, options);
   add_limits(app, options);
   RackTexts racks;

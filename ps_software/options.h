@@ -20,7 +20,6 @@ struct DpdkOptions {
   std::string gateway;
   std::vector<std::string> neighbours;  ///< "IP=MAC"
   std::uint16_t mtu_bytes = 1500;
-  bool verify_udp_checksum = true;
 };
 
 struct Options {

@@ -31,6 +31,8 @@ Roster::Verdict Roster::contest(std::uint8_t worker, TimePoint now) noexcept {
     return Verdict::kRestarted;
   }
   dispute(worker, now);
+  // Perhaps its GOODBYE was lost: the others need their last results before the job starts over.
+  if (claims_[worker].unanswered > 1) ask_others(worker, now, now);
   return Verdict::kDuplicate;
 }
 
@@ -45,7 +47,7 @@ void Roster::dispute(std::uint8_t worker, TimePoint now) noexcept {
 
 bool Roster::is_dead(std::uint8_t worker, TimePoint now) const noexcept {
   const Claim& claim = claims_[worker];
-  return now < claim.contested_until && claim.unanswered >= kProbes && now - claim.asked_at >= kSilence &&
+  return now < claim.contested_until && claim.unanswered >= wire::kProbes && now - claim.asked_at >= kSilence &&
          workers_[worker].last_heard <= claim.asked_at;
 }
 
@@ -65,9 +67,19 @@ Roster::Verdict Roster::come_back(std::uint8_t worker, TimePoint now) noexcept {
   Claim& claim = claims_[worker];
   if (now >= claim.held_until) claim.held_since = now;
   claim.held_until = now + kPatience;
-  const bool somebody_asks = std::ranges::any_of(
-      workers_, [now](const Worker& other) { return other.joined && now - other.last_heard < kAsking; });
-  return somebody_asks && now - claim.held_since < kLongestHold ? Verdict::kHeld : Verdict::kRestarted;
+  const bool is_over = now - claim.held_since >= kLongestHold;
+  return !is_over && ask_others(worker, claim.held_since, now) ? Verdict::kHeld : Verdict::kRestarted;
+}
+
+bool Roster::ask_others(std::uint8_t worker, TimePoint since, TimePoint now) noexcept {
+  bool any = false;
+  for_each([&](std::uint8_t other, io::Endpoint) {
+    const TimePoint heard = workers_[other].last_heard;
+    if (other == worker || now - heard >= kAsking || now - std::max(heard, since) >= kSilence) return;
+    dispute(other, now);
+    any = true;
+  });
+  return any;
 }
 
 void Roster::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {

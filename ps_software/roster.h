@@ -15,25 +15,24 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Roster {
  public:
-  // A process loses its place after this many unanswered PROBEs over this time.
-  static constexpr std::chrono::milliseconds kProbeInterval{200};
-  static constexpr std::uint32_t kProbes = 5;
-  static constexpr std::chrono::milliseconds kSilence{1000};
-  // A process that returns after GOODBYE waits until the others have their last results: they ask every 200 ms, so a
-  // silent second is five lost requests in a row. kLongestHold bounds the wait: they may ask for impossible results.
-  static constexpr std::chrono::milliseconds kAsking{1000};
+  static constexpr std::chrono::milliseconds kProbeInterval{wire::kProbeIntervalMs};
+  static constexpr std::chrono::milliseconds kSilence{wire::kSilenceMs};
+  // A process that returns after GOODBYE waits until the others have their last results. By themselves, they may ask as
+  // rarely as every 2 s (RttBounds::longest). PROBE has them ask every 200 ms, so a silent second (kSilence) is five
+  // lost requests in a row. kLongestHold bounds the wait: they may ask for impossible results.
+  static constexpr std::chrono::milliseconds kAsking{3000};
   static constexpr std::chrono::milliseconds kLongestHold{2000};
-  /// A worker asks every 200 ms for a result (Timeouts.rto_max_s). After fifteen times that, it needs none, or is gone.
+  /// A worker asks for a result every 200 ms, or every 2 s at least. After this silence, it needs none, or is gone.
   static constexpr std::chrono::milliseconds kGone{3000};
   /// A contest or a hold ends after this time without HELLO.
-  static constexpr std::chrono::milliseconds kPatience{2000};
+  static constexpr std::chrono::milliseconds kPatience{wire::kPatienceMs};
 
   enum class Verdict : std::uint8_t {
     kNew,        ///< the place is free
     kAgain,      ///< a repeated HELLO
     kRestarted,  ///< the previous process is gone: the job must start over
     kDuplicate,  ///< another process has the place; PROBE asks whether it lives
-    kHeld,       ///< retry: other workers still ask for their last results
+    kHeld,       ///< retry: other workers may still wait for their last results; PROBE has them ask
     kGone,       ///< a copied HELLO of a process that said GOODBYE or was replaced
   };
 
@@ -125,6 +124,9 @@ class Roster {
   const Incarnation* superseded(std::uint32_t epoch) const noexcept;
   Verdict contest(std::uint8_t worker, TimePoint now) noexcept;
   void dispute(std::uint8_t worker, TimePoint now) noexcept;
+  /// PROBEs the workers other than `worker` that may wait for results and were silent, since `since`, for the time of
+  /// five PROBEs. Returns whether it has found any.
+  bool ask_others(std::uint8_t worker, TimePoint since, TimePoint now) noexcept;
   bool is_dead(std::uint8_t worker, TimePoint now) const noexcept;
   Verdict come_back(std::uint8_t worker, TimePoint now) noexcept;
   bool take_due_probe(std::uint8_t worker, TimePoint now) noexcept;

@@ -55,7 +55,6 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
   for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
   config.mtu_bytes = options.dpdk.mtu_bytes;
-  config.verify_udp_checksum = options.dpdk.verify_udp_checksum;
   config.queues = options.threads;
   return io::make_dpdk_ios(config);
 }

@@ -148,6 +148,7 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
     case Roster::Verdict::kGone:
       return packet.counters.count(Drop::kSender);
     case Roster::Verdict::kHeld:
+      send_probes(job, now);
       return packet.counters.count(Drop::kLater);
     case Roster::Verdict::kDuplicate:
       send_probes(job, now);

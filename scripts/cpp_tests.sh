@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build the C++ tests with one of the presets (release, asan-ubsan, tsan, aarch64) and run them; aarch64 under QEMU, where
-# what that needs can be had.
+# Build the C++ tests with one of the presets (release, asan-ubsan, tsan, aarch64) and run them; aarch64 under QEMU, if
+# its packages can be had.
 #
 # Usage: scripts/cpp_tests.sh PRESET [JOBS]
 set -euo pipefail
@@ -19,8 +19,8 @@ if [[ $preset == aarch64 ]] && ! reason=$(scripts/aarch64_root.sh 2>&1); then
 fi
 cmake --preset "$preset" --log-level=WARNING >/dev/null
 cmake --build --preset "$preset" --parallel "$jobs"
-# Tests that wait for sockets share the cores with those that compute: a test has its own deadline, so run few at once.
-# The limit ends one that hangs; the longest that computes takes half a minute of a fast core under ThreadSanitizer.
-# A sanitizer's dlopen() does not look into the RUNPATH of who calls it.
+# Tests that wait for sockets share the cores with computing ones. Each has its own deadline, so run few at once. The
+# limit ends a test that hangs; the longest takes half a minute of a fast core under ThreadSanitizer.
+# A sanitizer's dlopen() ignores its caller's RUNPATH.
 export LD_LIBRARY_PATH=$PWD/build/$preset/lib
 ctest --preset "$preset" --parallel "$jobs" --timeout 900

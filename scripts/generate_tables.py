@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from byteps_thc._scheme.tables import solve_grid
-from byteps_thc._scheme.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json
+from byteps_thc._scheme.adding.tables import solve_grid
+from byteps_thc._scheme.adding.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Static checks with the tools in .venv; the hooks of .pre-commit-config.yaml call this.
 #
-# Usage: scripts/lint.sh ruff|types|cpp-format|cpp-tidy|spelling|shell|containers|generated|words|format [FILES...]
+# Usage: scripts/lint.sh ruff|types|cpp-format|cpp-tidy|spelling|shell|containers|generated|words|sizes|format [FILES...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
@@ -9,7 +9,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 # clang-tidy reads the compile commands of a build folder of its own; configuring is enough, nothing is built.
 cpp_tidy() {
   local build=build/lint byteps=() files=("$@") file
-  # What is compiled for BytePS is checked where BytePS's source is: after make byteps.
+  # Code for BytePS is checked if BytePS's source is present: after make byteps.
   for file in build/byteps/byteps-*/byteps/server; do
     [[ -d $file ]] && byteps=(-DTHC_BYTEPS_SOURCE="$PWD/${file%/byteps/server}")
   done
@@ -38,7 +38,7 @@ case $check in
   cpp-format) clang-format --dry-run -Werror "$@" ;;
   cpp-tidy) cpp_tidy "$@" ;;
   spelling) codespell "$@" ;;
-  shell) shellcheck -x "$@" ;; # -x: read what they source
+  shell) shellcheck -x "$@" ;; # -x: follow sourced files
   # Versions of packages are not pinned: Debian 12 keeps the newest of each only.
   containers) hadolint --ignore DL3008 "$@" ;;
   generated)
@@ -47,6 +47,7 @@ case $check in
     python scripts/generate_settings.py --check
     ;;
   words) python evaluation/words.py --check ;;
+  sizes) python evaluation/sizes.py --check ;;
   format) format ;;
   *)
     echo "lint: unknown check '$check'" >&2

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Make what is released: an sdist and manylinux wheels, with their SHA256SUMS, in dist/. Each wheel is installed and run.
+# Make a release: an sdist and manylinux wheels, with their SHA256SUMS, in dist/. Each wheel is installed and run.
 # Nothing is uploaded.
 #
 # Usage: scripts/release.sh [--pythons "3.11 3.12 3.13"] [--tag vX.Y.Z] [--draft] [--check] [--torch "3.11"]
-#   --pythons  for which to build; each must be on PATH as pythonX.Y, or among pyenv's, with its C headers
-#   --tag      what the commit will be tagged with; if it has a tag, that is checked
+#   --pythons  versions to build for; each must be on PATH as pythonX.Y, or among pyenv's, with its C headers
+#   --tag      tag for the commit; a tag that it already has is checked
 #   --draft    for a trial: the tree may have changes and CHANGELOG.md no heading
-#   --check    see that version, tag, CHANGELOG.md and tree are in order, and end
-#   --torch    Pythons for which byteps_thc[cli,torch] is installed and DDP is run; the index must have a torch for them
+#   --check    check that version, tag, CHANGELOG.md and tree are in order, and end
+#   --torch    Pythons for which byteps_thc[cli,torch] is installed and DDP is run; the index must have torch for them
 #
 # It needs the packages of docs/quickstart.md and an index for pip. JOBS=2 limits the compilers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dist=dist work=build/release-work
-# What the wheels ask of where they run: glibc 2.34 and the libstdc++ of GCC 11, as RHEL 9, Ubuntu 22.04 and Debian 12 have.
+# Requirements of the wheels: glibc 2.34 and the libstdc++ of GCC 11, as RHEL 9, Ubuntu 22.04 and Debian 12 have.
 platform=manylinux_2_34_$(uname -m)
 readonly dist work platform
 pythons="3.11 3.12 3.13" tags=() draft='' check='' with_torch=''
@@ -44,7 +44,7 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 
-# This host's interpreter of a version, with the C headers; nothing where there is none.
+# This host's interpreter of a version, with the C headers; nothing if it has none.
 find_python() { # X.Y
   local candidate
   for candidate in "python$1" "$(pyenv root 2>/dev/null)/versions/$1".*/bin/"python$1"; do
@@ -71,7 +71,7 @@ make_tools() {
 
 make_sdist() {
   "$work/tools/bin/python" -m build --sdist --outdir "$dist" . >"$work/sdist.log" 2>&1 || fail "$(tail "$work/sdist.log")"
-  # The wheels are built from it, in one place: ccache finds there what the first of them compiled.
+  # All wheels are built in one place, so that ccache finds the objects of the first.
   mkdir "$work/source"
   tar --extract --file "$dist/byteps_thc-$version.tar.gz" --strip-components 1 --directory "$work/source"
 }
@@ -90,7 +90,7 @@ make_wheel() { # X.Y
   local folder=$work/$1 exclude
   mkdir -p "$folder"
   "$(<"$work/pythons/$1")" -m venv "$folder/venv"
-  # Without DPDK: its libraries are those of one version of one distribution.
+  # Without DPDK: its libraries suit one version of one distribution.
   "$folder/venv/bin/pip" wheel --verbose --no-deps --wheel-dir "$folder" \
     --config-settings=cmake.define.THC_WITH_DPDK=OFF "$work/source" >"$folder/build.log" 2>&1 ||
     fail "the wheel was not built: $(tail -n 30 "$folder/build.log")"
@@ -100,7 +100,7 @@ make_wheel() { # X.Y
   cp "$folder"/repaired/*.whl "$dist/"
 }
 
-# With all that it depends on, as wheels: who installs it needs no compiler.
+# A wheel with all its dependencies, as wheels, for users without a compiler.
 collect_wheels() { # X.Y
   local extra='[cli]'
   [[ " $with_torch " != *" $1 "* ]] || extra='[cli,torch]'

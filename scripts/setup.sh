@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
+# Install missing packages and build the project into .venv. Fast, and without network, if nothing is missing.
 #
 # Usage: scripts/setup.sh demo|demo-switch|byteps|model-check|test|all
 #   demo  build and run the project        test  demo + C++ and Python tests        all  test + byteps, lint, fuzzing, benchmarks
-#   demo-switch  demo + network namespaces             byteps  demo + what scripts/byteps/build.py needs
+#   demo-switch  demo + network namespaces             byteps  demo + the needs of scripts/byteps/build.py
 #   model-check  demo + the model checker spin
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,9 +34,9 @@ case $purpose in
     packages+=("${test_packages[@]}" "${byteps_packages[@]}" libbenchmark-dev clang-14 libclang-rt-14-dev spin tshark)
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
     [[ $(uname -m) != x86_64 ]] || packages+=(g++-aarch64-linux-gnu qemu-user) # preset aarch64
-    # For tests that need these, those of `thc testbed` and of the example for Slurm among them; not on people's machines, where they
-    # would start to serve.
-    [[ ${CI:-} != true ]] || packages+=(openssh-server prometheus systemd slurm-wlm munge)
+    # Daemons for some tests (`thc testbed`, the example for Slurm); not on people's machines, where they would start to
+    # serve.
+    [[ ${CI:-} != true ]] || packages+=(prometheus systemd slurm-wlm munge)
     extras+=,test,docs,lint
     test_module=ON
     ;;
@@ -112,15 +112,13 @@ install_project() {
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache  # the tests compile the same files again
   fi
-  # Earlier versions of byteps_thc have the P4 model in them, and take it along when they go.
-  rm -f "$stamps/thc_p4_model"
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt \
     --config-settings=cmake.define.THC_BUILD_TEST_MODULE="$test_module" ".[$extras]"
   echo "$state" >"$stamps/project"
 }
 
-# Distributions of their own; they are reinstalled when they change.
-install_distribution() { # FOLDER WHAT
+# Separate distributions; they are reinstalled when they change.
+install_distribution() { # FOLDER TITLE
   local state folder=$1 stamp=$stamps/${1##*/}
   state=$(digest "$folder")
   [[ $state == "$(cat "$stamp" 2>/dev/null)" ]] && return
@@ -130,8 +128,8 @@ install_distribution() { # FOLDER WHAT
   echo "$state" >"$stamp"
 }
 
-# A script in this folder imports the source folder, not what is installed: it finds the compiled modules there as well.
-# Links, so that they are those of the last installation; .gitignore, and so sdist and wheel, leave them out.
+# A script in this folder imports the source folder, not the installed package, so the compiled modules must be in both.
+# Links follow the last installation. .gitignore excludes them, and so do sdist and wheel.
 link_modules() {
   local module
   for module in "$venv"/lib/python3*/site-packages/byteps_thc/_native/*.so; do

@@ -4,15 +4,15 @@
 # Usage: scripts/switch.sh STEP JOBS.toml [--dry-run]
 #   compile   compile the P4 program for the chip of the job description, unless the result is newer than the sources
 #   load      start bf_switchd with it, unless it runs; needs root for the chip's device
-#   install   install the job description: ports, multicast groups, tables. Jobs that run are closed, their workers say
+#   install   install the job description: ports, multicast groups, tables. Closes running jobs, so their workers say
 #             HELLO again. Stops the agent, which would answer for the description before: start starts it with this one
 #   start     start the agent that answers the workers' HELLO and GOODBYE, unless it runs with this description; needs
 #             CAP_NET_RAW
-#   status    show the jobs, counters by what became of packets, and which processes run
+#   status    show the jobs, packet counters by reason, and running processes
 #   deploy    all of these, one after the other
 #   teardown  stop the agent and bf_switchd. The compiled program stays. Needs root if root has started them
 #
-# --dry-run prints the commands, and needs no SDE: it prints SDE_INSTALL for a folder that is not known.
+# --dry-run prints the commands, and needs no SDE: it prints SDE_INSTALL for an unknown folder.
 #
 # Environment: SDE or SDE_INSTALL of the Intel / open-p4studio SDE; THC, the thc command (default: .venv/bin/thc, PATH);
 # P4C, the compiler (default: the SDE's bf-p4c, or p4c on PATH with Tofino back end);
@@ -101,7 +101,7 @@ start_process() {
   done
 }
 
-# Sets what compiler and driver need to know of the switch.
+# Sets the switch's properties for compiler and driver.
 describe_program() {
   local architecture
   { read -r architecture && read -r program; } < <("$thc" switch describe "$jobs" switch.architecture switch.program) ||
@@ -154,10 +154,10 @@ step_load() {
 }
 
 step_install() {
-  local options=(--target bfshell)
-  is_running agent && stop_process agent
-  $dry_run && options+=(--dry-run) # thc prints the script by itself
-  "$thc" switch install "$jobs" "${options[@]}"
+  local action=install
+  if is_running agent; then stop_process agent; fi
+  if $dry_run; then action=plan; fi
+  "$thc" switch "$action" "$jobs" --target bfshell
 }
 
 is_agent_ready() { grep -qs "^agent ready" "$state/agent.log"; }

@@ -15,16 +15,16 @@ from raw_worker import MakeWorker, Worker
 from byteps_thc._cli.launch import ParameterServer
 from thc_lab.bfloat16 import do_without_amx_if_it_crashes
 
-# Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
+# Hypothesis fails an example after 0.2 s, unless it knows that it runs on CI: any stall of the machine takes that long.
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
-#: What takes longest starts first (make test: --dist loadfile --no-loadscope-reorder), so that no process is left alone
-#: with it at the end.
+#: The longest files start first (make test: --dist loadfile --no-loadscope-reorder), so that no process runs one alone
+#: at the end.
 LONGEST = (
     "gpu/test_bits.py",
+    "gpu/test_resources.py",
     "p4/e2e/test_sums.py",
-    "p4/e2e/test_failures.py",
     "p4/e2e/test_racks.py",
     "evaluation/test_bench_gpu.py",
     "p4/e2e/test_front_ends.py",
@@ -34,7 +34,7 @@ LONGEST = (
     "security/test_trainings.py",
     "lab/demo/test_demo.py",
     "lab/testbed/test_run.py",
-    "ddp/test_failures.py",
+    "engine/test_lost_rank.py",
     "p4/thc_switch/test_emitters.py",
     "p4/thc_switch/test_grpc.py",
     "engine/test_mismatch.py",
@@ -58,16 +58,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Once for all processes of the run, which have this one's environment."""
+    """Prepare all processes of the run once, in its environment, which they share."""
     gc.set_threshold(*GC_THRESHOLDS)
-    if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have
+    if not hasattr(config, "workerinput"):  # a mark of pytest-xdist's processes
         config.stash[_BFLOAT16] = do_without_amx_if_it_crashes()
-    # Shells have what they start in the background ignore Ctrl-C, which programs of tests would inherit.
+    # Shells make background programs ignore Ctrl-C, which programs of tests would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what the tests run with."""
+    """Describe the machine in the header."""
     note = config.stash.get(_BFLOAT16, "")
     return [note] if note else []
 
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what has been imported and collected alone: it is not garbage before the end."""
+    """Exempt imported and collected objects from collections: they are no garbage before the end."""
     gc.collect()
     gc.freeze()
 
@@ -92,7 +92,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs BytePS where it is not asked for, or not installed."""
+    """Skip tests of BytePS unless asked for and installed."""
     if item.get_closest_marker("byteps") is None:
         return
     if not item.config.getoption("byteps"):

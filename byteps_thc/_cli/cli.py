@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from byteps_thc._base.built import explain
+from byteps_thc._base.errors import ConfigurationError, ThcError
 from byteps_thc._cli.lazy_commands import LazyCommands
-from byteps_thc._scheme.built import explain
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
 #: Commands of the distribution thc_lab.
 _OF_LAB = ("demo", "demo-switch", "testbed")
@@ -52,6 +52,7 @@ app = typer.Typer(
     cls=ThcCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
     help="Tensor homomorphic compression: gradients as 4-bit codes that a parameter server sums without decompressing.",
 )
 

@@ -1,4 +1,4 @@
-"""Where commands print tables."""
+"""Consoles for tables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from rich.console import Console
 
 
 def table_console(piped_columns: int = 10_000) -> Console:
-    """Return one as wide as the terminal, or as piped_columns: by default, a row is one line for grep.
-
-    $COLUMNS says otherwise, as it does for a terminal.
-    """
+    """Return a console as wide as $COLUMNS, the terminal, or piped_columns: by default, a row is one line for grep."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=piped_columns)

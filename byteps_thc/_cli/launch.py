@@ -10,22 +10,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 
-#: What thc-ps prints on standard output when it listens, followed by IP:PORT.
+#: Start of the line on standard output of a thc-ps that listens, before IP:PORT.
 READY_PREFIX = "thc-ps ready on "
 #: Runs a command that is to end when this process is killed.
 ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
-#: Environment of programs that are timed: glibc would give memory back each step, and faulting it in again takes longer
-#: than a step.
+#: Environment of programs that are timed: glibc gives memory back each step, whose page faults take longer than a step.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 
 
 def find_thc_ps() -> Path:
-    """Path of thc-ps: $THC_PS, beside the running Python, or on PATH; ConfigurationError when there is none."""
+    """Path of thc-ps: $THC_PS, beside the running Python, or on PATH. Raises ConfigurationError if it is not found."""
     if given := os.environ.get("THC_PS"):
         if not os.access(given, os.X_OK):
             raise ConfigurationError(f"THC_PS={given!r} is not a program: set it to the path of thc-ps, or unset it")
@@ -41,10 +39,9 @@ def find_thc_ps() -> Path:
 
 
 def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, timeout_s: float) -> str | None:
-    """Rest of the first line that the process writes with this prefix, stripped; None when its output ends before.
+    """Return the rest of the first line with this prefix, stripped; None if the output ends before.
 
-    Its standard output is a pipe without a buffer (bufsize=0): in one, the line would wait behind another message,
-    unseen by select(). Raises TransportError, which calls the process `name`, when the line does not come in time.
+    process: with bufsize=0, because select() sees no line in a buffer. name: for TransportError after timeout_s.
     """
     assert process.stdout is not None
     deadline = time.monotonic() + timeout_s
@@ -58,10 +55,9 @@ def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, time
 
 
 class Child:
-    """A child process that says when it is ready.
+    """A child process that says when it is ready; a context manager, whose end is stop().
 
-    Use as a context manager; leaving it sends SIGTERM, and SIGKILL when ending takes longer than `stop_timeout_s`.
-    name: in errors. ready: what its line on standard output begins with when it is ready.
+    name: in errors. ready: prefix of the line on standard output. stop_timeout_s: from SIGTERM to SIGKILL.
     """
 
     def __init__(
@@ -96,17 +92,14 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
 class ParameterServer(Child):
-    """A thc-ps child process that listens, for demos, tests and benchmarks.
+    """A thc-ps that listens, for demos, tests and benchmarks; TransportError if it does not in time.
 
     arguments: further command-line options of thc-ps. prefix: command that runs it, such as setpriv with options.
-    Raises TransportError when it does not listen in time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they are called, so that each starts as fast as what it needs itself."""
+"""Commands whose modules are imported when they are called, so that no command waits for another's imports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from byteps_thc._scheme.built import explain
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.built import explain
+from byteps_thc._base.errors import ConfigurationError
 
-#: Of a command that does not load, whatever its arguments.
+#: Settings of a command that does not load, whatever its arguments.
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -24,7 +24,7 @@ class LazyCommands(TyperGroup):
     modules: ClassVar[Mapping[str, str]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands, those of `modules` first."""
+        """Names of all commands, in `modules` first."""
         return [*self.modules, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -48,7 +48,7 @@ class LazyCommands(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments begin with; TyperGroup's own suggestions leave out those of `modules`."""
+        """Find the command that the arguments begin with; TyperGroup would not suggest names in `modules`."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and (similar := difflib.get_close_matches(args[0], names)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {similar[0]!r}?")

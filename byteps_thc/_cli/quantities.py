@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _MOST_PARAMETERS = 10**14
-#: The units in which times are shown, and how many of them are a second.
+#: Units of shown times, and their number in a second.
 _SECONDS = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
 
 

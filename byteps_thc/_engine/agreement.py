@@ -16,18 +16,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc._base.errors import InputError
+from byteps_thc._base.limits import LARGEST_WORD
 from byteps_thc._engine.engine import ParameterSlice
-from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known
-from byteps_thc._net.communicator import Asking, Communicator, ExactSum, Waitable
-from byteps_thc._net.handshake import (
-    all_have_same,
-    first_difference,
-    gather_by_rank,
-    gather_in_levels,
-    gather_over,
-)
+from byteps_thc._engine.fingerprint import Fingerprints, Known, damage
+from byteps_thc._engine.staging import SideStream
+from byteps_thc._net.communicator import Asking, Communicator, ExactSum, Followed
+from byteps_thc._net.handshake import all_have_same, first_difference, gather_by_rank, gather_in_levels, gather_over
 from byteps_thc._net.transport import Transport
-from byteps_thc._scheme.errors import InputError
+from byteps_thc._scheme.decoding.codec import DAMAGED
 
 _HASH_BYTES = 8
 _FINGERPRINT_BITS = 62  # range of all_have_same()
@@ -38,13 +35,11 @@ SAME_MODEL = (
     "Names, sizes, order and loss scales must be the same on all ranks: end all of them, and start again with the same "
     "model, GradScaler and checkpoints"
 )
-
 SAME_ROWS = (
     "All ranks must run the same modules in the same order, with parameters of the same names and sizes, freeze the "
     "same ones, use the same ones of a module (unless set_reduce_scatter_unused_params(True) was called), and have the "
     "same loss scale and step"
 )
-
 SAME_TENSORS = "All ranks must pass the same names, sizes and dtypes in the same order"
 
 
@@ -63,13 +58,8 @@ class Contents:
 
 def contents_of(key: str, parameters: Sequence[ParameterSlice]) -> Contents:
     lines = tuple(f"{part.name!r} (elements {part.start} to {part.stop})" for part in parameters)
-    return Contents(label_of(parameters) if parameters else repr(key), lines)
-
-
-def label_of(parameters: Sequence[ParameterSlice]) -> str:
-    """Return a name for people: keys may be hashes."""
-    first, last = parameters[0].name, parameters[-1].name
-    return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
+    label = repr(parameters[0].name if parameters else key)  # keys may be hashes
+    return Contents(f"the buffer of {label} to {parameters[-1].name!r}" if len(parameters) > 1 else label, lines)
 
 
 def how_it_travels(compress: bool) -> str:
@@ -98,12 +88,15 @@ class Questions:
     def wait(self) -> InputError | None:
         """As look(), for all questions before the call."""
 
+    def spoil(self, error: InputError) -> None:
+        """Return the error from now on, and make later averages on a device NaN, from any thread."""
+
 
 class RankAgreement(Questions):
     """Asks the other ranks, with 16 bytes to each.
 
     levels: one communicator of all ranks, or one within a node and one between the nodes; each with its number of
-    ranks. The communicators are for this object alone while a question is under way. what, hint: name of a gradient in
+    ranks. This object alone uses the communicators while a question is under way. what, hint: name of a gradient in
     errors, and their last sentence.
     """
 
@@ -120,7 +113,7 @@ class RankAgreement(Questions):
         about = [contents.label, *facts, f"gradients scaled by {self._loss_scale!r}"]
         if all_have_same([communicator for communicator, _ in self._levels], _number([*about, contents.layout])):
             return
-        # The result is the same on all ranks, so all of them get here.
+        # The result is the same on all ranks, so all ranks get here.
         fast, *slow = (gather_over(*level) for level in self._levels)
         gather = gather_in_levels(fast, *slow) if slow else fast
         _, who = first_difference(gather_by_rank(gather, "\n".join([*about, *contents.parameters])))
@@ -131,7 +124,7 @@ class RankAgreement(Questions):
 
 
 class ServersAgreement(Questions):
-    """Asks the servers for the maximum of a hash of the tensors, if there is no process group.
+    """Asks the servers for the maximum of a hash of the tensors, without a process group.
 
     Its norms are numbered with the gradients' norms: all earlier gradients must have left, on all workers.
     """
@@ -155,23 +148,12 @@ class ServersAgreement(Questions):
             )
 
 
-@dataclass(frozen=True)
-class _SpoiledSum(Waitable):
-    work: Waitable
-    values: Tensor
-    differ: Tensor
-
-    @override
-    def wait(self) -> None:
-        self.work.wait()
-        self.values.masked_fill_(self.differ, torch.nan)
-
-
 class DeviceAgreement(Questions):
     """The agreement about all gradients of an engine, in device memory.
 
     state: int32[4], the header of the last gradient, or of the first that ranks disagreed about: number, round in 31
-    bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks agree.
+    bits, and the maxima of the two fingerprint words over the ranks, which add up to 2^31 - 1 if all ranks agree. If
+    only digests of the last average differ: number + DAMAGED, and the maxima of digest_words().
     differ: bool[], whether ranks disagreed. The kernels of compressed gradients write both.
     communicator: of device tensors. of_layouts: asked about the first gradient of each layout, in host memory, because
     messages of different sizes would never arrive.
@@ -185,12 +167,11 @@ class DeviceAgreement(Questions):
         self._questions: dict[tuple[Contents, int], tuple[int, Tensor]] = {}
         self.state = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self.differ = torch.zeros((), dtype=torch.bool, device=device)
-        self._copy = (
-            torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
-            if device.type == "cuda"
-            else None
-        )
+        self._copy: Tensor | None = None
+        if device.type == "cuda":
+            self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
         self._copied: torch.cuda.Event | None = None
+        self._spoiled: InputError | None = None
 
     @override
     def use_loss_scale(self, scale: float) -> None:
@@ -225,23 +206,22 @@ class DeviceAgreement(Questions):
 
     def spoiled(self, exact: ExactSum) -> ExactSum:
         """Return sums that are NaN if ranks turn out to disagree."""
-        return lambda values: _SpoiledSum(exact(values), values, self.differ)
+        return lambda values: Followed(exact(values), lambda: values.masked_fill_(self.differ, torch.nan))
 
     @override
     def look(self) -> InputError | None:
-        """Return the error if it is known here that the ranks do not agree. Waits for nothing.
+        """Return the error of gradients before this call, on a GPU before the last call; None: ranks agreed.
 
-        On a GPU the answer may be some steps old.
+        On a GPU the host waits for the work before the last call, so that all ranks get the error in the same step.
         """
         if self._copy is None:
             return self._error(self.state)
         if self._copied is not None:
-            if not self._copied.query():  # type: ignore[no-untyped-call]
-                return None
+            self._copied.synchronize()
             if (error := self._error(self._copy)) is not None:
                 return error
         self._copy.copy_(self.state, non_blocking=True)
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._copied.record()
         return None
 
@@ -249,10 +229,23 @@ class DeviceAgreement(Questions):
     def wait(self) -> InputError | None:
         return self._error(self.state)
 
+    @override
+    def spoil(self, error: InputError) -> None:
+        self._spoiled = error
+        stream = SideStream(self.state.device)  # the engine's own stream waits for a collective
+        with stream.current():
+            self.state.fill_(-1)  # ranks that agree have other words
+            self.differ.fill_(True)
+        stream.wait()
+
     def _error(self, header: Tensor) -> InputError | None:
+        if self._spoiled is not None:
+            return self._spoiled
         number, round, largest, complement = header.tolist()
         if largest + complement == LARGEST_WORD:
             return None
+        if number >= DAMAGED:
+            return damage(f"average of {self._pieces[number - DAMAGED].label} before round {round}")
         return self._fingerprints.mismatch(
             self._pieces[number], round, (largest, complement), "Compressed averages are NaN from there on"
         )

@@ -11,10 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from byteps_thc._base.environment import variable
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import describe, warn_once
 from byteps_thc._engine.agreement import SAME_TENSORS, Questions, RankAgreement, ServersAgreement
-from byteps_thc._engine.device.choice import device_of
+from byteps_thc._engine.device.choice import agree_on_kernels, device_of
 from byteps_thc._engine.engine import Engine
-from byteps_thc._engine.factory import flat_engine, host_engine, open_kernels
+from byteps_thc._engine.factory import Scheme, flat_engine, host_engine, open_kernels
 from byteps_thc._engine.hierarchy.exchange import hierarchical_engine, level_communicators, shard_elements
 from byteps_thc._engine.levels import find_levels
 from byteps_thc._engine.policy import CompressionPolicy
@@ -24,45 +27,43 @@ from byteps_thc._engine.steps import LossScale, Steps, saved_scale
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator
-from byteps_thc._net.groups import Communicators
+from byteps_thc._net.groups import Communicators, refusals_told
 from byteps_thc._net.mesh import Levels, MeshGroups, MeshReplicas
 from byteps_thc._net.replicas import RankReplicas, Replicas
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
-from byteps_thc._scheme.config import ThcConfig, ThcSettings
-from byteps_thc._scheme.environment import variable
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe, warn_once
+from byteps_thc._scheme.decoding.settings import RankCodes, RankKeywords
 
 
-def choose_config(config: object, settings: ThcSettings) -> ThcConfig:
-    """Return `config`, or the ThcConfig of a front end's keyword arguments `settings` and of $THC_CONFIG.
+def choose_scheme(network: NetworkConfig | None, settings: RankKeywords) -> Scheme:
+    """Return `network`, or the codes of ranks from a front end's keyword arguments `settings` and $THC_CONFIG.
 
-    Raises ConfigurationError if `config` is not a ThcConfig, or if settings are given beside it.
+    Raises ConfigurationError for invalid settings, and for settings beside a network.
     """
-    for name in settings:
-        if name in CompressionPolicy.model_fields:
-            raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
-    if config is None:
-        return ThcConfig.from_environment(**settings)
-    _require("config", config, ThcConfig, "ThcConfig(...)")
+    if network is None:
+        return RankCodes.from_environment(**settings)
+    RankCodes(**settings)  # reports its own mistakes first
     if settings:
-        ThcConfig(**settings)  # to report its own mistakes first
-        raise ConfigurationError(f"{', '.join(settings)}: pass settings in the ThcConfig(...) or as keywords, not both")
-    config = cast(ThcConfig, config)
-    ThcConfig.check_environment(config)
-    return config
+        raise ConfigurationError(
+            f"{', '.join(settings)}: codes of ranks, not of servers: pass NetworkConfig(codes=ServerCodes(bits=...))"
+        )
+    network.codes.check_environment()
+    return network
 
 
 def choose_policy(
     policy: object, *, network: object = None, grad_scaler: object = None, log_every: object = 0
 ) -> CompressionPolicy:
-    """Return `policy`, or $THC_POLICY's. Raises ConfigurationError if one of a front end's options is wrong."""
+    """Return `policy`, or $THC_POLICY's; without a network, the policy of ranks.
+
+    Raises ConfigurationError if one of a front end's options is wrong.
+    """
     _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
     _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
     if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
         raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: pass the GradScaler of the training")
     require_log_interval(log_every)
-    return CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
+    chosen = CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
+    return chosen.among_ranks() if network is None else chosen
 
 
 def warn_of_unused_servers(network: NetworkConfig | None) -> None:
@@ -136,8 +137,7 @@ class Opened:
 def open_engine(
     where: dist.ProcessGroup | Worker,
     levels: Levels | None,
-    network: NetworkConfig | None,
-    config: ThcConfig,
+    scheme: Scheme,
     policy: CompressionPolicy,
     *,
     gradients_on: torch.device | None = None,
@@ -150,34 +150,40 @@ def open_engine(
 ) -> Opened:
     """Return a new engine for all ranks of a process group, or for a worker of servers; collective.
 
-    where: the ranks that average (choose_ranks), or a worker. levels: None: one, without measuring. network: servers or
-    a switch that sum; None: the ranks do. gradients_on: device of the gradients, if known. sharded: for a
-    reduce-scatter among the ranks, in one level. asks: the caller uses Opened.questions. grad_scaler, log_every: see
-    Steps. sees_all: the engine averages all gradients of a step; in two levels, all of a shard. logs_once: rank 0 of
-    the world logs and warns, not rank 0 of the group.
+    where: the ranks that average (choose_ranks), or a worker. levels: None: one, without measuring. gradients_on:
+    device of the gradients, if known. sharded: for a reduce-scatter among the ranks, in one level. asks: the caller
+    uses Opened.questions. grad_scaler, log_every: see Steps. sees_all: the engine averages all gradients of a step; in
+    two levels, all of a shard. logs_once: rank 0 of the world logs and warns, not rank 0 of the group.
 
-    All ranks must call this, in the same order and with the same settings. Raises ConfigurationError if settings
-    contradict each other or other ranks' settings, and Session's errors if servers cannot be joined.
+    All ranks must call this, in the same order and with the same settings. Raises ConfigurationError while a rank
+    records a CUDA graph, or if settings contradict each other or other ranks' settings, and Session's errors if servers
+    cannot be joined.
     """
     engine: Engine
+    network = scheme if isinstance(scheme, NetworkConfig) else None
+    with refusals_told(None if isinstance(where, Worker) else where):
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            raise ConfigurationError("an engine cannot open while a CUDA graph is recorded: open the engine before")
     if isinstance(where, Worker):
         assert network is not None
-        engine, questions = _open_worker(where, network, config, policy)
+        engine, questions = _open_worker(where, network, policy)
         steps = Steps(
             [engine], grad_scaler, log_every=log_every, rank=where.number, network=network, workers=where.workers
         )
         return Opened(engine, None, None, steps, questions)
-    found = None if levels is None else find_levels(where, levels, config, policy, network)
+    codes = scheme if isinstance(scheme, RankCodes) else None
+    policy = agree_on_kernels(where, codes, policy, gradients_on, sharded=sharded)
+    found = None if levels is None else find_levels(where, levels, scheme, policy)
     if found is not None:
         both = level_communicators(found, policy, callers=int(asks))
-        engine = hierarchical_engine(found, config, policy, network, gradients_on, both)
+        engine = hierarchical_engine(found, scheme, policy, gradients_on, both)
         replicas: Replicas = MeshReplicas(found, policy.deadline_s)
         workers = found.slow.size()
         asked = [(both[0], found.fast.size()), (both[1], found.slow.size())] if asks else []
     else:
         asks = asks and where.size() > 1
         communicators = Communicators(where, policy.deadline_s, callers=int(asks))
-        engine = flat_engine(where, config, policy, network, gradients_on, communicators, sharded=sharded)
+        engine = flat_engine(where, scheme, policy, gradients_on, communicators, sharded=sharded)
         replicas, workers = RankReplicas(where, policy.deadline_s), where.size()
         asked = [(communicators, where.size())] if asks else []
     steps = Steps(
@@ -195,9 +201,7 @@ def open_engine(
     return Opened(engine, found, replicas, steps, questions, tuple(communicator for communicator, _ in own))
 
 
-def _open_worker(
-    where: Worker, network: NetworkConfig, config: ThcConfig, policy: CompressionPolicy
-) -> tuple[Engine, Questions]:
+def _open_worker(where: Worker, network: NetworkConfig, policy: CompressionPolicy) -> tuple[Engine, Questions]:
     """Return the engine of a worker without a process group, and its questions to the others.
 
     It compresses on the current GPU if the policy says kernels="device", else in host memory. Servers only sum
@@ -213,12 +217,12 @@ def _open_worker(
             "warmup_steps, stop_step, bypass_elements and exclude need a process group, which sums what is not "
             "compressed: call torch.distributed.init_process_group() before, or omit them"
         )
-    device = device_of(None, config, policy, None, engine="network", needs_nccl=False)
+    device = device_of(None, network.codes, policy, None)
     threads, recorder = policy.thread_count(), StatsRecorder()
     collect_forgotten()  # a forgotten engine may be in the same job
     worker, workers = where.number, where.workers
-    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
-    session = network.open_session(config, worker, workers, policy.deadline_s)
+    kernels = open_kernels(device, network.codes, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    session = network.open_session(worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
     engine = host_engine(
         kernels, policy, transport=transport, exact=_no_exact_sum, questions=Questions(), recorder=recorder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -24,8 +23,7 @@ class Engine(Protocol):
     """
 
     workers: int
-    worker: int
-    """this rank, within the group"""
+    worker: int  # this rank, within the group
 
     def start_step(self) -> None:
         """Begin an optimizer step; called once, before its first buffer."""
@@ -77,7 +75,7 @@ class Engine(Protocol):
         """
 
     def statistics(self) -> CompressionStats:
-        """Return what compression did and what it cost."""
+        """Return the effects and costs of compression."""
 
     def close(self) -> None:
         """End the threads; gradients in flight fail. May be called again."""
@@ -144,15 +142,12 @@ class ShardMatrix:
     def size(self) -> int:
         return self.rows * self.columns
 
+    @property
+    def exact_columns(self) -> int:
+        return sum(stop - start for start, stop in self.exact)
+
     @cached_property
     def gaps(self) -> tuple[slice, ...]:
-        return tuple(self._between_parameters())
-
-    def _between_parameters(self) -> Iterator[slice]:
-        position = 0
-        for part in self.compressed:
-            if part.start > position:
-                yield slice(position, part.start)
-            position = part.stop
-        if position < self.size:
-            yield slice(position, self.size)
+        starts = [0, *(part.stop for part in self.compressed)]
+        stops = [*(part.start for part in self.compressed), self.size]
+        return tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from byteps_thc._engine.residuals import Residuals, Rollback
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.saved_state import VERSION, State, StateDict, require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
-from byteps_thc._scheme.errors import ConfigurationError
 
 _COUNTERS = ("round", "step")
 _END = 1 << 32  # of the counters, 32-bit keys
 
 
+@dataclass(eq=False)
 class EngineState:
-    """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are thread-safe.
+    """Counters and figures of one worker. Only the recorder is thread-safe.
 
-    config: plain values. residuals: None: none are kept. recorder, rollback: given by engines that share them.
+    config: plain values. recorder: given by engines that share it.
     """
 
-    def __init__(
-        self,
-        worker: int,
-        workers: int,
-        config: Mapping[str, object],
-        *,
-        residuals: Residuals | None = None,
-        recorder: StatsRecorder | None = None,
-        rollback: Rollback | None = None,
-    ) -> None:
-        self.worker, self.workers = worker, workers
-        self._identity: dict[str, object] = {
-            "version": VERSION,
-            "worker": worker,
-            "workers": workers,
-            "config": dict(config),
-        }
-        self.residuals = residuals
-        self.recorder = recorder or StatsRecorder()
-        self.rollback = rollback or Rollback()
-        #: optimizer steps begun
-        self.steps = 0
-        #: gradients begun: the random key, never used twice
-        self.round = 0
-        self._measured_step = 0  # the step of the recorder's residuals
+    worker: int
+    workers: int
+    config: Mapping[str, object]
+    recorder: StatsRecorder = field(default_factory=StatsRecorder)
+    steps: int = field(default=0, init=False)  # optimizer steps begun
+    round: int = field(default=0, init=False)  # gradients begun: the random key, never used twice
+    #: entries of a state besides counters and identity
+    _kept: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def _identity(self) -> StateDict:
+        return {"version": VERSION, "worker": self.worker, "workers": self.workers, "config": dict(self.config)}
 
     @property
     def step(self) -> int:
@@ -57,52 +46,40 @@ class EngineState:
         taken, self.round = self.round, (self.round + 1) % _END
         return taken
 
-    def scale(self, factor: float) -> None:
-        self.rollback.release()
-        if self.residuals is not None:
-            self.residuals.scale(factor)
-
     def statistics(self) -> CompressionStats:
-        """Return the figures. Measures the residuals, once a step: a pass over all of them."""
-        if self.residuals is not None and self._measured_step != self.steps:
-            self._measured_step = self.steps
-            self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
         return self.recorder.snapshot()
 
     def state_dict(self) -> StateDict:
-        self.rollback.apply()
-        state = self._identity | {"round": self.round, "step": self.steps}
-        if self.residuals is not None:
-            state["residuals"] = self.residuals.state()
-        return sealed(state)
+        return sealed(self._identity | {"round": self.round, "step": self.steps} | self._entries())
 
     def load_state_dict(self, state: State) -> None:
         self._require_fitting(state)
-        if self.residuals is not None:
-            self.residuals.require_sizes(state["residuals"])
-            self.residuals.load(state["residuals"])
-        self.rollback.forget()
+        self._load_entries(state)
         self.round, self.steps = state["round"], state["step"]
-        self._measured_step = -1  # the same number may now be another step
+
+    def _entries(self) -> StateDict:
+        return {}
+
+    def _load_entries(self, state: State) -> None:
+        """Load all of `_kept`. Raises ConfigurationError, with nothing changed, if it does not fit."""
 
     def _require_fitting(self, state: State) -> None:
         if not isinstance(state, Mapping):
             raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")
-        if self.residuals is None and state.get("residuals", {}) != {}:
+        if "residuals" not in self._kept and state.get("residuals", {}) != {}:
             raise ConfigurationError(
                 "state does not fit: it has residuals, and this compression keeps none: "
                 "byteps_thc.checkpoint.load() reads steps and rounds of such checkpoints, or start without the state"
             )
-        needed = (*self._identity, *_COUNTERS, *(() if self.residuals is None else ("residuals",)))
-        missing = [key for key in needed if key not in state]
-        if missing:
+        needed = (*self._identity, *_COUNTERS, *self._kept)
+        if missing := [key for key in needed if key not in state]:
             raise ConfigurationError(f"the state lacks {', '.join(missing)}: pass the whole result of state_dict()")
         for key, value in self._identity.items():
             theirs = state[key]
             if key == "config":
                 theirs, value = _compared(theirs), _compared(value)
             if theirs != value:
-                remedy = _OF_ONE_RANK if key == "worker" else ""
+                remedy = _REMEDIES.get(key, "")
                 raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}{remedy}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
@@ -114,10 +91,11 @@ class EngineState:
         require_as_saved(state)
 
 
-_OF_ONE_RANK = (
-    ". Every rank has a state of its own; where a framework saves that of one rank only, give it "
-    "byteps_thc.checkpoint.gathered(state)"
-)
+_REMEDIES = {
+    "version": ": start without the state, or load it with the byteps_thc that saved it",
+    "worker": ". Every rank has a state of its own; where a framework saves that of one rank only, give it "
+    "byteps_thc.checkpoint.gathered(state)",
+}
 
 
 def _compared(settings: object) -> object:

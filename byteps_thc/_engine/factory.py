@@ -9,55 +9,54 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from byteps_thc._base.arrays import HostZeros
+from byteps_thc._base.limits import require_packet_workers
+from byteps_thc._engine.adding.feedback import Feedback, GrowthGuard, server_pieces
+from byteps_thc._engine.adding.residuals import AddingEngine, AddingState, Residuals, Rollback
+from byteps_thc._engine.adding.server_piece import AnyCompressor, ServerTools, in_rounds
+from byteps_thc._engine.adding.staged_compressor import StagedCompressor
 from byteps_thc._engine.agreement import SAME_MODEL, SAME_ROWS, DeviceAgreement, Questions, RankAgreement
+from byteps_thc._engine.decoding.device_piece import DeviceTools, device_pieces
+from byteps_thc._engine.decoding.piece import RankTools, rank_pieces
 from byteps_thc._engine.device.choice import device_of
-from byteps_thc._engine.device.staged_compressor import StagedCompressor
 from byteps_thc._engine.engine_state import EngineState
+from byteps_thc._engine.exact import ExactTools
 from byteps_thc._engine.fingerprint import Fingerprints
-from byteps_thc._engine.flat_engine import FlatEngine, Place
+from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.layout import Layout
+from byteps_thc._engine.piece import Pieces
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks.codec import RankCodec
-from byteps_thc._engine.ranks.device_piece import DeviceTools, prepare_device_pieces
-from byteps_thc._engine.ranks.piece import RankTools, prepare_rank_pieces
-from byteps_thc._engine.residuals import Residuals, Rollback
-from byteps_thc._engine.server_piece import PartitionFigures, ServerTools, of_round, server_pieces
-from byteps_thc._engine.staging import SideStream, StagedSum, Staging, make_device_staging, make_staging, pinned_zeros
+from byteps_thc._engine.staging import SideStream, pinned_zeros, staged
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._native import _core
 from byteps_thc._net.communicator import Asking, Communicator, ExactSum
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
-from byteps_thc._net.groups import Communicators
+from byteps_thc._net.groups import Communicators, refusals_told
 from byteps_thc._net.handshake import Introductions, introduce
 from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.run import told_run
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
 from byteps_thc._net.session import Session
 from byteps_thc._net.transport import PlainCollective, TrafficRecorder, Transport
-from byteps_thc._scheme.arrays import HostZeros
-from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import require_packet_workers
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._net.watch import Watch
+from byteps_thc._scheme.adding.compressor import Compressor
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
+from byteps_thc._scheme.decoding.codec import RankCodec
+from byteps_thc._scheme.decoding.settings import RankCodes, ResolvedRankCodes
 
 if TYPE_CHECKING:  # it needs Triton
-    from byteps_thc._scheme.gpu import GpuCompressor
+    from byteps_thc._scheme.adding.gpu import GpuCompressor
 
-
-#: Largest piece among ranks, in bytes of gradient, unless ThcConfig.partition_bytes is given. DDP's buckets of 25 MiB,
-#: or a little more, are three pieces, so that stages of one bucket overlap.
-_PIECE_BYTES = 9 << 20
+#: Ranks decode each other's codes, or servers add codes.
+Scheme = RankCodes | NetworkConfig
 
 
 def flat_engine(
     process_group: dist.ProcessGroup,
-    config: ThcConfig,
+    scheme: Scheme,
     policy: CompressionPolicy,
-    network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
     communicators: Communicators | None = None,
     *,
@@ -65,29 +64,25 @@ def flat_engine(
 ) -> FlatEngine:
     """Return an engine for a process group (gloo or NCCL); collective.
 
-    network: servers or a switch that sum; None: the ranks do. gradients_on: device of the gradients, if known; without
-    servers, the same kind on all ranks. With servers, ranks may compress on different devices: the bits are the same.
-    communicators: new ones of the group, which end with the engine; None: its own. sharded: for a reduce-scatter among
-    the ranks.
+    gradients_on: device of the gradients, if known; without servers, the same kind on all ranks. With servers, ranks
+    may compress on different devices: the bits are the same. communicators: new ones of the group, which end with the
+    engine; None: its own. sharded: for a reduce-scatter among the ranks.
 
     All ranks of the group must call this, in the same order and with the same settings. Raises ConfigurationError if
     ranks have different settings or one cannot have kernels="device", and Session's errors if servers cannot be joined.
     """
-    if sharded:
-        config.warn_of_ignored_bits("FSDP2's reduce-scatters", process_group.rank())
     communicators = communicators or Communicators(process_group, policy.deadline_s)
     workers, worker = process_group.size(), process_group.rank()
-    if network is None:
-        if "partition_bytes" not in config.model_fields_set:
-            config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
-        resolve = partial(RankSettings.of, config, workers, sharded=sharded)
+    if isinstance(scheme, RankCodes):
+        codes = scheme.resolve(workers, sharded=sharded)
         kind = "reduce-scatter" if sharded else "collective"
-        device, told = _agree(communicators, kind, process_group, config, policy, gradients_on, resolve=resolve)
+        device, told = _agree(communicators, kind, process_group, scheme, policy, gradients_on)
         # The operations of a communicator start in the order of its thread, the same on all ranks.
         on_host = device is None
         own = communicators.of_host(COMMUNICATORS) if on_host else [communicators.of_device()]
+        watch = None if on_host else communicators.watch(_hint(sharded=sharded))
         return rank_engine(
-            resolve(),
+            codes,
             worker,
             policy,
             own,
@@ -95,30 +90,24 @@ def flat_engine(
             sharded=sharded,
             threads=policy.thread_count(told.ranks_on_this_host),
             of_layouts=communicators.for_questions(),
+            watch=watch,
             leave=communicators.close,
         )
     require_packet_workers(workers)
-    device, told = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
-    if told_run(network.run) is None:  # on all ranks or none
-        network = replace(network, run=told.run)
+    device, told = _agree(communicators, "network", process_group, scheme, policy, gradients_on)
+    network = replace(scheme, run=told.run) if told_run(scheme.run) is None else scheme  # on all ranks or none
     threads = policy.thread_count(told.ranks_on_this_host)
     recorder = StatsRecorder(PlainCollective.servers(workers))
-    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    kernels = open_kernels(device, network.codes, workers=workers, worker=worker, threads=threads, recorder=recorder)
     (exact,) = communicators.of_host(1)
     session: Session | FailoverSession
     if network.goes_on(workers):
+        moved, lost = partial(recorder.add, server_moves=1), partial(recorder.add, failover_losses=1)
         session = open_failover_session(
-            network,
-            config,
-            communicators.new_store(),
-            worker,
-            workers,
-            policy.deadline_s,
-            moved=lambda: recorder.add(server_moves=1),
-            lost=lambda: recorder.add(failover_losses=1),
+            network, communicators.new_store(), worker, workers, policy.deadline_s, moved=moved, lost=lost
         )
     else:
-        session = network.open_session(config, worker, workers, policy.deadline_s)
+        session = network.open_session(worker, workers, policy.deadline_s)
     return host_engine(
         kernels,
         policy,
@@ -134,89 +123,68 @@ def _agree(
     communicators: Communicators,
     engine: str,
     process_group: dist.ProcessGroup,
-    config: ThcConfig,
+    scheme: Scheme,
     policy: CompressionPolicy,
     gradients_on: torch.device | None,
-    network: NetworkConfig | None = None,
-    resolve: Callable[[], RankSettings] | None = None,
 ) -> tuple[torch.device | None, Introductions]:
     """Return device_of()'s result, and the ranks' introductions.
 
-    One exchange compares the settings, of which `engine` is one, and the result of `resolve`. Raises what device_of()
-    and resolve() raise.
+    One exchange compares the settings, of which `engine` is one. Raises what device_of() raises.
     """
-    workers = process_group.size()
-    device, chosen, refusal, unresolved = None, None, None, None
-    try:
-        device = device_of(process_group, config, policy, gradients_on, engine=engine, needs_nccl=network is None)
-    except ConfigurationError as error:
-        refusal = error  # sent to the other ranks, which wait for this one
-    try:
-        chosen = None if resolve is None else resolve().chosen
-    except ConfigurationError as error:
-        unresolved = error  # on all ranks, or their settings differ
+    servers, questions = scheme.codes if isinstance(scheme, NetworkConfig) else None, communicators.for_questions()
+    with refusals_told(process_group, questions):
+        device = device_of(process_group, servers, policy, gradients_on)
     # Servers do not care where codes were made.
-    kernels = "any" if network is not None else "host" if device is None else "device"
-    settings = policy.shared_settings() | {"engine": engine, "kernels": str(refusal) if refusal else kernels}
-    shared = {} if network is None else network.shared_settings(workers)
-    everything = config.model_dump() | shared | settings
-    introductions = introduce(communicators.for_questions().gather, everything, chosen)
-    for failed in (refusal, unresolved):
-        if failed is not None:
-            raise failed
-    return device, introductions
+    kernels = "any" if servers is not None else "host" if device is None else "device"
+    settings = policy.shared_settings() | {"engine": engine, "kernels": kernels}
+    everything = shared_settings(scheme, process_group.size()) | settings
+    return device, introduce(questions.gather, everything)
+
+
+def shared_settings(scheme: Scheme, workers: int) -> dict[str, object]:
+    """Return the settings that must be the same on all `workers` workers."""
+    return scheme.model_dump() if isinstance(scheme, RankCodes) else scheme.shared_settings(workers)
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The tools that compress partitions. device: of kernels and residuals, whose work is on `stream`."""
+    """The tools that compress partitions. stream: of the kernels, on the device that has the residuals."""
 
-    compressor: Compressor | StagedCompressor
-    device: torch.device
+    compressor: AnyCompressor
     stream: SideStream
 
     @property
     def host_zeros(self) -> HostZeros:
-        return pinned_zeros(self.device)
-
-    def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
-        """Return the way of such gradients to the kernels; None: they are there. recorder: counts copies."""
-        if isinstance(self.compressor, Compressor):
-            return make_staging(gradient, recorder)
-        return make_device_staging(gradient, self.stream, recorder)
-
-    def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
-        """Return a sum of float32 tensors where the kernels work, from a sum of host tensors."""
-        return exact if isinstance(self.compressor, Compressor) else StagedSum(exact, recorder)
+        return pinned_zeros(self.stream.device)
 
 
 def open_kernels(
     device: torch.device | None,
-    config: ThcConfig | ResolvedConfig,
+    codes: ServerCodes | ResolvedCodes,
     *,
     workers: int,
     worker: int,
     threads: int,
     recorder: TrafficRecorder,
 ) -> Kernels:
-    """Return the kernels of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
+    """Return the kernels of a device, None for host memory. Raises the errors of Compressor and GpuCompressor."""
     if device is None:
-        return Kernels(Compressor(config, workers=workers, worker=worker, threads=threads), _CPU, SideStream(_CPU))
-    return device_kernels(open_gpu_compressor(device, config, workers=workers, worker=worker), recorder)
+        return Kernels(Compressor(codes, workers=workers, worker=worker, threads=threads), SideStream(_CPU))
+    return device_kernels(open_gpu_compressor(device, codes, workers=workers, worker=worker), recorder)
 
 
 def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
     """Return gpu/'s kernels, for engines whose codes travel through host memory, with the engine's recorder."""
     stream = SideStream(compressor.device)
-    return Kernels(StagedCompressor(compressor, stream, recorder), compressor.device, stream)
+    return Kernels(StagedCompressor(compressor, stream, recorder), stream)
 
 
 def open_gpu_compressor(
-    device: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int
+    device: torch.device, codes: ServerCodes | ResolvedCodes, *, workers: int, worker: int
 ) -> GpuCompressor:
-    from byteps_thc._scheme.gpu import GpuCompressor
+    from byteps_thc._scheme.adding.gpu import GpuCompressor
 
-    return GpuCompressor(config, workers=workers, worker=worker, device=device)
+    return GpuCompressor(codes, workers=workers, worker=worker, device=device)
 
 
 def host_engine(
@@ -237,34 +205,34 @@ def host_engine(
     tensors that travel uncompressed. questions: asked over the same communicator. recorder: the transport's too. clock:
     shared by several engines. rollback: shared by engines whose steps are one. leave: see FlatEngine.
     """
-    compressor, clock = kernels.compressor, clock or WorkClock()
-    rollback, residuals = rollback or Rollback(), Residuals(kernels.device)
-    fingerprints = Fingerprints(compressor.resolved.identity, compressor.worker)
-    tools = ServerTools(compressor, transport, fingerprints, PartitionFigures(recorder), clock, rollback)
+    compressor, resolved = kernels.compressor, kernels.compressor.resolved
+    clock, residuals, guard = clock or WorkClock(), Residuals(kernels.stream.device, rollback), GrowthGuard()
+    worker, workers = compressor.worker, compressor.workers
+    fingerprints = Fingerprints(resolved.identity, worker)
+    tools = ServerTools(compressor, transport, recorder, fingerprints, clock)
+    exact = exact if isinstance(compressor, Compressor) else staged(exact, recorder)
+    exact = residuals.rollback.watched(exact) if resolved.error_feedback else exact
+    exact_tools = ExactTools(exact, recorder, workers, kernels.stream.device)
 
-    def prepare(layout: Layout) -> None:
-        if layout.all_exact:
-            return
-        if compressor.resolved.error_feedback:
-            layout.residual = residuals.of(layout.key, layout.size, layout.parameters)
-        layout.pieces = partial(of_round, server_pieces(tools, layout.extent, layout.residual, layout.waiting))
+    def pieces_of(layout: Layout) -> Pieces | None:
+        if workers == 1:
+            return None
+        feedback = None
+        if resolved.error_feedback and not layout.all_exact:
+            residual = residuals.of(layout.size, layout.parameters)
+            waiting = layout.tensors if layout.drops_unused else ()
+            feedback = Feedback(residual, residuals.rollback, guard, waiting, layout.cleared)
+        pieces = [] if layout.all_exact else server_pieces(tools, layout.extent, feedback)
+        return in_rounds(pieces, layout, exact_tools, questions)
 
-    return FlatEngine(
+    return AddingEngine(
         policy,
-        Place(kernels.device, kernels.stream, in_stream=False, staging=partial(kernels.staging, recorder=recorder)),
-        EngineState(
-            compressor.worker,
-            compressor.workers,
-            compressor.resolved.settings,
-            residuals=residuals,
-            recorder=recorder,
-            rollback=rollback,
-        ),
-        prepare,
+        kernels.stream,
+        AddingState(worker, workers, resolved.codes.model_dump(), recorder, residuals),
+        pieces_of,
+        in_stream=False,
         fingerprints=fingerprints,
-        exact=kernels.sum_here(exact, recorder),
         questions=questions,
-        alone=compressor.workers == 1,
         clock=clock,
         hang_up=transport.close,
         leave=leave,
@@ -277,7 +245,7 @@ COMMUNICATORS = 3
 
 
 def rank_engine(
-    settings: RankSettings,
+    settings: ResolvedRankCodes,
     rank: int,
     policy: CompressionPolicy,
     communicators: Sequence[Communicator],
@@ -286,57 +254,52 @@ def rank_engine(
     sharded: bool = False,
     threads: int = 1,
     of_layouts: Asking | None = None,
+    watch: Watch | None = None,
     compress_alone: bool = False,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine: in host memory, with a thread for each stage, or on a device.
 
     communicators: for this engine alone; COMMUNICATORS of host tensors, or one of tensors on the device. device: the
-    engine puts everything on its own stream, so that no call waits. Deadlines are the communicator's there: NCCL's
+    engine puts everything on its own streams, so that no call waits. Deadlines are the communicator's there: NCCL's
     watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a reduce-scatter. threads: of host
     kernels. of_layouts: on a device, ranks compare the first gradient of each layout over it. compress_alone: compress
-    on a device even with one rank, for tests and measurements. leave: see FlatEngine.
+    on a device even with one rank, for tests and measurements. watch, leave: see FlatEngine.
     """
     recorder = StatsRecorder(PlainCollective.among_ranks(settings.ranks, sharded=sharded))
-    clock, hint = WorkClock(), SAME_ROWS if sharded else SAME_MODEL
+    clock, hint = WorkClock(), _hint(sharded=sharded)
     fingerprints = Fingerprints(settings.identity, rank)
+    alone = settings.ranks == 1 and not (compress_alone or sharded)
     questions: Questions
-    prepare: Callable[[Layout], None]
-    sums: ExactSum
+    pieces_of: Callable[[Layout], Pieces | None]
     if device is None:
         exact, to_owners, of_owners = communicators
-        questions, sums = RankAgreement((exact, settings.ranks), hint=hint), exact.sum_
+        questions = RankAgreement((exact, settings.ranks), hint=hint)
         codec = RankCodec(settings, rank, _core.ThreadPool(threads) if threads > 1 else None)
         messages = RankMessages(to_owners, of_owners, recorder, settings.ranks, _CPU)
-        tools = RankTools(codec, messages, fingerprints, questions, recorder, clock)
-        prepare = partial(prepare_rank_pieces, tools)
+        tools = RankTools(codec, messages, fingerprints, recorder, clock)
+        pieces_of = partial(rank_pieces, tools, ExactTools(exact.sum_, recorder, settings.ranks, _CPU), questions)
     else:
         [own] = communicators
         layouts = Questions() if of_layouts is None else RankAgreement((of_layouts, settings.ranks), hint=hint)
         questions = agreement = DeviceAgreement(fingerprints, device, own, layouts)
         sums = agreement.spoiled(own.sum_)
         messages = RankMessages(own, own, recorder, settings.ranks, device)
-        prepare = partial(prepare_device_pieces, DeviceTools(settings, rank, messages, agreement, recorder))
+        device_tools = DeviceTools(settings, rank, messages, agreement, recorder)
+        pieces_of = partial(device_pieces, device_tools, ExactTools(sums, recorder, settings.ranks, device))
     return FlatEngine(
-        policy.among_ranks(),
-        _place(device, recorder),
-        EngineState(rank, settings.ranks, settings.settings, recorder=recorder),
-        prepare,
+        policy,
+        SideStream(device or _CPU),
+        EngineState(rank, settings.ranks, settings.settings, recorder),
+        (lambda _: None) if alone else pieces_of,
+        in_stream=device is not None,
         fingerprints=fingerprints,
-        exact=sums,
         questions=questions,
-        alone=settings.ranks == 1 and (device is None or not (compress_alone or sharded)),
         clock=clock,
+        watch=watch,
         leave=leave,
     )
 
 
-def _place(device: torch.device | None, recorder: StatsRecorder) -> Place:
-    if device is None:
-        return Place(_CPU, SideStream(_CPU), in_stream=False, staging=lambda gradient: make_staging(gradient, recorder))
-    stream = SideStream(device)
-
-    def staging(gradient: Tensor) -> Staging | None:
-        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
-
-    return Place(device, stream, in_stream=True, staging=staging)
+def _hint(*, sharded: bool) -> str:
+    return SAME_ROWS if sharded else SAME_MODEL

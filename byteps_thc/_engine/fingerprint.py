@@ -1,15 +1,10 @@
 """Checks that all workers average the same gradient, with the norms of every piece, before its codes are sent.
 
-Sums of codes are right only if all workers encode the same elements with the same random bits. Names, sizes, settings,
-round and loss scale decide that; they are hashed to a fingerprint f of 31 bits. Two words travel in front of the norms,
-
-    f    and    2^31 - 1 - f
-
-which, like norms, never have a sign bit, and whose maxima over the workers return. Let M be the largest f and m the
-smallest: the maxima are M and 2^31 - 1 - m. If all f are equal, every worker gets its own words back. Otherwise M > m:
-a worker with f < M gets another first word, and one with f = M > m another second word. So all workers raise an error
-at the same piece, nobody waits for its codes, and M or m is another worker's fingerprint. With a quorum, the maxima
-include only the workers in the sum.
+Names, sizes, settings, round and loss scale are hashed to a fingerprint f of 31 bits. Two words travel in front of the
+norms, f and 2^31 - 1 - f, which have no sign bit. Their maxima over the workers return: M, the largest f, and
+2^31 - 1 - m, with the smallest. If all f are equal, every worker gets its own words back. Otherwise a worker with f < M
+gets another first word, and a worker with f > m another second word. All workers raise an error at the same piece,
+nobody waits for its codes, and M or m is another worker's fingerprint. With a quorum, only workers in the sum count.
 
 f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: a worker that knows another's gradient
 can compute its round, and can try likely loss scales.
@@ -26,14 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import torch.distributed as dist
 
+from byteps_thc._base.arrays import F32
+from byteps_thc._base.errors import InputError, TransportError
+from byteps_thc._base.limits import LARGEST_WORD
 from byteps_thc._net.transport import FINGERPRINT_WORDS
 from byteps_thc._scheme.arithmetic import arithmetic_version
-from byteps_thc._scheme.arrays import F32
-from byteps_thc._scheme.errors import InputError, TransportError
 
-_MODULUS = 1 << 31
-#: Sum of the two words, and of their maxima if, and only if, all workers have the same words.
-LARGEST_WORD = _MODULUS - 1
+_MODULUS = LARGEST_WORD + 1
 #: Most rounds between two workers for a foreign fingerprint to count as a known gradient: chance hits grow with it. For
 #: the same gradient, whose rounds may differ after other checkpoints, and for other gradients.
 _NEAR_ROUNDS_SAME = 1 << 20
@@ -49,14 +43,10 @@ class Known:
 
 
 class Fingerprints:
-    """The pieces that a worker knows, to name another worker's gradient in errors.
-
-    settings: further inputs of the average (ResolvedConfig.identity). worker: this one.
-    """
+    """A worker's pieces, to name others' gradients in errors. settings: `identity` of its codes."""
 
     def __init__(self, settings: tuple[object, ...], worker: int) -> None:
-        self._settings = (arithmetic_version(), *settings)
-        self._worker = worker
+        self._settings, self._worker = (arithmetic_version(), *settings), worker
         self._known: dict[tuple[tuple[str, ...], int, str, str], Known] = {}
         self._scale = self._scale_before = 1.0
 
@@ -84,12 +74,17 @@ class Fingerprints:
     def difference(self, own: Known, round: int, received: npt.NDArray[np.int32]) -> InputError | None:
         """Return the error of ranks that average different gradients; None if all average the same.
 
-        received: int32[ranks, words], beginning with each rank's two words. It came with codes: no average is written.
+        received: int32[ranks, 4], each rank's fingerprint and digest_words(), which came with codes.
         """
         largest, complement = received[:, :FINGERPRINT_WORDS].max(axis=0).tolist()
-        if (largest, complement) == self.words(own, round):
+        if (largest, complement) != self.words(own, round):
+            return self.mismatch(own, round, (largest, complement), "No average was written")
+        if not digests_differ(received[:, FINGERPRINT_WORDS:]):
             return None
-        return self.mismatch(own, round, (largest, complement), "No average was written")
+        digests = received[:, FINGERPRINT_WORDS].tolist()
+        odd = [str(rank) for rank, digest in enumerate(digests) if 2 * digests.count(digest) < len(digests)]
+        who = f" (worker {', '.join(odd)} unlike most)" if odd else ""
+        return damage(f"average of {own.label} before round {round}", who)
 
     def mismatch(
         self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"
@@ -111,15 +106,13 @@ class Fingerprints:
                 "another one a gradient that is unknown here. Names, sizes, types, settings, loss scales and "
                 "byteps_thc's version must be"
             )
+        elif (nearest := min(guesses))[1] == own.label:
+            theirs = (
+                f"another one the same in round {nearest[2]}. Have all workers loaded the checkpoint of the same "
+                "step? Names, sizes and rounds must be"
+            )
         else:
-            _, label, other_round = min(guesses)
-            if label == own.label:
-                theirs = (
-                    f"another one the same in round {other_round}. Have all workers loaded the checkpoint of the same "
-                    "step? Names, sizes and rounds must be"
-                )
-            else:
-                theirs = f"another one {label} in round {other_round}. Names, sizes, types and rounds must be"
+            theirs = f"another one {nearest[1]} in round {nearest[2]}. Names, sizes, types and rounds must be"
         order = "" if scale is not None else ", in the same order"
         return InputError(
             f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "
@@ -138,6 +131,32 @@ class Fingerprints:
             if abs(ahead) <= near and round + ahead >= 0:
                 guesses.append((abs(ahead), known.label, round + ahead))
         return guesses
+
+
+def damage(what: str, who: str = "") -> InputError:
+    """Return the error of ranks with different averages. who: the ranks unlike most, if known."""
+    return InputError(
+        f"the last {what} differs between workers{who}: a processor, a GPU or the network has changed bits. End all "
+        "workers, and resume from a checkpoint of before; if it comes again, run thc doctor, on GPUs with --device, on "
+        "every host, and leave out the host that differs"
+    )
+
+
+def digest_words(digest: int) -> tuple[int, int]:
+    """Return a digest modulo 2^32 in two words, like a fingerprint; (0, 0) stands for no average yet."""
+    folded = (digest ^ digest >> 31 & 1) & LARGEST_WORD
+    return folded, LARGEST_WORD - folded
+
+
+def digests_differ(words: npt.NDArray[np.int32]) -> bool:
+    """Whether digests of ranks differ. words: int32[ranks, 2], of digest_words()."""
+    largest, complement = words.max(axis=0)
+    return int(largest) + int(complement) > LARGEST_WORD
+
+
+def sum_of_bits(values: F32) -> int:
+    """Return the sum of the bits of values that are not NaN, modulo 2^32, as decode_blocks() does."""
+    return int(values.view(np.uint32)[~np.isnan(values)].sum(dtype=np.uint32))
 
 
 def _name(worker: int) -> str:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
+from byteps_thc._base.errors import ConfigurationError, InputError, TransportError
+from byteps_thc._base.torch_private import raise_when_waited
 from byteps_thc._engine.engine import GradientBuffer
-from byteps_thc._scheme.errors import ConfigurationError, InputError, TransportError
-from byteps_thc._scheme.torch_private import raise_when_waited
 
 
 def require_not_captured(*gradients: Tensor) -> None:
@@ -65,9 +65,8 @@ class InFlight:
         """End all gradients in flight, and all later calls."""
         with self._lock:
             self._error = self._error or error
-            futures = list(self._futures.values())
-            self._futures.clear()
-        for future in futures:
+            futures, self._futures = self._futures, {}
+        for future in futures.values():
             self._changed(-1)
             set_error(future, error)
 
@@ -108,9 +107,9 @@ LayoutT = TypeVar("LayoutT")
 
 
 class Layouts(Generic[LayoutT]):
-    """An engine's layouts, by key. moving: called with a new layout before parameters move to it."""
+    """An engine's layouts, by key. moving: called before parameters move to a new layout."""
 
-    def __init__(self, in_flight: InFlight, moving: Callable[[LayoutT], None] = lambda _: None) -> None:
+    def __init__(self, in_flight: InFlight, moving: Callable[[], None] = lambda: None) -> None:
         self._in_flight, self._moving = in_flight, moving
         self._known: dict[str, tuple[object, LayoutT, frozenset[str]]] = {}
 
@@ -118,7 +117,7 @@ class Layouts(Generic[LayoutT]):
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
-    def make_room(self, layout: LayoutT, key: str, names: frozenset[str]) -> None:
+    def make_room(self, key: str, names: frozenset[str]) -> None:
         """Forget earlier layouts of the parameters, as after DDP rebuilt buckets: a parameter lies in one gradient.
 
         Call it before the new layout gets its residual. Raises InputError if the parameters are in flight elsewhere.
@@ -127,7 +126,7 @@ class Layouts(Generic[LayoutT]):
         if stale & self._in_flight.keys():
             raise InputError(f"buffer {key!r} has parameters of buffers in flight")
         if stale:
-            self._moving(layout)
+            self._moving()
         for other in stale:
             del self._known[other]
 

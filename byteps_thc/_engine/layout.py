@@ -1,41 +1,38 @@
-"""Gradients of one layout, and the pieces that compress them:
+"""Gradients of one layout: a matrix of rows x columns with named parameters, some of which travel exactly.
 
-    measure -> encode -> sum -> decode
-
-A layout is a matrix of rows x columns with named parameters, some of which travel exactly. An all-reduce has one row, a
-reduce-scatter one for every rank. A layout keeps the places of its parameters, their residuals, and the pieces. Drivers
-decide when a piece takes a stage (drivers.py). Servers add the codes of server_piece.py's pieces; ranks decode the
-codes of ranks/.
+An all-reduce has one row, a reduce-scatter one for every rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from byteps_thc._base.errors import InputError
 from byteps_thc._engine.agreement import Contents, contents_of
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.parameters import DTYPES
+from byteps_thc._engine.piece import Pieces
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.staging import Staging
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, block_ends
-from byteps_thc._scheme.errors import InputError
 from byteps_thc._scheme.shares import partition_name
+
+#: Columns or elements (start, stop), ascending and disjoint.
+Spans = Sequence[tuple[int, int]]
 
 
 class Layout:
-    """Made of the first gradient of its kind, for all later ones. Tensors are on `device`, where the kernels work.
+    """Made of the first gradient of its kind, for all later ones.
 
-    parameters: with residuals, in the flat gradient. compressed: number of their compressed elements. tensors: columns
-    (start, stop) of each compressed one, in the first row. exact: columns (start, stop) that travel exactly;
-    exact_values: memory for them. cleared: uncompressed spans of the flat gradient, padding included. all_exact:
-    nothing is large enough for compression. dtype: of gradients. staging: brings gradients to the kernels; None: they
-    are there. pieces: called in every round for its pieces. pieces_take_exact: in compressed rounds, the pieces
-    themselves carry the exact columns. asked_first: ranks compare their gradients before they send anything.
+    parameters: in the flat gradient. compressed: number of their compressed elements. tensors: columns (start, stop) of
+    each compressed one, in the first row. exact: columns (start, stop) that travel exactly. cleared: uncompressed spans
+    of the flat gradient, padding included. all_exact: nothing is large enough for compression. staging: brings
+    gradients to the kernels; None: they are there. drops_unused: as GradientBuffer's. pieces: of a round; None: a
+    gradient is its own average.
     """
 
     def __init__(
@@ -46,13 +43,13 @@ class Layout:
         *,
         compressed: int,
         tensors: Iterable[tuple[int, int]],
-        exact: Sequence[tuple[int, int]],
-        cleared: Sequence[tuple[int, int]],
+        exact: Spans,
+        cleared: Spans,
         dtype: torch.dtype,
-        device: torch.device,
         staging: Staging | None,
+        drops_unused: bool = False,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.drops_unused = dtype, drops_unused
         self.extent, self.contents, self.parameters = extent, contents, parameters
         self.key, self.rows, self.columns = extent.key, extent.rows, extent.columns
         self.size = extent.rows * extent.columns
@@ -60,19 +57,12 @@ class Layout:
         self.compressed, self.all_exact = compressed, not compressed
         self.tensors = tuple(tensors)
         self.staging = staging
-        self.exact_index, self.clear_index = index_of(exact, device), index_of(cleared, device)
         self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
-        self.exact_values: Tensor | None = None
-        self.residual: Tensor | None = None
-        #: parameters (start, stop) whose residuals wait while their gradients are zero
-        self.waiting: tuple[tuple[int, int], ...] = ()
-        self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
-        self.pieces_take_exact = self.asked_first = False
+        self.uncompressed = self.rows * sum(stop - start for start, stop in self.exact)
+        self.pieces: Pieces | None = None
 
     @classmethod
-    def of_buffer(
-        cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
-    ) -> Layout:
+    def of_buffer(cls, buffer: GradientBuffer, policy: CompressionPolicy, staging: Staging | None) -> Layout:
         """Return the layout of a buffer; InputError unless it is as GradientBuffer requires."""
         check_buffer(buffer, policy)
         size = buffer.gradient.numel()
@@ -83,7 +73,7 @@ class Layout:
         contents = contents_of(buffer.key, buffer.parameters)
         same = f"{contents.layout} {plan}".rstrip()
         same += f" {policy.exclude}" if policy.exclude else ""  # BytePS's workers compare no policy at the start
-        layout = cls(
+        return cls(
             Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, plan=plan),
             contents,
             buffer.parameters,
@@ -92,21 +82,21 @@ class Layout:
             exact=exact,
             cleared=[*exact, *_gaps(buffer.parameters, size)],
             dtype=buffer.gradient.dtype,
-            device=device,
             staging=staging,
+            drops_unused=buffer.drops_unused,
         )
-        layout.waiting = layout.tensors if buffer.drops_unused else ()
-        return layout
 
     @classmethod
-    def of_matrix(cls, matrix: ShardMatrix, dtype: torch.dtype, device: torch.device) -> Layout:
-        contents = Contents(repr(matrix.key), matrix.parameters)
+    def of_matrix(cls, label: str, matrix: ShardMatrix, dtype: torch.dtype) -> Layout:
+        contents = Contents(label, matrix.parameters)
         # Later ranks' shards may be shorter than the first one's, and are padded.
         first_row = [part for part in matrix.compressed if part.start < matrix.columns]
         plan = _plan((), first_row)
         same = f"{contents.layout} {plan}".rstrip()
         return cls(
-            Extent(matrix.key, matrix.rows, matrix.columns, sharded=True, label=contents.label, layout=same, plan=plan),
+            Extent(
+                matrix.key, matrix.rows, matrix.columns, sharded=True, label=repr(matrix.key), layout=same, plan=plan
+            ),
             contents,
             matrix.compressed,
             compressed=sum(part.size for part in matrix.compressed),
@@ -114,7 +104,6 @@ class Layout:
             exact=matrix.exact,
             cleared=[(gap.start, gap.stop) for gap in matrix.gaps],
             dtype=dtype,
-            device=device,
             staging=None,
         )
 
@@ -169,45 +158,6 @@ def index_of(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor |
 def _gaps(parameters: tuple[ParameterSlice, ...], size: int) -> Iterator[tuple[int, int]]:
     edges = [0, *(edge for part in parameters for edge in (part.start, part.stop)), size]
     return zip(edges[::2], edges[1::2], strict=True)
-
-
-@dataclass(frozen=True)
-class Round:
-    """A round of a gradient. number: random key, the same on all workers. compress: False: all of it is exact."""
-
-    number: int
-    compress: bool
-
-
-class Piece(Protocol):
-    """The stages of a piece, in this order; each is called by one thread."""
-
-    def measure(self, gradient: Tensor, round: int) -> None:
-        """Begin a round with the rows of a gradient, [rows, columns], which must not change until encode() is over.
-
-        Sends the first message to the other workers: norms, or codes.
-        """
-
-    def encode(self) -> None:
-        """Send the codes, if they have not left yet, and update the residual. Raises InputError as sum() does."""
-
-    def sum(self) -> None:
-        """Average this worker's share, if it has one.
-
-        Raises InputError on all workers if they have measured different gradients; nothing has changed then.
-        """
-
-    def decode(self, out: Tensor) -> None:
-        """Write the average of a row to out, [columns]."""
-
-
-@dataclass(frozen=True)
-class PlacedPiece:
-    """A piece, and its columns of the gradient. last: of the gradient."""
-
-    piece: Piece
-    span: slice
-    last: bool
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Chooses the levels in which ranks average. Engines find the ranks of a node themselves.
 
-Averages can take two levels, exact within a node and compressed between the nodes, if there are several nodes, each
-with the same number of ranks, more than one. Over gloo both ways are measured then, because two levels send less and
-compute more: network and processors decide. Without a choice nothing is measured.
+Averages can take two levels, exact within a node and compressed between the nodes. These need several nodes with equal
+numbers of ranks, more than one. Over gloo both ways are measured then, because two levels send less and compute more:
+network and processors decide. Without a choice nothing is measured.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import warn_once
 from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
-from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.factory import Scheme, flat_engine
 from byteps_thc._engine.hierarchy.exchange import hierarchical_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import Communicators, backends, cut_group
 from byteps_thc._net.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
 from byteps_thc._net.mesh import Levels, MeshGroups, counted, describe_levels, mesh_groups
 from byteps_thc._net.run import host_of, node_identity
-from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import warn_once
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 _LISTED = 8  # nodes
 #: Ranks that take longer for a word are far apart: both ways wait as long there, two levels send less, and measuring
@@ -50,14 +49,9 @@ class WayTimes:
     two_levels_s: float
     flat_s: float
 
-    @property
-    def takes_two(self) -> bool:
-        return self.two_levels_s <= self.flat_s
-
     def agreed(self, gather: Gather) -> WayTimes:
         everyone = [json.loads(text) for text in gather(json.dumps([self.two_levels_s, self.flat_s]).encode())]
-        two_levels_s, flat_s = (max(times) for times in zip(*everyone, strict=True))
-        return WayTimes(two_levels_s, flat_s)
+        return WayTimes(*map(max, zip(*everyone, strict=True)))
 
     def __str__(self) -> str:
         return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
@@ -66,9 +60,8 @@ class WayTimes:
 def find_levels(
     process_group: dist.ProcessGroup,
     asked: Levels,
-    config: ThcConfig,
+    scheme: Scheme,
     policy: CompressionPolicy,
-    network: NetworkConfig | None,
 ) -> MeshGroups | None:
     """Return the two levels in which the ranks of a process group average, None for one; collective.
 
@@ -78,7 +71,8 @@ def find_levels(
     """
     if isinstance(asked, str) and process_group.size() == 1:
         return None
-    mine = json.dumps([with_arithmetic({"levels": describe_levels(asked)}), network is None, node_identity()])
+    told = with_arithmetic({"levels": describe_levels(asked)})
+    mine = json.dumps([told, isinstance(scheme, RankCodes), node_identity()])
     gather = Communicators(process_group, policy.deadline_s).for_questions().gather
     everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, mine).items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
@@ -94,8 +88,8 @@ def find_levels(
         if "nccl" not in backends(process_group):
             exchange_s = seconds_of_exchange(gather)
             if exchange_s < _LONG_S:
-                times = time_both_ways(process_group, levels, config, policy, gather).agreed(gather)
-                levels = levels if times.takes_two else None
+                times = time_both_ways(process_group, levels, scheme, policy, gather).agreed(gather)
+                levels = levels if times.two_levels_s <= times.flat_s else None
                 measured = f' (levels="auto": {times})'
             else:
                 measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
@@ -107,15 +101,12 @@ def find_levels(
 
 
 def time_both_ways(
-    process_group: dist.ProcessGroup, levels: MeshGroups, config: ThcConfig, policy: CompressionPolicy, gather: Gather
+    process_group: dist.ProcessGroup, levels: MeshGroups, scheme: Scheme, policy: CompressionPolicy, gather: Gather
 ) -> WayTimes:
     """Return the seconds of averages on this rank in two levels and in one, over new engines; collective."""
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
     flat_s, two_levels_s = seconds_of_averages(
-        [
-            lambda: flat_engine(process_group, config, always),
-            lambda: hierarchical_engine(levels, config, always),
-        ],
+        [lambda: flat_engine(process_group, scheme, always), lambda: hierarchical_engine(levels, scheme, always)],
         lambda seconds: max(_everyones(gather, seconds)),
     )
     return WayTimes(two_levels_s, flat_s)
@@ -205,11 +196,8 @@ def warning_of_uneven(found: Sequence[Sequence[int]]) -> str | None:
     sizes = [len(ranks) for ranks in found]
     if len(set(sizes)) == 1:
         return None
+    numbers = ", ".join(map(str, sizes)) if len(sizes) <= _LISTED else f"{min(sizes)} to {max(sizes)}"
     return (
-        f"nodes have different numbers of ranks ({_numbers(sizes)}), so averages are compressed over all ranks in one "
+        f"nodes have different numbers of ranks ({numbers}), so averages are compressed over all ranks in one "
         "level, which sends more than two levels would: start as many ranks on every node"
     )
-
-
-def _numbers(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes)) if len(sizes) <= _LISTED else f"{min(sizes)} to {max(sizes)}"

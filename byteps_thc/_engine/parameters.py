@@ -10,9 +10,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import ConfigurationError
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
@@ -68,10 +68,7 @@ def apart(buffer: GradientBuffer, policy: CompressionPolicy) -> list[GradientBuf
 
 
 class Packed:
-    """Tensors of one type and device in one flat buffer: the tensor itself if there is one, contiguous, else a copy.
-
-    slices: the place of each tensor. size: of the buffer.
-    """
+    """Tensors of one type and device in one flat buffer: a single contiguous tensor's own memory, else a copy."""
 
     def __init__(self, slices: Sequence[ParameterSlice], size: int) -> None:
         self.slices, self._size = tuple(slices), size

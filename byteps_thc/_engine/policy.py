@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from byteps_thc._scheme.environment import default_deadline_s, say_unused, variable, variable_settings
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_THREADS, NARROWEST_ROW, default_threads
-from byteps_thc._scheme.settings import Settings, warn_once
+from byteps_thc._base.environment import default_deadline_s, say_unused, variable, variable_settings
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import MAX_THREADS, NARROWEST_ROW, default_threads
+from byteps_thc._base.settings import Settings, warn_once
 
 
 def _patterns(value: object) -> object:
@@ -61,13 +61,15 @@ class CompressionPolicy(Settings):
     """Seconds that a wait for other ranks may take.
     Choose a deadline above the longest pause of one rank: evaluation, a checkpoint, loading data."""
     kernels: Literal["auto", "device", "host"] = "auto"
-    """Place where gradients on a GPU are compressed: "device" (the GPU), "host" or "auto" (the host).
+    """Place where gradients on a GPU are compressed: "device" (the GPU), "host" or "auto" (the ranks choose).
     device: requires NCCL or servers, and raises ConfigurationError if the GPU cannot compress. host: gradients are
-    copied to host memory, and averages back. auto: as host, with a warning."""
+    copied to host memory, and averages back. auto: ranks on NCCL compare their GPU's kernels with the host's when the
+    training starts. Equal bits on all ranks select device, other results and servers select host, with a warning."""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """Threads that compress a gradient together, 1 to 8. auto: cores / ranks on the host, at most 8.
     Results do not depend on it, and ranks may have different numbers."""
     _narrow: ClassVar[int] = _NARROW_ELEMENTS
+    _place: ClassVar[str] = "CompressionPolicy, policy=CompressionPolicy({}=...)"
 
     @classmethod
     def chosen(cls, given: CompressionPolicy | None) -> CompressionPolicy:
@@ -154,15 +156,15 @@ class CompressionPolicy(Settings):
                     "correct the pattern (* stands for any text), or omit it"
                 )
 
-    def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int]], rank: int) -> None:
+    def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int, int]], rank: int) -> None:
         """Warn once if every trained parameter travels uncompressed.
 
-        trained: (name, elements) of each parameter; without parameters no warning is logged.
+        trained: (name, elements, row_elements()) of each parameter; without parameters no warning is logged.
         rank: as in warn_of_unmatched().
         """
         parameters = [*trained]
-        if rank == 0 and parameters and all(self.travels_exactly(name, elements) for name, elements in parameters):
-            largest = max(elements for _, elements in parameters)
+        if rank == 0 and parameters and all(self.travels_exactly(*each) for each in parameters):
+            largest = max(elements for _, elements, _ in parameters)
             warn_once(
                 f"nothing is compressed: all {len(parameters)} trained parameters, of {largest} elements at most, "
                 "travel uncompressed. Lower bypass_elements, or exclude fewer parameters, in "
@@ -177,7 +179,7 @@ class CompressionPolicy(Settings):
         if self.kernels == "device":
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: omit kernels, or use '
-                "a ThcConfig with DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
+                "DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:
@@ -193,7 +195,7 @@ class CompressionPolicy(Settings):
 
 
 class _RankPolicy(CompressionPolicy):
-    _narrow = NARROWEST_ROW
+    _narrow: ClassVar[int] = NARROWEST_ROW
 
 
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")

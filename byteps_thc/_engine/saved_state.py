@@ -1,7 +1,7 @@
 """Checks a state before it is loaded: undamaged, and with these parameters.
 
-A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has the CRC-32 of
-each of these by "residuals.NAME", and of all plain values together by "values".
+A state has plain values, and perhaps "residuals": arrays or tensors by parameter name. "checksums" has each residual's
+CRC-32 by "residuals.NAME", and the plain values' common one by "values".
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from byteps_thc._scheme.arrays import F32, residual_of_tensor
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.arrays import F32, residual_of_tensor
+from byteps_thc._base.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
 StateDict = dict[str, Any]
 State = Mapping[str, Any]
 
-VERSION = 2
-
+VERSION = 3
 #: Bound of all residuals: gradients of larger norms leave none (compressor.LARGEST_NORM).
 LARGEST_RESIDUAL = 2.0**96
-
 #: A scope that names a shard; the user's prefix may come first.
 _SHARD = re.compile(r"(?:.*\.)?shard\d+of(\d+)")
-
 _CHECKSUMS = "checksums"
 _AGAIN = "load the checkpoint again, or an earlier one"
 
@@ -51,9 +48,9 @@ def unsealed(state: State) -> StateDict:
 
 
 def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, complete: bool = True) -> None:
-    """Raise ConfigurationError, naming the entry, unless this can be a state of these parameters.
+    """Raise ConfigurationError, naming the entry, unless `state` fits the parameters.
 
-    sizes: elements of the known parameters; None: none are known. complete: there are no others.
+    sizes: elements of the known parameters; None: none are known. complete: no others exist.
     """
     if not isinstance(state, Mapping):
         raise ConfigurationError(f"the state is a {type(state).__name__}: pass the result of state_dict()")

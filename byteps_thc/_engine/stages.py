@@ -1,60 +1,46 @@
-"""The stages of a gradient, wherever it is compressed, piece by piece (layout.py):
+"""Takes the pieces of gradients through their stages (piece.py): a thread for each stage, or one stream.
 
-    measure -> encode -> sum -> decode
-
-Exact values travel beside the pieces: they leave once all workers are known to have the same gradient, and the last
-stage puts them back. drivers.py calls the stages.
+adding/averager.py has a way of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc._engine.agreement import Contents, Questions, how_it_travels
-from byteps_thc._engine.layout import Layout, PlacedPiece, Round
-from byteps_thc._engine.residuals import Rollback
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._net.communicator import ExactSum, Waitable
+from byteps_thc._engine.piece import Piece
+from byteps_thc._engine.staging import SideStream, Staging
 
 _NOTHING = torch.empty(0, device="cpu")
-
-
-@dataclass
-class ExactPart:
-    """The exact values of a gradient: float32[..., n], or float64; their sum over the ranks once `sum` is waited for.
-
-    sum: None: not started yet. whole: they are the whole gradient.
-    """
-
-    values: Tensor
-    whole: bool
-    sum: Waitable | None = None
 
 
 @dataclass(eq=False)
 class Reduction:
     """A gradient on its way to its average; the future returns `gradient`.
 
-    source: the input, the same tensor in an all-reduce. layout: None: ranks only compare `contents`, nothing is
-    averaged. staged: the source where the kernels work. out: the place of the average there. exact: exact values.
+    source: the input, the same tensor in an all-reduce. staging: brings it to the kernels; None: kernels read it in
+    place. out: memory for the average, where the kernels work.
     """
 
     key: str
-    contents: Contents
-    gradient: Tensor
     source: Tensor
-    layout: Layout | None
-    round: Round
+    gradient: Tensor
+    pieces: Sequence[Piece]
+    staging: Staging | None
+    round: int
+    compress: bool
     future: Future[Tensor]
-    staged: Tensor
-    out: Tensor
-    exact: ExactPart | None = None
+    out: Tensor = _NOTHING
     _taken: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> Tensor:
@@ -73,153 +59,163 @@ class Reduction:
 
     def release_source(self) -> None:
         """Drop the source: the codes have its values."""
-        self.source = self.staged = _NOTHING
+        self.source = _NOTHING
         self._taken.set()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of a gradient; None: a gradient without pieces. last: of its gradient."""
+    """A piece of a gradient. last: of its gradient."""
 
     job: Reduction
-    placed: PlacedPiece | None
+    piece: Piece
     last: bool
 
 
 class Stages:
     """The stages, each called in the order of the gradients.
 
-    exact: sums exact values. finish: called with key and future of each averaged gradient.
+    finish: called with key and future of each averaged gradient.
+    """
+
+    def __init__(self, finish: Callable[[str, Future[Tensor], Tensor], None]) -> None:
+        self._finish = finish
+
+    def measure(self, job: Reduction) -> Iterator[Task]:
+        staged = job.source if job.staging is None else job.staging.fetch(job.source)
+        job.out = staged if job.source is job.gradient else job.gradient
+        for piece in job.pieces:
+            piece.measure(staged, job.round)
+            yield Task(job, piece, last=piece is job.pieces[-1])
+
+    def encode(self, task: Task) -> Iterator[Task]:
+        task.piece.encode()
+        if task.last and task.job.source is not task.job.gradient:
+            task.job.release_source()
+        yield task
+
+    def sum(self, task: Task) -> Iterator[Task]:
+        task.piece.sum()
+        yield task
+
+    def decode(self, task: Task) -> Iterator[Task]:
+        job = task.job
+        task.piece.decode(job.out)
+        if task.last:
+            if job.staging is not None:
+                job.staging.put_back(job.gradient)
+            self._finish(job.key, job.future, job.gradient)
+        return iter(())
+
+
+#: Takes an item, yields items for the next stage as they get ready; items of the last stage are dropped.
+Stage = Callable[[Any], Iterable[object]]
+
+_END = object()
+#: For all threads together. A thread in a collective ends with the collective's deadline, or with the process: when it
+#: returns from C++ while Python ends, it waits there (csrc/python/ending.cc).
+_JOIN_S = 2.0
+
+
+class StageThreads:
+    """Runs every item through the stages, each in order of arrival.
+
+    stages: (name of the thread, function). failed: called once, by the stage's thread, with the first exception of any
+    stage; queued items are then dropped. around: context of each thread.
     """
 
     def __init__(
         self,
-        recorder: StatsRecorder,
-        rollback: Rollback,
-        *,
-        worker: int,
-        workers: int,
-        device: torch.device,
-        exact: ExactSum,
-        questions: Questions,
-        finish: Callable[[str, Future[Tensor], Tensor], None],
+        stages: Sequence[tuple[str, Stage]],
+        failed: Callable[[Exception], None],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._recorder, self._rollback = recorder, rollback
-        self._worker, self._workers = worker, workers
-        self._divisor = torch.tensor(float(workers), device=device)
-        self._exact = exact
-        self._questions = questions
-        self._finish = finish
+        self._failed, self._around, self._ended = failed, around, False
+        self._queues: list[SimpleQueue[object]] = [SimpleQueue() for _ in stages]
+        self._threads = [
+            # Daemons: a thread that waits for a dead rank must not keep the process from ending.
+            threading.Thread(target=self._run, args=(number, stage), name=name, daemon=True)
+            for number, (name, stage) in enumerate(stages)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def measure(self, job: Reduction) -> Iterator[Task]:
-        """Take out exact values, and send the norms of the pieces."""
-        layout = job.layout
-        if layout is None or layout.asked_first:
-            self._ask(job)
-        if layout is None:
-            yield Task(job, None, last=True)
-            return
-        job.staged = job.source if layout.staging is None else layout.staging.fetch(job.source)
-        job.out = job.staged if job.source is job.gradient else job.gradient
-        self._take_exact(job, layout)
-        rows = job.staged.view(layout.rows, layout.columns)
-        placed = None
-        for placed in layout.pieces(job.round):
-            placed.piece.measure(rows[:, placed.span], job.round.number)
-            yield Task(job, placed, placed.last)
-        if placed is None:
-            yield Task(job, None, last=True)
+    def submit(self, item: object) -> None:
+        self._queues[0].put(item)
 
-    def encode(self, task: Task) -> Iterator[Task]:
-        """Send the codes, and exact values once no worker can have another gradient."""
-        job, layout = task.job, task.job.layout
-        if task.placed is not None:
-            task.placed.piece.encode()
-        elif layout is not None:
-            self._ask(job)
-        if job.exact is not None and job.exact.sum is None:
-            self._start_exact(job.exact)
-        if task.last and job.source is not job.gradient:
-            job.release_source()
-        yield task
+    def end(self) -> None:
+        """Drop all queued items."""
+        self._ended = True
+        for queue in self._queues:
+            queue.put(_END)
 
-    def sum(self, task: Task) -> Iterator[Task]:
-        """Send the averages, if this worker has a share in them; with the last piece, the residual is complete."""
-        if task.placed is not None:
-            task.placed.piece.sum()
-            if task.last:
-                assert task.job.layout is not None
-                _clear_residual(task.job.layout)
-        yield task
+    def join(self) -> None:
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            if thread.ident != threading.get_ident():
+                thread.join(max(0.0, deadline - time.monotonic()))
 
-    def decode(self, task: Task) -> Iterator[Task]:
-        """Write the average; with the last piece, put back exact values."""
-        job = task.job
-        if task.placed is not None:
-            task.placed.piece.decode(job.out[task.placed.span])
-        if task.last:
-            if job.layout is not None:
-                self._finish_exact(job, job.layout)
-                if job.layout.staging is not None:
-                    job.layout.staging.put_back(job.gradient)
-            self._finish(job.key, job.future, job.gradient)
-        return iter(())
+    def _run(self, number: int, stage: Stage) -> None:
+        following = self._queues[number + 1] if number + 1 < len(self._queues) else None
+        try:
+            with self._around():
+                while self._serve_next(self._queues[number], stage, following):
+                    pass
+        except Exception as error:
+            if not self._ended:
+                self.end()
+                self._failed(error)
 
-    def _ask(self, job: Reduction) -> None:
-        facts = [how_it_travels(job.layout is not None and job.round.compress), str(job.source.dtype)]
-        if job.layout is not None and not job.layout.extent.sharded:
-            facts.insert(0, f"round {job.round.number}")
-        self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
-
-    def _take_exact(self, job: Reduction, layout: Layout) -> None:
-        if layout.pieces_take_exact and job.round.compress:
-            exact = 0 if layout.exact_index is None else layout.rows * layout.exact_index.numel()
-            self._recorder.add_gradient(compressed=layout.compressed, uncompressed=exact)
-            return
-        job.exact = _exact_part(layout, job.staged, job.round.compress)
-        exact = 0 if job.exact is None else job.exact.values.numel()
-        self._recorder.add_gradient(compressed=layout.compressed if job.round.compress else 0, uncompressed=exact)
-
-    def _start_exact(self, exact: ExactPart) -> None:
-        self._recorder.add_collective(2 * exact.values.nbytes, self._workers)
-        exact.sum = self._exact(exact.values)
-
-    def _finish_exact(self, job: Reduction, layout: Layout) -> None:
-        if job.exact is None:
-            return
-        part, out = job.exact, job.out
-        assert part.sum is not None
-        part.sum.wait()
-        if self._rollback.active:
-            self._rollback.request_unless(part.values.isfinite().all())
-        # A tensor: torch multiplies by the inverse of a number on a GPU, with other bits.
-        average = part.values.div_(self._divisor)
-        if not part.whole:
-            assert layout.exact_index is not None
-            own = average[self._worker] if layout.rows > 1 else average
-            out.index_copy_(0, layout.exact_index, own.to(out.dtype))
-        elif average is not out:
-            out.copy_(average)
+    def _serve_next(self, queue: SimpleQueue[object], stage: Stage, following: SimpleQueue[object] | None) -> bool:
+        """Return whether there may be more. Keeps no item: a waiting thread must not hold its last gradient."""
+        item = queue.get()
+        if item is _END or self._ended:
+            return False
+        for result in stage(item):
+            if following is not None:
+                following.put(result)
+        return True
 
 
-def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart | None:
-    """Take out exact values, and set them and padding to zero; None: there are none."""
-    if not compress:
-        values = gradient if gradient.dtype == torch.float64 else gradient.float()  # no copy of float32
-        return ExactPart(values, whole=True)
-    part = None
-    if layout.exact_index is not None:
-        rows = gradient.view(layout.rows, layout.columns) if layout.rows > 1 else gradient
-        taken = rows.index_select(-1, layout.exact_index)
-        if layout.exact_values is None:
-            layout.exact_values = torch.zeros(taken.shape, device=taken.device)
-        part = ExactPart(layout.exact_values.copy_(taken), whole=False)
-    if layout.clear_index is not None:
-        gradient.index_fill_(0, layout.clear_index, 0.0)
-    return part
+def stage_threads(stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> StageThreads:
+    """Return a thread for each stage: gradients and pieces overlap. failed: called once, with the first error."""
+    named: list[tuple[str, Stage]] = [
+        ("thc-measure", stages.measure),
+        ("thc-encode", stages.encode),
+        ("thc-sum", stages.sum),
+        ("thc-decode", stages.decode),
+    ]
+    return StageThreads(named, failed, stream.current)
 
 
-def _clear_residual(layout: Layout) -> None:
-    """Clear the quantization error of padding and exact values, which is no gradient."""
-    if layout.residual is not None and layout.clear_index is not None:
-        layout.residual.index_fill_(0, layout.clear_index, 0.0)
+class StreamDriver:
+    """Puts all stages of a gradient on streams, behind the current one, in the caller's thread.
+
+    Compressed gradients are encoded on a stream of their own, ahead of the other stages of earlier gradients. Nothing
+    waits: Future.wait() makes the current stream wait. Collectives start in the order of the calls, as on all ranks.
+    """
+
+    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
+        self._encoding, self._stream = SideStream(stream.device), stream
+        self._stages, self._failed = stages, failed
+
+    def submit(self, job: Reduction) -> None:
+        """Put the gradient on the streams. A reduce-scatter's caller holds both tensors while its stream waits."""
+        stages = self._stages
+        used = [job.gradient] if job.source is job.gradient and job.gradient.device == self._stream.device else []
+        first = self._encoding if job.compress else self._stream
+        with first.behind_current(), torch.no_grad():
+            try:
+                tasks = [*stages.measure(job)]
+                with self._stream.behind_current(*used):
+                    for task, stage in itertools.product(tasks, (stages.encode, stages.sum, stages.decode)):
+                        for _ in stage(task):
+                            pass
+            except Exception as error:  # Triton's errors have no other base
+                self._failed(error)
+
+    def end(self) -> None:
+        """Do nothing: none is under way."""
+
+    def join(self) -> None:
+        """Do nothing: none is under way."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -14,11 +13,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._net.communicator import ExactSum, Waitable
+from byteps_thc._base.arrays import U8, HostZeros
+from byteps_thc._net.communicator import ExactSum, Followed, Waitable
 from byteps_thc._net.transport import TrafficRecorder
-from byteps_thc._scheme.arrays import U8, HostZeros
-
-_CPU = torch.device("cpu")
 
 
 class Staging(Protocol):
@@ -32,23 +29,20 @@ class Staging(Protocol):
         """Overwrite the gradient by the current values of fetch()'s tensor."""
 
 
-def make_staging(gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
-    """Return the staging of such gradients for kernels in host memory; None: not needed. recorder: counts copies."""
-    return PinnedStaging(gradient, recorder) if gradient.is_cuda else None
+def make_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
+    """Return the staging of such gradients; None: not needed.
 
-
-def make_device_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
-    """As make_staging(), for kernels on a device; their stream is the current one in fetch() and put_back()."""
+    stream: of the kernels, the current one in fetch() and put_back(). recorder: counts copies.
+    """
     if gradient.device == stream.device:
         return InPlaceStaging(stream) if gradient.is_cuda else None
+    if gradient.is_cuda and stream.device.type == "cpu":
+        return PinnedStaging(gradient, recorder)
     return CopyStaging(gradient, stream, recorder)
 
 
 class PinnedStaging(Staging):
-    """For CUDA tensors and kernels in host memory: copies on its own stream, so that backward overlaps.
-
-    put_back() returns once the average is there.
-    """
+    """For CUDA tensors and kernels in host memory: waits for copies on its own stream, so that backward overlaps."""
 
     def __init__(self, gradient: Tensor, recorder: TrafficRecorder) -> None:
         self._recorder = recorder
@@ -131,31 +125,20 @@ class CopyStaging(Staging):
         self._recorder.add(to_host_bytes=self._host_bytes)
 
 
-class StagedSum:
-    """An ExactSum of device tensors, made of one of host tensors."""
+def staged(exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
+    """Return sums of device tensors, made of sums of host tensors. A call waits for its tensor."""
 
-    def __init__(self, exact: ExactSum, recorder: TrafficRecorder) -> None:
-        self._exact, self._recorder = exact, recorder
+    def start(tensor: Tensor) -> Waitable:
+        host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(tensor)
+        recorder.add(to_host_bytes=host.nbytes)
 
-    def __call__(self, tensor: Tensor) -> Waitable:
-        """Start replacing the tensor by its sum over the workers. Waits for the tensor."""
-        host = torch.empty_like(tensor, device=_CPU, pin_memory=tensor.is_cuda).copy_(tensor)
-        self._recorder.add(to_host_bytes=host.nbytes)
-        return _SumUnderWay(self._exact(host), host, tensor, self._recorder)
+        def bring_back() -> None:
+            tensor.copy_(host)
+            recorder.add(to_device_bytes=host.nbytes)
 
+        return Followed(exact(host), bring_back)
 
-@dataclass(frozen=True)
-class _SumUnderWay(Waitable):
-    work: Waitable
-    host: Tensor
-    tensor: Tensor
-    recorder: TrafficRecorder
-
-    @override
-    def wait(self) -> None:
-        self.work.wait()
-        self.tensor.copy_(self.host)
-        self.recorder.add(to_device_bytes=self.host.nbytes)
+    return start
 
 
 def pinned_zeros(device: torch.device) -> HostZeros:
@@ -173,37 +156,65 @@ def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
 _POLL_S = 1e-3
 
 
+def has_streams(device: torch.device) -> bool:
+    """Whether calls only put work on a stream of the device, and return before it is done."""
+    return device.type == "cuda"
+
+
+class Mark:
+    """A place in the work on a device, behind all work before the last set(). On the CPU, no work is under way."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event = torch.cuda.Event() if has_streams(device) else None  # type: ignore[no-untyped-call]
+
+    def set(self) -> None:
+        """Move it behind the work of the current stream so far."""
+        if self._event is not None:
+            self._event.record()
+
+    def make_stream_wait(self) -> None:
+        """Put later work of the current stream behind it."""
+        if self._event is not None:
+            self._event.wait()
+
+    def passes_within(self, limit_s: float) -> bool:
+        """Wait for limit_s at most, and return whether the work is done: a device may never get there."""
+        deadline_s = time.monotonic() + limit_s
+        while self._event is not None and not self._event.query():  # type: ignore[no-untyped-call]
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
 class SideStream:
-    """A high-priority stream beside backward's; on the CPU there is none."""
+    """A high-priority stream beside backward's; none on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream: torch.cuda.Stream | None = None
-        if device.type != "cpu":
+        if has_streams(device):
             self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def behind_current(self, *used: Tensor) -> Iterator[None]:
         """Make it the current stream, behind the current one. used: foreign tensors that it works on."""
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        self.uses(*used)
-        with torch.cuda.stream(self._stream):
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+            self.uses(*used)
+        with self.current():
             yield
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
+    def current(self) -> AbstractContextManager[object]:
         """Make it the current stream of this thread, behind nothing else."""
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            yield
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def uses(self, *tensors: Tensor) -> None:
-        """Keep the memory of foreign tensors until the stream's work at the time of their end is done."""
+        """Keep the memory of foreign tensors until the stream's work at the time of their end is done.
+
+        The host may run ahead of the device, and memory then grows: a caller whose stream waits for the work, and that
+        holds its tensors until then, needs no uses().
+        """
         if self._stream is not None:
             for tensor in tensors:
                 tensor.record_stream(self._stream)
@@ -217,9 +228,7 @@ class SideStream:
 
     def wait_at_most(self, limit_s: float) -> None:
         """As wait(), for limit_s at most: when the process is about to end, the device may never get there."""
-        if self._stream is not None:
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            done.record(self._stream)
-            deadline_s = time.monotonic() + limit_s
-            while not done.query() and time.monotonic() < deadline_s:  # type: ignore[no-untyped-call]
-                time.sleep(_POLL_S)
+        with self.current():
+            done = Mark(self.device)
+            done.set()
+            done.passes_within(limit_s)

@@ -1,4 +1,4 @@
-"""What compression does to a training run: figures of one rank. No torch needed."""
+"""Effects of compression on a training run: figures of one rank. No torch needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.transport import PlainCollective, TrafficRecorder
-from byteps_thc._scheme.errors import ConfigurationError
 
 _FP32_BYTES, _BF16_BYTES = 4, 2
 
@@ -88,7 +88,7 @@ class CompressionStats:
 
 
 class StatsRecorder(TrafficRecorder):
-    """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
+    """Adds up the reports of an engine's stages; any thread may call any method. A call takes about a microsecond.
 
     Figures "of the last step" start at zero with step_began(), so a snapshot before the next step_began(), once all
     averages have arrived, has all of the step. plain: base of the ratios; None: a push of the gradient.
@@ -116,8 +116,7 @@ class StatsRecorder(TrafficRecorder):
     ) -> None:
         """Add the quantization figures of a piece.
 
-        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None if no residual was kept:
-        without error feedback, or because the gradient was not finite.
+        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None if no residual was kept.
         """
         with self._lock:
             self._quantized += coordinates
@@ -167,10 +166,8 @@ class WorkClock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._in_flight = 0
-        self._busy = 0
-        self._idle_s = 0.0
-        self._since = 0.0
+        self._in_flight = self._busy = 0
+        self._idle_s = self._since = 0.0
 
     def buffers(self, change: int) -> None:
         """Count buffers that enter (+) or leave (-) the engine."""

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.errors import ConfigurationError
 
 #: Steps after which a missing ParameterSynchronizer is worth a warning.
 PATIENCE_STEPS = 1000
@@ -53,26 +53,23 @@ class Steps:
     def begin(self) -> None:
         self.log()  # residuals as they are, before a new scale
         self.scaling.begin_backward()
-        self._start()
+        self.start()
 
     def start(self) -> None:
         """Begin a step whose backward passes the caller reports to scaling.begin_backward()."""
         self.log()
-        self._start()
-
-    def log(self) -> None:
-        """Log the last step if it is due; only then are statistics taken, which are not free."""
-        if self._log_every and self.count != self._logged and self.count % self._log_every == 0:
-            self._logged = self.count
-            _logger.info("%s", self._statistics())
-
-    def _start(self) -> None:
         self.count += 1
         self._begun += 1
         if self._watches_drift and self._begun > PATIENCE_STEPS:
             self._warn_of_drift()
         for engine in self._engines:
             engine.start_step()
+
+    def log(self) -> None:
+        """Log the last step if it is due; only then are statistics taken, which are not free."""
+        if self._log_every and self.count != self._logged and self.count % self._log_every == 0:
+            self._logged = self.count
+            _logger.info("%s", self._statistics())
 
     def _warn_of_drift(self) -> None:
         self._watches_drift = False
@@ -94,18 +91,12 @@ class LossScaling:
     """Keeps the residuals of engines in step with a GradScaler.
 
     scaler: None or disabled: nothing happens. sees_all: the engines see all averages that the scaler sees; otherwise,
-    as with shards, a smaller scale, too, means a skipped step. compared: all workers must have the same scale. Not if
-    replicas may drift: a worker that a quorum left behind does not skip the others' skipped step, and gets rank 0's
-    scaler with the parameters (ParameterSynchronizer).
+    as with shards, a smaller scale, too, means a skipped step. compared: all workers must have the same scale, unless
+    replicas may drift (ParameterSynchronizer).
     """
 
     def __init__(
-        self,
-        scaler: LossScale | None,
-        engines: Sequence[Engine],
-        *,
-        sees_all: bool = True,
-        compared: bool = True,
+        self, scaler: LossScale | None, engines: Sequence[Engine], *, sees_all: bool = True, compared: bool = True
     ) -> None:
         self._scaler = scaler
         self._engines = engines

@@ -38,8 +38,8 @@ class SessionConfig:
     def set_servers(self, servers: list[str], *, lookup_s: float) -> None:
         """HOST or HOST:PORT each; partition p goes to servers[p mod len(servers)].
 
-        Names are looked up, all within `lookup_s`. Raises ConfigurationError for IPv6, for a name with no address or
-        several, and for a server that is listed twice; TransportError and DeadlineError when no name server answers.
+        Names are looked up, all within `lookup_s`. Raises ConfigurationError for a name with no address or several, and
+        for a server that is listed twice; TransportError and DeadlineError when no name server answers.
         """
 
     @property
@@ -72,9 +72,8 @@ class IoConfig:
         gateway: str,
         neighbours: list[tuple[str, str]],
         mtu_bytes: int,
-        verify_udp_checksum: bool,
     ) -> None:
-        """See byteps_thc._net.session.DpdkConfig."""
+        """Arguments of byteps_thc._net.session.DpdkConfig."""
 
     def use_key_file(self, path: str) -> None:
         """Tag every datagram with the job's key in this file; ConfigurationError unless it is a key file."""
@@ -83,7 +82,7 @@ class IoConfig:
         """The same with a key of 32 bytes."""
 
     def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
-        """See byteps_thc._net.session.FaultConfig."""
+        """For tests: lose, copy and delay datagrams with these probabilities, up and down each."""
 
 def ask_servers(config: SessionConfig, io: IoConfig, *, timeout_s: float, pace_s: float) -> list[str]:
     """Return "there", "leaving", "silent" or "other", which is a switch, for each server, without joining.
@@ -100,7 +99,7 @@ class Operation:
         """Whether the results are there, or the stage failed: Session.wait tells."""
 
 class Session:
-    """See byteps_thc._net.session.Session. Blocks until every server has welcomed the worker."""
+    """byteps_thc._net.session.Session. The constructor blocks until every server has welcomed the worker."""
 
     def __init__(self, config: SessionConfig, io: IoConfig) -> None: ...
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Operation:
@@ -118,7 +117,7 @@ class Session:
     def wait(self, operation: Operation, timeout_s: float | None) -> bool:
         """True when done; False when the time is over first. Raises why the stage failed, InputError for NaN.
 
-        Also true when the words that are compared came back and are not what was sent; the rest may never be done.
+        Also true if compared words differ; other results may then be missing.
         """
 
     def close(self) -> None:
@@ -126,10 +125,10 @@ class Session:
 
     def counters(self) -> dict[str, int]: ...
     def unanswered(self) -> list[tuple[float, int]]:
-        """Of each server: for how many seconds a packet has had no answer at most, 0.0 for none; and its port."""
+        """Return (seconds, port) of each server's longest unanswered packet; 0.0 s: none."""
 
     def heard(self) -> list[float]:
-        """Of each server: how many seconds ago anything of it arrived."""
+        """Return the seconds since the last packet of each server."""
 
     @property
     def is_of_switch(self) -> bool:

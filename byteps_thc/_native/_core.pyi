@@ -16,7 +16,6 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U64 = npt.NDArray[np.uint64]
-#: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
 ARITHMETIC: int
@@ -55,12 +54,16 @@ class BlockTable:
 
     def __len__(self) -> int: ...
     def part(self, begin: int, end: int) -> BlockTable:
-        """Return blocks begin .. end - 1: those of a shard, with the random numbers that they have in the whole."""
+        """Return blocks begin .. end - 1, which keep their random numbers and share the words in memory."""
+    def numbered(self, first: int) -> BlockTable:
+        """Return the same blocks with the numbers of others, which share the words in memory."""
+    def shares_words(self, other: BlockTable) -> bool:
+        """Return whether both have the same words in memory."""
 
 def padded_size(coordinates: int, rotation_block: int) -> int: ...
 def block_sizes(coordinates: int, rotation_block: int, ends: U64 | None = None) -> npt.NDArray[np.int64]: ...
 def code_bytes(count: int, bits: int) -> int:
-    """Bytes of `count` packed numbers of 1 .. 16 bits."""
+    """Bytes of `count` packed codes."""
 
 def block_norms(
     gradient: Gradient,
@@ -188,8 +191,10 @@ def decode_blocks(
     round: int,
     down: bool = False,
     pool: ThreadPool | None = None,
-) -> None:
+) -> int:
     """Write the average of the ranks, added in their order, to the coordinates of the blocks; others stay.
+
+    Return the sum modulo 2^32 of the bits of the averages as float32, without NaN.
 
     codes: [ranks, 8 * bits * B], scales: [ranks, scale_bytes(B)], as encode_blocks() wrote them; rows may lie apart.
     out: [blocks.end] or more.

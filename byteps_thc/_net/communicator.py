@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
-# Imported before there is a process group: its functions' default arguments would hold the group, whose threads then
+# Imported before the first process group: its functions' default arguments would hold the group, whose threads then
 # outlive destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it later.
 import torch.distributed.nn.functional  # noqa: F401
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc._scheme.errors import DeadlineError, ThcError, TransportError
+from byteps_thc._base.errors import DeadlineError, ThcError, TransportError
 
 #: A back end of a process group, or its work: torch's stubs lack their methods.
 Backend = Any
-OptionsT = TypeVar("OptionsT")
 
 
 class Waitable(Protocol):
     def wait(self) -> None:
         """Wait until it is done; once. Raises TransportError or DeadlineError."""
+
+
+@dataclass(frozen=True)
+class Followed(Waitable):
+    """Work with more to do once it is done."""
+
+    work: Waitable
+    more: Callable[[], object]
+
+    @override
+    def wait(self) -> None:
+        self.work.wait()
+        self.more()
 
 
 #: Starts replacing a float32 tensor by its exact sum over the workers; in order of the calls.
@@ -56,8 +70,7 @@ class Communicator(Asking, Protocol):
 def translate(error: RuntimeError) -> ThcError:
     """Return the library's error for a back end's exception: another rank was too late, or is gone."""
     text = str(error)
-    late = "timed out" in text.lower() or "timeout" in text.lower()
-    if late:
+    if "timed out" in text.lower() or "timeout" in text.lower():
         return DeadlineError(
             "other ranks did not answer in time: read their logs. If one was busy, as with an evaluation or a "
             f"checkpoint, raise CompressionPolicy(deadline_s=...). {text}"
@@ -69,16 +82,6 @@ def from_rank_zero() -> dist.BroadcastOptions:
     options = dist.BroadcastOptions()
     options.rootRank = 0
     options.rootTensor = 0
-    return options
-
-
-def on_current_stream(options: OptionsT) -> OptionsT:
-    """Return options that run NCCL's collectives on the current stream, if torch can (2.8 and newer).
-
-    Otherwise they run on the group's own stream, which waits for the current one, and is waited for.
-    """
-    if hasattr(options, "asyncOp"):
-        setattr(options, "asyncOp", False)  # noqa: B010
     return options
 
 

@@ -15,17 +15,16 @@ from collections.abc import Callable
 
 _logger = logging.getLogger("byteps_thc")
 
-#: Ends are bounded themselves: threads are joined for 2 s, collectives of NCCL get 10 s and its shutdown another 10 s.
+#: Ends have own bounds: threads are joined for 2 s, collectives of NCCL get 10 s and its shutdown another 10 s.
 _PATIENCE_S = 30.0
 
 
 class Ending:
     """Calls `end` once: in close(), else when `owner` is collected, else at exit. A forked child never calls it.
 
-    end: holds the owner's resources, and must not lead back to `owner`, which would then never be collected. For a
-    collected owner it runs in a new thread, because the garbage collector may interrupt any thread under any lock.
-    at_exit: call `end` before Python ends, newest first. An `end` under way is waited for in any case, because a thread
-    that returns from C++ while Python ends waits for good (csrc/python).
+    end: holds the owner's resources but not `owner`. For a collected owner it runs in a new thread, because the garbage
+    collector may interrupt any thread under any lock. at_exit: call `end` before Python ends, newest first. Exit waits
+    for an `end` under way, because a thread that returns from C++ then waits for good (csrc/python/ending.cc).
     """
 
     def __init__(self, owner: object, end: Callable[[], None], *, at_exit: bool = True) -> None:
@@ -90,11 +89,8 @@ _open: list[Ending] = []
 
 
 def collect_forgotten() -> None:
-    """Close the unreachable objects of this process before more are opened; wait 30 s at most.
-
-    Runs the garbage collector if there are open objects: a DDP model is part of reference cycles, and a sweep that
-    allocates little would run out of descriptors before the collector's own turn.
-    """
+    """Close the unreachable objects of this process before more are opened; wait 30 s at most."""
+    # DDP models are in reference cycles: a sweep would run out of descriptors before the collector's own turn.
     if _open:
         gc.collect()
     deadline_s = time.monotonic() + _PATIENCE_S

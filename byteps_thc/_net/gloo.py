@@ -31,26 +31,21 @@ def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
 class GlooCommunicator(Communicator):
     """Host tensors, in place.
 
-    Small maxima and uint8 messages go from rank to rank: gloo's all-gather copies everything once more, and its
-    all-reduce takes 2 (n - 1) rounds even for a few norms. The size and the number of the operation identify a message,
-    and are the same on all ranks. A rank with messages of another size waits until the deadline, where gloo's own
-    collectives end the process.
+    Small maxima and uint8 messages go from rank to rank: gloo's all-gather copies once more, and its all-reduce takes
+    2 (n - 1) rounds. The size and the number of the operation identify a message. A rank with messages of another size
+    waits until the deadline; gloo's own collectives would end the process.
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
         self._group: Backend = group
-        self._timeout_s = timeout_s
         self._rank, self._size = group.rank(), group.size()
-        self._operations = 0
+        self._timeout_s, self._operations = timeout_s, 0
         self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
         close_at_exit(self.close)
 
     def close(self) -> None:
-        """Drop the group: its threads end now, unless something is in flight (_GlooWork).
-
-        Gloo's threads outlive a collective for a moment, and destroy its tensors. Tensors from Python need the
-        interpreter: if it is ending, the process would be aborted.
-        """
+        """Drop the group: its threads end now, unless something is in flight (_GlooWork)."""
+        # Gloo's threads destroy tensors after a collective, which would abort a process whose Python is ending.
         self._group = None
 
     @override
@@ -81,7 +76,8 @@ class GlooCommunicator(Communicator):
         self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None
     ) -> _GlooWork:
         """Start sending sent[r] to rank r; received[r] comes from rank r. Call `then` at the end."""
-        tag, self._operations = self._tag(sent[0].nbytes), self._operations + 1
+        tag = (self._operations * _OPERATION_STEP + sent[0].nbytes) % _TAGS
+        self._operations += 1
         # Each rank begins with the next one, so that no rank is first for all others.
         others = [(self._rank + step) % self._size for step in range(1, self._size)]
 
@@ -93,9 +89,6 @@ class GlooCommunicator(Communicator):
         received[self._rank].copy_(sent[self._rank])
         return work
 
-    def _tag(self, message_bytes: int) -> int:
-        return (self._operations * _OPERATION_STEP + message_bytes) % _TAGS
-
     def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _GlooWork:
         return _GlooWork(self._group, self._timeout_s, start, then)
 
@@ -103,9 +96,8 @@ class GlooCommunicator(Communicator):
 class _GlooWork(Waitable):
     """Operations of a Gloo group; `then` is called when they are over.
 
-    Until then the group must not be destroyed: its destructor would wait for the group's timeout, and keep a process
-    whose peers do not answer from ending. So this object, with group and tensors, is held where Python's end does not
-    free it, for good if it fails: messages from living ranks may still be on their way.
+    Until then it holds group and tensors where Python's end does not free them, for good if it fails: messages may
+    still arrive, and the group's destructor would wait for peers that do not answer.
     """
 
     def __init__(
@@ -128,7 +120,7 @@ class _GlooWork(Waitable):
                 work.wait(timedelta(seconds=left_s))
             except RuntimeError as error:
                 raise translate(error) from error
-        # The works hold the group, its connections and threads: a caller that keeps this object must keep none of them.
+        # The works hold the group, its connections and threads: a caller that keeps this object must keep no work.
         self._group, self._works = None, []
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
         self._then()

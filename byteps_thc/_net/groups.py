@@ -13,20 +13,22 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
+from byteps_thc._base.errors import ConfigurationError, ThcError
+from byteps_thc._base.settings import describe
+from byteps_thc._base.torch_private import PrefixStore, Store, backend_of
 from byteps_thc._net.communicator import Communicator, translate
+from byteps_thc._net.connecting import connect_groups
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.gloo import GlooCommunicator
 from byteps_thc._net.nccl import DeviceCommunicator
-from byteps_thc._net.store import StoreCommunicator, connect_groups
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
-from byteps_thc._scheme.settings import Settings, describe
-from byteps_thc._scheme.torch_private import PrefixStore, Store, backend_of
+from byteps_thc._net.store import StoreCommunicator
+from byteps_thc._net.watch import Watch
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
     """Return the process group in a front end's first argument; None: the default group.
 
-    caller: the front end's name. Raises ConfigurationError that says what to pass if `given` is no group, or this rank
+    caller: the front end's name. Raises ConfigurationError with the right argument if `given` is no group, or this rank
     is not in it.
     """
     group = dist.group.WORLD if given is None else given
@@ -36,9 +38,7 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
         raise ConfigurationError(f"call torch.distributed.init_process_group() before {caller}()")
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(f"this rank is not in the process group: call {caller} on its ranks only")
-    if isinstance(group, Settings):
-        right = f"{caller}(None, {type(group).__name__}(...)), where None is the default process group"
-    elif isinstance(group, DeviceMesh):
+    if isinstance(group, DeviceMesh):
         names = group.mesh_dim_names or ()
         name = repr(names[0]) if group.ndim > 1 and names else ""
         right = f"{caller}(mesh.get_group({name}))"
@@ -52,30 +52,29 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
 
 
 @contextmanager
-def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
-    """Report errors of the block to the other ranks of a process group, before ranks ask each other anything.
+def refusals_told(
+    process_group: dist.ProcessGroup | None, questions: StoreCommunicator | None = None
+) -> Iterator[None]:
+    """Answer the other ranks' next question with errors of the block, which they raise, too.
 
-    An error is this rank's answer to the first question: so the others raise it, too, instead of waiting until the
-    deadline. None: nobody is told.
+    process_group: None: tell nobody. questions: default: of the next Communicators.
     """
     try:
         yield
     except Exception as error:
         if process_group is not None and process_group.size() > 1:
             with suppress(ThcError):  # from a lost store: the others see that, too
-                _questions(process_group, _new_store(process_group), 0.0).refuse(
-                    f"rank {dist.get_rank()} could not begin: {error}"
-                )
+                questions = questions or _questions(process_group, _new_store(process_group), 0.0)
+                questions.refuse(f"rank {dist.get_rank()} could not begin: {error}")
         raise
 
 
 class Communicators:
     """Communicators of one engine over the ranks of a process group (gloo or NCCL); they end with it.
 
-    Host tensors always travel over gloo, device tensors over NCCL: no thread of an engine starts a collective of NCCL's
-    beside the training's, whose order among ranks would be left to chance. All ranks must open the same communicators
-    in the same order. timeout_s: of every collective. callers: number of later for_caller() calls, whose communicators
-    connect with the first ones of of_host(): connecting takes several round trips, for any number. The constructor
+    Host tensors travel over gloo, so that no thread starts a collective of NCCL beside the training's; device tensors
+    over NCCL. All ranks must open the same communicators in the same order. timeout_s: of every collective. callers:
+    number of later for_caller() calls, whose communicators connect with the first ones of of_host(). The constructor
     raises ConfigurationError for other back ends.
     """
 
@@ -125,8 +124,27 @@ class Communicators:
         number, self._stores = self._stores, self._stores + 1
         return PrefixStore(f"store{number}", self._store)
 
+    def watch(self, hint: str, *parts: Communicators) -> Watch | None:
+        """Return a new watch of gradients on the device; None for one rank.
+
+        hint: last sentence of its errors. parts: communicators over some of the ranks that it ends; default: these.
+        """
+        group, parts = self._process_group, parts or (self,)
+        if group.size() == 1:
+            return None
+        watch = Watch(self.new_store(), group.rank(), self._timeout_s, hint, [part.abort for part in parts])
+        for part in parts:
+            part.for_questions().meanwhile = watch.require_same
+        return watch
+
+    def abort(self) -> None:
+        """End collectives on the device that other ranks never start, from any thread."""
+        for communicator in [*self._opened]:
+            if isinstance(communicator, DeviceCommunicator):
+                communicator.abort()
+
     def close(self) -> None:
-        """End all of them in the order of their opening, the same on all ranks. May be called again."""
+        """End all communicators in the order of their opening, the same on all ranks. May be called again."""
         while self._opened:
             self._opened.pop(0).close()
 
@@ -148,7 +166,11 @@ def _connect(
     try:
         groups = connect_groups(questions, process_group.rank(), process_group.size(), timeout_s, count)
     except RuntimeError as error:
-        raise _how_to_connect(translate(error)) from error
+        lost = translate(error)
+        raise type(lost)(
+            f"{lost}. Ranks exchange host tensors over gloo, with NCCL, too: where host names do not lead to the "
+            "network, name its interface in GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"
+        ) from error
     return [GlooCommunicator(group, timeout_s) for group in groups]
 
 
@@ -162,23 +184,14 @@ def _require_known(process_group: dist.ProcessGroup) -> None:
         raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
 
 
-def _how_to_connect(error: ThcError) -> ThcError:
-    hint = (
-        "Ranks exchange host tensors over gloo, with NCCL, too: where host names do not lead to the network, name its "
-        "interface in GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"
-    )
-    return type(error)(f"{error}. {hint}")
-
-
 class GroupPart(dist.ProcessGroup):
     """Some ranks of a process group: number, size, store and back ends, which is enough to open communicators.
 
-    It has no connections or threads, so torch's collectives do not work on it, its constructor waits for nobody, and
-    nothing is to be closed.
+    Without connections or threads: torch's collectives do not work on it, and it needs no close().
     """
 
     def __init__(self, whole: dist.ProcessGroup, ranks: Sequence[int], store: PrefixStore) -> None:
-        """ranks: their numbers in `whole`, this one's among them. store: of these ranks alone."""
+        """ranks: their numbers in `whole`, this rank's included. store: for `ranks` alone."""
         # torch has another constructor, with a store, that makes no subclasses.
         super().__init__(ranks.index(whole.rank()), len(ranks))  # type: ignore[call-arg]
         members = world_ranks(whole)
@@ -209,7 +222,7 @@ def group_of(ranks: Sequence[int]) -> GroupPart:
 def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:
     """Return this rank's parts of a process group, one of each division; collective.
 
-    parts[d]: disjoint groups of ranks, by their numbers in the process group, which together are all of them.
+    parts[d]: disjoint groups of ranks, by their numbers in the process group, which together contain all ranks.
     """
     store, own = _new_store(process_group), process_group.rank()
     return [
@@ -235,8 +248,6 @@ def backends(process_group: dist.ProcessGroup) -> list[str]:
         return backends(process_group.whole)
     names = []
     for device in ("cpu", "cuda"):
-        try:
+        with suppress(RuntimeError):  # none for this device
             names.append(backend_of(process_group, torch.device(device)).name())
-        except RuntimeError:  # none for this device
-            continue
     return list(dict.fromkeys(names))

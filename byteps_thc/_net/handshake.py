@@ -11,18 +11,19 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import LARGEST_WORD
 from byteps_thc._net.communicator import Asking
 from byteps_thc._net.run import host_identity
 from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
-from byteps_thc._scheme.errors import ConfigurationError
 
 #: Returns the texts of all ranks of a group, collectively; raises TransportError or DeadlineError.
 Gather = Callable[[bytes], list[bytes]]
 
 #: Most ranks that an error lists.
 _NAMED_RANKS = 8
-#: The setting of every rank that its user does not choose.
-_ARITHMETIC = "arithmetic"
+#: The settings of every rank that its user does not choose.
+_ARITHMETIC, _ENGINE = "arithmetic", "engine"
 #: Decodes any bytes to a text for JSON.
 _ANY_BYTES = "latin-1"
 
@@ -35,22 +36,18 @@ class Introductions:
     run: str
 
 
-def introduce(
-    gather: Gather, settings: Mapping[str, object], chosen: Mapping[str, object] | None = None
-) -> Introductions:
+def introduce(gather: Gather, settings: Mapping[str, object]) -> Introductions:
     """Exchange the ranks' first messages, in one exchange.
 
-    settings: plain values. chosen: their consequences, which other versions may choose otherwise: compared if the
-    settings are the same. Raises ConfigurationError on all ranks if a setting differs, naming it and each rank's value;
-    TransportError or DeadlineError if other ranks do not answer.
+    settings: plain values. Raises ConfigurationError on all ranks if a setting differs, naming it and each rank's
+    value; TransportError or DeadlineError if other ranks do not answer.
     """
     own = host_identity().decode()
-    told = [with_arithmetic(settings), dict(chosen or {}), own, secrets.token_hex(8)]
+    told = [with_arithmetic(settings), own, secrets.token_hex(8)]
     everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, json.dumps(told)).items()}
-    require_equal({rank: theirs for rank, (theirs, _, _, _) in everyone.items()})
-    require_equal({rank: theirs for rank, (_, theirs, _, _) in everyone.items()})
-    hosts = [host for _, _, host, _ in everyone.values()]
-    return Introductions(hosts.count(own), next(iter(everyone.values()))[3])
+    require_equal({rank: theirs for rank, (theirs, _, _) in everyone.items()})
+    hosts = [host for _, host, _ in everyone.values()]
+    return Introductions(hosts.count(own), next(iter(everyone.values()))[2])
 
 
 def with_arithmetic(settings: Mapping[str, object]) -> dict[str, object]:
@@ -60,35 +57,32 @@ def with_arithmetic(settings: Mapping[str, object]) -> dict[str, object]:
 def require_equal(everyone: Mapping[int, Mapping[str, object]]) -> None:
     """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: of rank r of the world."""
     versions = {rank: str(theirs.get(_ARITHMETIC, "unknown")) for rank, theirs in everyone.items()}
-    if len({*versions.values()}) > 1:  # first: other differences may follow from this one
+    if len({*versions.values()}) > 1:  # first: other differences may follow
         raise ConfigurationError(
             f"ranks have different versions of byteps_thc's arithmetic: {_who(versions)}. Install the same version of "
             "byteps_thc on the hosts of all ranks"
         )
     differences = []
-    for name in sorted({name for theirs in everyone.values() for name in theirs}):
+    names = {name for theirs in everyone.values() for name in theirs}
+    for name in sorted(names, key=lambda name: (name != _ENGINE, name)):
         values = {rank: theirs.get(name) for rank, theirs in everyone.items()}
         first = next(iter(values.values()))
         if any(value != first for value in values.values()):
-            differences.append(f"{name} is {_who_has(values)}")
+            differences.append(f"{name} is {_who({rank: repr(value) for rank, value in values.items()})}")
+            if name == _ENGINE:  # engines have other settings
+                differences[0] += ": call the same function with the same arguments on all ranks"
+                break
     if differences:
         raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
 
 
 def first_difference(texts: Mapping[int, str]) -> tuple[int, str]:
-    """Return the number, from 0, of the first line that differs between ranks, and each rank's line.
-
-    texts[r]: the lines of rank r of the world, which are not the same on all ranks.
-    """
+    """Return the number, from 0, of the first line that differs between ranks, and each rank's. texts[r]: of rank r."""
     everyone = [text.split("\n") if text else [] for text in texts.values()]
     for number, lines in enumerate(itertools.zip_longest(*everyone, fillvalue="none")):
         if len(set(lines)) > 1:
             return number, _who(dict(zip(texts, lines, strict=True)))
     raise ValueError("all ranks have the same lines")
-
-
-def _who_has(values: Mapping[int, object]) -> str:
-    return _who({rank: repr(value) for rank, value in values.items()})
 
 
 def _who(values: Mapping[int, str]) -> str:
@@ -112,7 +106,7 @@ def all_have_same(communicators: Iterable[Asking], fingerprint: int) -> bool:
     communicators: one of all ranks, or one within a node, then one between the nodes. Raises TransportError or
     DeadlineError if other ranks do not answer.
     """
-    halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32, device="cpu")
+    halves = torch.tensor([fingerprint >> 31, fingerprint & LARGEST_WORD], dtype=torch.int32, device="cpu")
     largest = torch.cat([halves, -halves])  # the largest -x is the smallest x
     for communicator in communicators:
         communicator.max_(largest).wait()

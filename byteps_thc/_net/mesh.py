@@ -1,7 +1,4 @@
-"""Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
-
-A mesh defines them, or _engine/levels.py finds them.
-"""
+"""Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes."""
 
 from __future__ import annotations
 
@@ -16,26 +13,23 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
-from byteps_thc._net.groups import choose_process_group, cut_group, group_of, world_ranks
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import describe
+from byteps_thc._net.groups import GroupPart, choose_process_group, cut_group, group_of, world_ranks
 from byteps_thc._net.handshake import gather_in_levels
 from byteps_thc._net.replicas import RankReplicas, Replicas
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe
 
-#: auto: two levels if they are faster. flat: one, over all ranks. Or a 2-D mesh with the name of its dimension between
-#: the nodes.
+#: auto: two levels if they are faster. flat: one. Or a 2-D mesh, with the name of its dimension between the nodes.
 Levels = Literal["auto", "flat"] | tuple[DeviceMesh, str]
 _LISTED_NODES = 16
 
 
 @dataclass(frozen=True)
 class MeshGroups:
-    """This rank's two process groups. fast: exact, on a node. slow: compressed, between the nodes, among the ranks with
-    the same place on their nodes.
-    """
+    """Two process groups. fast: exact, on a node. slow: compressed, of the ranks with the same place on their nodes."""
 
-    fast: dist.ProcessGroup
-    slow: dist.ProcessGroup
+    fast: GroupPart
+    slow: GroupPart
 
     @property
     def size(self) -> int:
@@ -115,8 +109,7 @@ def describe_levels(levels: Levels) -> str:
 def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup) -> MeshGroups:
     """Return the groups of a mesh that require_levels() accepts; collective.
 
-    Ranks have the order of the mesh, unlike torch's groups. Raises ConfigurationError unless the mesh has the ranks of
-    the process group.
+    Ranks have the mesh's order. Raises ConfigurationError unless the mesh has the ranks of the process group.
     """
     nodes, members = nodes_of(mesh, dim), world_ranks(process_group)
     if (ranks := sorted(itertools.chain(*nodes))) != sorted(members):
@@ -130,10 +123,7 @@ def mesh_groups(mesh: DeviceMesh, dim: str, process_group: dist.ProcessGroup) ->
 
 
 class MeshReplicas(Replicas):
-    """All ranks of a mesh, with the first as root; a broadcast crosses the slow dimension once.
-
-    deadline_s: of each wait. The first call connects them, as in RankReplicas.
-    """
+    """All ranks of a mesh, as RankReplicas; a broadcast crosses the slow dimension once."""
 
     def __init__(self, groups: MeshGroups, deadline_s: float) -> None:
         self.rank, self.size, self.world_rank = groups.rank, groups.size, dist.get_rank()

@@ -7,28 +7,22 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._net.communicator import (
-    Backend,
-    Communicator,
-    Waitable,
-    from_rank_zero,
-    on_current_stream,
-    reduction,
-    translate,
-)
+from byteps_thc._base.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
+from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
 from byteps_thc._net.ending import close_at_exit
-from byteps_thc._scheme.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives under way at the end; with a dead rank they never finish
 
 _logger = logging.getLogger("byteps_thc")
+_Options = TypeVar("_Options")
 
 
 class DeviceCommunicator(Communicator):
@@ -40,22 +34,29 @@ class DeviceCommunicator(Communicator):
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group: Backend = _open(store, rank, size, timeout)
-        self._max, self._sum = (
-            on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
-        )
-        self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
+        self._max = _on_current_stream(reduction(dist.ReduceOp.MAX))
+        self._sum = _on_current_stream(reduction(dist.ReduceOp.SUM))
+        self._to_all, self._gather = _on_current_stream(AllToAllOptions()), _on_current_stream(AllgatherOptions())
         self._last: Backend = None
+        self._aborting: threading.Thread | None = None
         close_at_exit(self.close)
 
     def close(self) -> None:
-        """End the communicator once its collectives are over, ten seconds at most; may be called again.
-
-        torch aborts a group that it destroys, and the abort removes kernels that a slower rank may still need.
-        """
+        """End the communicator after its collectives, which a slower rank needs, at most 10 s; may be called again."""
         group, self._group = self._group, None
         last, self._last = self._last, None
         if group is not None:
             end_group(group, last, _END_S)
+        if self._aborting is not None:
+            self._aborting.join(_END_S)
+
+    def abort(self) -> None:
+        """End the communicator and its collectives, from any thread: another rank never starts them."""
+        group, self._group = self._group, None
+        if group is not None:
+            # NCCL then waits for kernels of other communicators, which must be aborted meanwhile.
+            self._aborting = threading.Thread(target=group.abort, name="thc-abort-nccl", daemon=True)
+            self._aborting.start()
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
@@ -91,8 +92,12 @@ class DeviceCommunicator(Communicator):
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Backend:
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    options.is_high_priority_stream = True  # for versions of torch without collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def _on_current_stream(options: _Options) -> _Options:
+    setattr(options, "asyncOp", False)  # noqa: B010
+    return options
 
 
 class _InOrder(Waitable):
@@ -111,10 +116,7 @@ class _InOrder(Waitable):
 
 
 def end_group(group: Backend, last: Backend, wait_s: float) -> None:
-    """Shut a process group's back end down; abort it if that fails, or takes longer than wait_s.
-
-    last: the work of its last collective; None: there is none.
-    """
+    """Shut a process group's back end down after its `last` work, if any; abort it if that takes longer than wait_s."""
     try:
         if not _over(last, wait_s):
             raise RuntimeError(f"its collectives were not over within {wait_s:g} s")
@@ -147,7 +149,7 @@ def _shut_down(group: Backend, wait_s: float) -> None:
     ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
     try:
         ending.start()
-    except RuntimeError:  # Python 3.12 starts none at its end; by now there is nothing to wait for
+    except RuntimeError:  # Python 3.12 starts none at its end; nothing is left to wait for
         shut_down()
     else:
         ending.join(wait_s)

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from byteps_thc._base.built import check_arithmetic
+from byteps_thc._base.environment import default_deadline_s, variable, variable_settings
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import RefusesUnknown
+from byteps_thc._base.wire.layout import MAX_WORKERS
 from byteps_thc._native import _comm
 from byteps_thc._net.run import Run
-from byteps_thc._scheme.built import check_arithmetic
-from byteps_thc._scheme.environment import default_deadline_s, variable, variable_settings
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import RefusesUnknown
-from byteps_thc._scheme.wire.layout import MAX_WORKERS
 
 check_arithmetic(_comm)
 
@@ -70,18 +70,6 @@ class DpdkConfig(RefusesUnknown):
     """(IP, MAC) of next hops. ARP finds all others."""
     mtu_bytes: int = 1500
     """MTU of the device in bytes."""
-    verify_udp_checksum: bool = True
-    """Check UDP checksums. Use False if peers are behind veth with checksum offload."""
-
-
-@dataclass(frozen=True)
-class FaultConfig:
-    """Deliberate faults for tests and demonstrations: probabilities of a datagram, up and down each."""
-
-    drop: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,8 +104,6 @@ class NetworkSettings(RefusesUnknown):
     """A Timeouts. None: its defaults, and in a training CompressionPolicy.deadline_s for operation_s."""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     """Kernel UDP ("udp" or a UdpConfig) or DPDK (a DpdkConfig)."""
-    faults: FaultConfig | None = None
-    """Faults for tests."""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
     """Path of a key file, or the 32 bytes of the key of the job. None: THC_KEY_FILE, or no key.
     Servers need the same key (docs/servers.md#keys)."""
@@ -128,11 +114,9 @@ class NetworkSettings(RefusesUnknown):
     without an ID are one run to a server, and thc-ps logs a warning."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("timeouts", Timeouts), ("faults", FaultConfig)):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                example = "Timeouts(connect_s=10, operation_s=60)" if kind is Timeouts else "FaultConfig(drop=0.01)"
-                raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}: pass {example}")
+        if not isinstance(self.timeouts, Timeouts | None):
+            example = "Timeouts(connect_s=10, operation_s=60)"
+            raise ConfigurationError(f"timeouts must be a Timeouts, not {self.timeouts!r}: pass {example}")
 
     def may_drift(self, workers: int) -> bool:
         """Return whether workers may get different sums."""
@@ -163,26 +147,16 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
     if isinstance(backend, UdpConfig):
         io.use_udp(local=backend.local, gso=backend.gso, gro=backend.gro)
     elif isinstance(backend, DpdkConfig):
-        io.use_dpdk(
-            local=backend.local,
-            eal_args=list(backend.eal_args),
-            devices=list(backend.devices),
-            prefix_length=backend.prefix_length,
-            gateway=backend.gateway,
-            neighbours=list(backend.neighbours),
-            mtu_bytes=backend.mtu_bytes,
-            verify_udp_checksum=backend.verify_udp_checksum,
-        )
+        lists = {name: list(getattr(backend, name)) for name in ("eal_args", "devices", "neighbours")}
+        io.use_dpdk(**vars(backend) | lists)
     else:
         raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
-    if (faults := network.faults) is not None:
-        io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
     _use_key(io, network.key)
     return io
 
 
 def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
-    """Return the configuration of probes: kernel UDP on a separate port, without faults, with the key."""
+    """Return the configuration of probes: kernel UDP on a separate port, with the key."""
     backend = network.backend if isinstance(network.backend, UdpConfig) else UdpConfig()
     io = _comm.IoConfig()
     io.use_udp(local=split_port(backend.local)[0] + ":0", gso=False, gro=False)
@@ -225,17 +199,12 @@ def servers_of(text: object) -> tuple[str, ...]:
 
 
 def network_from_environment() -> dict[str, Any]:
-    """Return the settings in THC_SERVERS: by the names of NetworkSettings, `servers` and `lanes`.
-
-    THC_DEADLINE_S limits operations unless operation_s is given.
-    """
+    """Return the settings in THC_SERVERS by name, with `servers` and `lanes`. operation_s: default THC_DEADLINE_S."""
     seconds = [field.name for field in fields(Timeouts)]
     settings = variable_settings("SERVERS", ("servers", *_KINDS, *seconds))
     for name, value in settings.items():
-        if name in _KINDS and type(value) not in _KINDS[name]:
+        if name in _KINDS and (type(value) not in _KINDS[name] or (name == "lanes" and value <= 0)):
             raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be {_ALLOWED[name]}")
-        if name == "lanes" and value <= 0:
-            raise ConfigurationError(f"THC_SERVERS: {name}={value!r} must be a positive number")
     timeouts = {name: settings.pop(name) for name in seconds if name in settings}
     deadline = {"operation_s": default_deadline_s()} if timeouts else {}
     try:
@@ -266,12 +235,11 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
         raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL: set it to this worker's IP address")
     if socket > 0:
         raise ConfigurationError("THC_BACKEND=dpdk: a DPDK device serves one process: start one on each host")
+    arguments = variable("EAL_ARGS")
     try:
-        return DpdkConfig(local=local, eal_args=shlex.split(variable("EAL_ARGS")))
+        return DpdkConfig(local=local, eal_args=shlex.split(arguments))
     except ValueError as error:
-        raise ConfigurationError(
-            f"THC_EAL_ARGS={variable('EAL_ARGS')!r}: {error}; quote arguments as in a shell"
-        ) from None
+        raise ConfigurationError(f"THC_EAL_ARGS={arguments!r}: {error}; quote arguments as in a shell") from None
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:

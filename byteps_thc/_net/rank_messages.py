@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from bisect import bisect_left, insort
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from byteps_thc._net.transport import TrafficRecorder
 class RankMessages:
     """Memory for messages, and the two collectives. to_owners, of_owners: may be the same if one thread starts both.
 
-    device: of the messages. Memory is lent for a round: pieces of the same size share it.
+    device: of the messages. Memory is lent for a round: pieces of all sizes share it.
     """
 
     def __init__(
@@ -28,21 +28,25 @@ class RankMessages:
     ) -> None:
         self._to_owners, self._of_owners = to_owners, of_owners
         self._recorder, self.ranks, self._device = recorder, ranks, device
-        self._lock = threading.Lock()
-        self._free: defaultdict[int, list[Tensor]] = defaultdict(list)
+        self._lock = threading.Lock()  # guards the next two
+        self._free = list[Tensor]()  # by size
+        self._lent = dict[int, Tensor]()  # by address
 
     def take(self, size_bytes: int) -> Tensor:
         """Return memory for a message of every rank, uint8[ranks, size_bytes], with any content."""
+        size = self.ranks * size_bytes
         with self._lock:
-            free = self._free[size_bytes]
-            if free:
-                return free.pop()
-        # Zeros: the padding of messages must not leak another object's memory.
-        return torch.zeros(self.ranks, size_bytes, dtype=torch.uint8, device=self._device)
+            at = min(bisect_left(self._free, size, key=Tensor.numel), len(self._free) - 1)
+            memory = self._free.pop(at) if self._free else None
+            if memory is None or memory.numel() < size:  # no free memory is larger: larger memory replaces it
+                # Zeros: the padding of messages must not leak another object's memory.
+                memory = torch.zeros(size, dtype=torch.uint8, device=self._device)
+            self._lent[memory.data_ptr()] = memory
+        return memory[:size].view(self.ranks, size_bytes)
 
     def give_back(self, memory: Tensor) -> None:
         with self._lock:
-            self._free[memory.shape[1]].append(memory)
+            insort(self._free, self._lent.pop(memory.data_ptr()), key=Tensor.numel)
 
     def all_to_all(self, received: Tensor, sent: Tensor) -> Waitable:
         """Start sending message r to rank r; received[r] comes from rank r."""

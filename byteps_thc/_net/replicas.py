@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._net.groups import open_communicator
 from byteps_thc._net.handshake import by_rank, first_difference, gather_over, with_rank
-from byteps_thc._scheme.errors import ConfigurationError
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -28,7 +28,7 @@ class Replicas(Protocol):
 
     rank: int
     world_rank: int
-    """this one's number among all processes, used in errors"""
+    """this process's number among all, used in errors"""
     is_root: bool
     size: int
     synchronized: bool = False
@@ -52,8 +52,7 @@ class RankReplicas(Replicas):
 
     def __init__(self, process_group: dist.ProcessGroup, deadline_s: float) -> None:
         self.rank, self.size = process_group.rank(), process_group.size()
-        self.world_rank = dist.get_rank()
-        self.is_root = self.rank == 0
+        self.world_rank, self.is_root = dist.get_rank(), self.rank == 0
         self._process_group, self._deadline_s = process_group, deadline_s
 
     @cached_property

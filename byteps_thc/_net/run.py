@@ -1,7 +1,4 @@
-"""Identity of a worker's training, host and node.
-
-HELLO has the training, so that two trainings with one job number do not average each other.
-"""
+"""Identity of a worker's training, host and node."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ import os
 import socket
 from pathlib import Path
 
-from byteps_thc._scheme.environment import variable
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.wire.hello import fnv1a_64
+from byteps_thc._base.environment import variable
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.wire.hello import fnv1a_64
 
 #: A text or number of one training, the same on all its workers; 7 and "7" are the same.
 Run = int | str
@@ -36,10 +33,7 @@ def told_run(run: Run | None) -> str | None:
 
 
 def run_of_launcher() -> str | None:
-    """Return the run in the launcher's variables, the same on all its workers; None without them.
-
-    A process that torchrun or srun restarts has the same run.
-    """
+    """Return the run in the launcher's variables, the same on all its workers and after restarts; None without them."""
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
     if torchrun and torchrun != _TORCHRUN_DEFAULT:
         return f"torchrun {torchrun}"
@@ -80,11 +74,8 @@ def host_identity() -> bytes:
 
 
 def node_identity() -> str:
-    """Return a text that identifies the node: the host, and its network as this process sees it.
-
-    A container with its own network is a node.
-    """
-    # Of this process: a thread may be in another network namespace.
+    """Return a text that identifies the node: the host, and its network, as containers may have their own."""
+    # The process's: a thread may be in another network namespace.
     try:
         network = Path("/proc/self/ns/net").stat()
     except OSError:

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
 
+from byteps_thc._base.arrays import F32, U8, U16, HostZeros, value_dtype
+from byteps_thc._base.environment import VARIABLES, variable, whole_number
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import MAX_RANKS
+from byteps_thc._base.wire.layout import MAX_JOB_ID, MAX_PARTITIONS
 from byteps_thc._native import _core
+from byteps_thc._net import network_settings
 from byteps_thc._net.failover.session import FailoverSession
-from byteps_thc._net.network_settings import (
-    DpdkConfig,
-    NetworkSettings,
-    Timeouts,
-    backend_from_environment,
-    has_key,
-    network_from_environment,
-    resolve_quorum,
-    settings_of,
-)
 from byteps_thc._net.run import told_run
 from byteps_thc._net.session import Session
 from byteps_thc._net.transport import DIGEST_WORDS, FINGERPRINT_WORDS, TrafficRecorder, Transfer, Transport
-from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, value_dtype
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import VARIABLES, variable, whole_number
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_RANKS
-from byteps_thc._scheme.wire.layout import MAX_JOB_ID, MAX_PARTITIONS
+from byteps_thc._scheme.adding.server_codes import ServerCodes, require_codes
 
 
 @dataclass(frozen=True)
-class NetworkConfig(NetworkSettings):
+class NetworkConfig(network_settings.NetworkSettings):
     """Addresses of servers or a switch, and the settings of the connection.
 
     run: default: THC_RUN, or a random number of rank 0 that the ranks of a process group share.
@@ -51,6 +43,12 @@ class NetworkConfig(NetworkSettings):
     """Let ranks of a process group resume with other servers if a server fails or drains.
     None: on with several thc-ps on kernel UDP, without a quorum or loss_tolerant, with a process group. True also
     supports one server, which may then be restarted (docs/servers.md)."""
+    codes: ServerCodes = field(default_factory=ServerCodes.from_environment)
+    """A ServerCodes. Default: THC_CONFIG, or its defaults."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_codes(self.codes, "NetworkConfig")
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -62,7 +60,7 @@ class NetworkConfig(NetworkSettings):
 
         Raises ConfigurationError for invalid values, and if no server is named.
         """
-        settings = network_from_environment()
+        settings = network_settings.network_from_environment()
         if not settings.get("servers"):
             text = variable("SERVERS")
             wrong = f"THC_SERVERS={text!r} has no address" if text else "THC_SERVERS is not set"
@@ -71,17 +69,17 @@ class NetworkConfig(NetworkSettings):
             raise ConfigurationError("THC_SERVERS: lanes is a setting of BytePS alone: omit it")
         job = whole_number("THC_JOB", variable("JOB") or VARIABLES["JOB"].default, MAX_JOB_ID)
         local_rank = whole_number("LOCAL_RANK", os.environ.get("LOCAL_RANK", "0"), MAX_RANKS - 1)
-        settings |= {"backend": backend_from_environment(local_rank) or "udp", "run": variable("RUN") or None}
-        return cls(job=job, **settings)
+        backend = network_settings.backend_from_environment(local_rank) or "udp"
+        return cls(job=job, **settings | {"backend": backend, "run": variable("RUN") or None})
 
     def shared_settings(self, workers: int) -> dict[str, object]:
         """Return the settings that must be the same on all `workers` workers."""
-        return {
+        return self.codes.model_dump() | {
             "servers": list(self.servers),
             "job": self.job,
-            "quorum": resolve_quorum(self.quorum, workers),
+            "quorum": network_settings.resolve_quorum(self.quorum, workers),
             "loss_tolerant": self.loss_tolerant,
-            "authenticated": has_key(self.key),
+            "authenticated": network_settings.has_key(self.key),
             "run": told_run(self.run),
             "failover": self.goes_on(workers),
         }
@@ -94,58 +92,48 @@ class NetworkConfig(NetworkSettings):
         reason = None
         if self.may_drift(workers):
             reason = "a quorum or loss_tolerant, where a sum that is computed again may be another one"
-        elif isinstance(self.backend, DpdkConfig):
+        elif isinstance(self.backend, network_settings.DpdkConfig):
             reason = "DPDK, whose devices a process opens once"
         if self.failover and reason is not None:
             raise ConfigurationError(f"failover=True does not work with {reason}: omit it")
         wanted = len(self.servers) > 1 if self.failover is None else self.failover
         return wanted and reason is None and workers > 1
 
-    def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
+    def open_session(self, worker: int, workers: int, deadline_s: float) -> Session:
         """Join the servers' job.
 
-        config: a ThcConfig, the same on all workers.
         worker: this worker's number, 0 .. workers - 1.
         workers: number of workers.
         deadline_s: seconds; operation_s if `timeouts` is None.
 
         Raises the errors of Session.
         """
-        settings = settings_of(self) | {"timeouts": self.timeouts or Timeouts(operation_s=deadline_s)}
-        return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
+        timeouts = self.timeouts or network_settings.Timeouts(operation_s=deadline_s)
+        settings = network_settings.settings_of(self) | {"timeouts": timeouts}
+        return Session(self.servers, job=self.job, worker=worker, workers=workers, codes=self.codes, **settings)
 
 
 class ServersTransport(Transport):
-    """The transport over a session. Norms and codes have separate streams of numbers, so a thread each keeps their
-    order.
+    """The transport over a session. A thread each pushes norms and codes.
 
-    Partitions are numbered in the order of their norms, whatever their contents: pushes of different workers at the
-    same time meet on the same server, where fingerprints are compared (_engine/fingerprint.py). Numbers by name would
-    send other names to other servers, to wait for each other until the deadline.
-
+    Partitions are numbered in the order of their norms, whatever their names: workers with different gradients meet on
+    the same server, where fingerprints are compared (_engine/fingerprint.py), instead of waiting on two.
     zeros: allocates the arrays of codes and sums, which packets use directly.
     """
 
     def __init__(
         self, session: Session | FailoverSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros
     ) -> None:
-        self.session = session
-        self.recorder = recorder
-        self.zeros = zeros
+        self.session, self.recorder, self.zeros = session, recorder, zeros
         self.codes_per_chunk = session.codes_per_packet
         self.compared_words = FINGERPRINT_WORDS + (DIGEST_WORDS if session.compares_sums else 0)
         self.servers = len(session.servers)  # constant, even after failover: pieces stay as they are
-        self._sent = 0  # partitions so far
+        self.sent_partitions = itertools.count()  # by one thread
         self._counted: dict[str, int] = {}
 
     @override
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
         return ServersTransfer(self, norms, codes)
-
-    def next_partition(self) -> int:
-        """Return the number of the next norms' partition; by one thread."""
-        number, self._sent = self._sent % MAX_PARTITIONS, self._sent + 1
-        return number
 
     @override
     def close(self) -> None:
@@ -176,7 +164,7 @@ class ServersTransfer(Transfer):
 
     @override
     def send_norms(self, norms: F32) -> None:
-        self._partition = self._transport.next_partition()
+        self._partition = next(self._transport.sent_partitions) % MAX_PARTITIONS
         self._norm_stage = self._transport.session.push_norms(
             self._partition, norms, self._max_norms, compared=self._transport.compared_words
         )

@@ -1,12 +1,11 @@
 """A worker's session with parameter servers: norms and codes up, maximum norms and aggregates down.
 
-    with Session(["10.0.0.1"], job=1, run="monday", worker=rank, workers=4, config=ThcConfig()) as session:
+    with Session(["10.0.0.1"], job=1, run="monday", worker=rank, workers=4, codes=ServerCodes()) as session:
         session.wait(session.push_norms(0, norms, max_norms))
         session.wait(session.push_codes(0, codes, aggregate, contributions))
 
-All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
-server refuses to add partitions of different numbers (TransportError). _engine/fingerprint.py compares their contents.
-One thread sends and receives; the methods may be called from any thread.
+All workers must push the same partitions in the same order: the server refuses to add partitions of different numbers
+(TransportError). _engine/fingerprint.py compares their contents. Any thread may call the methods.
 """
 
 from __future__ import annotations
@@ -18,16 +17,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from byteps_thc._base.arrays import F32, U8, U16, value_dtype
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, InputError, ThcError
+from byteps_thc._base.limits import require_packet_workers
+from byteps_thc._base.wire.layout import MAX_PARTITIONS
 from byteps_thc._native import _comm
 from byteps_thc._net.ending import close_at_exit
 from byteps_thc._net.network_settings import (
     DpdkConfig,
-    FaultConfig,
     JobKey,
     NetworkSettings,
     Timeouts,
@@ -37,14 +38,10 @@ from byteps_thc._net.network_settings import (
     resolve_quorum,
 )
 from byteps_thc._net.run import run_number, run_of_launcher, told_run
+from byteps_thc._scheme.adding.server_codes import ServerCodes, require_codes
 from byteps_thc._scheme.arithmetic import arithmetic_version
-from byteps_thc._scheme.arrays import F32, U8, U16, value_dtype
-from byteps_thc._scheme.config import ThcConfig, require_thc
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, InputError, ThcError
-from byteps_thc._scheme.limits import require_packet_workers
-from byteps_thc._scheme.wire.layout import MAX_PARTITIONS
 
-__all__ = ["DpdkConfig", "FaultConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig", "has_dpdk"]
+__all__ = ["DpdkConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig", "has_dpdk"]
 
 #: Length of a wait before it looks for silent servers.
 _LOOK_S = 1.0
@@ -72,8 +69,8 @@ class Session(NetworkSettings):
     """Number of this worker, 0 .. workers - 1."""
     workers: int = field(kw_only=True)
     """Number of workers."""
-    config: ThcConfig = field(kw_only=True)
-    """A ThcConfig, the same on all workers."""
+    codes: ServerCodes = field(kw_only=True)
+    """A ServerCodes, the same on all workers."""
     _session: _comm.Session = field(init=False)
     _silence: SilenceLog = field(init=False)
 
@@ -87,12 +84,10 @@ class Session(NetworkSettings):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
         for name, end in (("job", 1 << 16), ("worker", 1 << 8), ("workers", 1 << 63)):
             _check_integer(name, getattr(self, name), end, ConfigurationError)
-        require_thc(self.config, "Session")
+        require_codes(self.codes, "Session")
         require_packet_workers(self.workers)
-        self.config.warn_of_ignored_bits("servers and switches", self.worker)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
-        operation_s = (self.timeouts or Timeouts()).operation_s
-        object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
+        object.__setattr__(self, "_silence", SilenceLog(self.addresses, (self.timeouts or Timeouts()).operation_s))
         # Say GOODBYE, and end the polling thread before static destructors destroy its devices.
         close_at_exit(self.close)
 
@@ -114,7 +109,7 @@ class Session(NetworkSettings):
     @property
     def code_bits(self) -> int:
         """Bits of a code."""
-        return self.config.code_bits
+        return self.codes.bits
 
     @cached_property
     def value_bits(self) -> int:
@@ -124,9 +119,7 @@ class Session(NetworkSettings):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> _comm.Operation:
@@ -216,10 +209,8 @@ class Session(NetworkSettings):
     def inquiry(self) -> Callable[[float, float], list[str]]:
         """Return a function that probes all servers within a number of seconds, also after the session's end.
 
-        Its second argument is the round trip of results in seconds: repeats wait for as long.
-
-        It returns "there", "leaving" (a draining thc-ps), "silent" or "other" (a switch) for each server. It uses a
-        socket of kernel UDP.
+        Its second argument is the round trip of results in seconds: repeats wait for as long. It returns "there",
+        "leaving" (a draining thc-ps), "silent" or "other" (a switch) for each server, over kernel UDP.
         """
         settings = _session_config(self)
         settings.set_servers(self.addresses, lookup_s=0)
@@ -253,14 +244,13 @@ def _check_arrays(**arrays: object) -> None:
 
 
 def _session_config(session: Session) -> _comm.SessionConfig:
-    config, workers = session.config, session.workers
-    resolved = config.resolve(workers)
+    codes, workers = session.codes, session.workers
+    resolved = codes.resolve(workers)
     settings = _comm.SessionConfig(bits=resolved.table.bits, table=list(resolved.table.values))
-    settings.set_job(
-        job=session.job, worker=session.worker, workers=workers, quorum=resolve_quorum(session.quorum, workers)
-    )
+    quorum = resolve_quorum(session.quorum, workers)
+    settings.set_job(job=session.job, worker=session.worker, workers=workers, quorum=quorum)
     settings.value_bits = resolved.value_bits
-    settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
+    settings.codes_per_packet = 0 if codes.codes_per_packet == "auto" else codes.codes_per_packet
     settings.settings_hash = resolved.shared_hash
     settings.arithmetic = arithmetic_version()
     settings.run = run_number(told_run(session.run) or run_of_launcher())
@@ -280,10 +270,7 @@ SILENT_S = 5.0
 
 
 class SilenceLog:
-    """Logs each silent server once, and again after an answer. Thread-safe.
-
-    servers: their addresses. deadline_s: longest time of a partition without a result.
-    """
+    """Logs each silent server once, and again after an answer. Thread-safe. deadline_s: timeouts.operation_s."""
 
     def __init__(self, servers: Sequence[str], deadline_s: float) -> None:
         self._servers, self._deadline_s = tuple(servers), deadline_s
@@ -302,13 +289,9 @@ class SilenceLog:
 
     def _say(self, number: int, ago_s: float, waiting_s: float, port: int) -> None:
         _logger.warning(
-            "server %s has been silent for %.1f s: a packet to its port %d has had no answer for %.1f s, although this "
-            "worker repeats it, nor has a question whether the server is there. The step resumes when the server "
-            "answers; with failover ranks use other servers meanwhile, without failover the step ends with "
-            "DeadlineError after %g s. Check that thc-ps runs there, and the path to it",
-            self._servers[number],
-            ago_s,
-            port,
-            waiting_s,
-            self._deadline_s,
+            f"server {self._servers[number]} has been silent for {ago_s:.1f} s: a packet to its port {port} has had no "
+            f"answer for {waiting_s:.1f} s, although this worker repeats it, nor has a question whether the server is "
+            "there. The step resumes when the server answers; with failover ranks use other servers meanwhile, without "
+            f"failover the step ends with DeadlineError after {self._deadline_s:g} s. Check that thc-ps runs there, "
+            "and the path to it"
         )

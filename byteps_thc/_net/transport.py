@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from byteps_thc._scheme.arrays import F32, U8, U16
+from byteps_thc._base.arrays import F32, U8, U16
 
 #: First words of Transfer.send_norms(), equal on all workers that average the same gradient (_engine/fingerprint.py).
 FINGERPRINT_WORDS = 2
@@ -18,40 +18,34 @@ DIGEST_WORDS = 2
 class Transfer(Protocol):
     """The route of one piece of a gradient through the network, with its buffers; used again every step.
 
-    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_sums
-    and aggregate by the last. All may raise TransportError or DeadlineError. Arrays are flat.
+    Once per step: send_norms by one thread, wait_norms and send_codes by the next, wait_sums and aggregate by the last.
+    All may raise TransportError or DeadlineError. Arrays are flat.
     """
 
     codes: U8
     """memory for the packed codes"""
 
     def send_norms(self, norms: F32) -> None:
-        """Start the maximum of float32[norms]: fingerprint and norms without signs (_engine/fingerprint.py).
-
-        They are compared as integers, with NaN above infinity, and may be overwritten by the maximum.
-        """
+        """Start the maximum, as integers, of float32[norms]: fingerprint and norms, which may be overwritten by it."""
 
     def wait_norms(self) -> F32:
-        """Return float32[norms], the maximum over the workers; zeros if a quorum has left this one behind.
+        """Return float32[norms], the maximum over the workers; zeros if a quorum was complete without this worker.
 
-        If the fingerprints differ between workers, only their maxima are valid.
+        Only the maxima of fingerprints are valid if fingerprints differ.
         """
 
     def send_codes(self) -> None:
         """Start the sum of the table values of `codes`."""
 
     def wait_sums(self) -> None:
-        """Wait for what aggregate() needs."""
+        """Wait for aggregate()'s sums."""
 
     def digest(self) -> int:
         """Return 32 bits of the received maxima and sums, to compare between workers; 0: the route ensures equality."""
         return 0
 
     def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
-        """Return the sums, one per code, and the number of workers in each chunk of Transport.codes_per_chunk codes.
-
-        uint8 or uint16 (value_bits).
-        """
+        """Return the sums, uint8 or uint16[codes], and the number of workers in each chunk of codes_per_chunk codes."""
 
 
 class Transport(Protocol):
@@ -77,9 +71,9 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class PlainCollective:
-    """Traffic of the same collective without compression, in coordinates for each coordinate of a gradient.
+    """Coordinates that the same collective sends uncompressed for each coordinate of a gradient.
 
-    compressed: of compressed gradients; exact: of others, which an engine of servers sums by an all-reduce.
+    compressed: of compressed gradients. exact: of others, which an engine of servers sums by an all-reduce.
     """
 
     compressed: float = 1.0
@@ -108,9 +102,6 @@ class TrafficRecorder:
                 self._counts[name] += amount
 
     def add_collective(self, volume_bytes: int, ranks: int) -> None:
-        """Count a collective of `ranks` ranks: each sends, and receives, all of that volume but its own part.
-
-        volume_bytes: the whole of an all-to-all or all-gather; twice the tensor of an all-reduce, which is a ring.
-        """
+        """Count a collective: each rank sends and receives volume_bytes (twice the tensor in a ring) but its part."""
         sent_bytes = volume_bytes * (ranks - 1) // ranks
         self.add(sent_bytes=sent_bytes, received_bytes=sent_bytes)

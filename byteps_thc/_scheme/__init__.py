@@ -1,1 +1,1 @@
-"""THC's computations: settings, lookup tables, wire format, compressors of the host and of GPUs."""
+"""THC's two schemes: servers add codes (adding), ranks decode them (decoding). Shares of tensors and random keys."""

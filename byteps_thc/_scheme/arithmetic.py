@@ -1,8 +1,7 @@
 """The version of the arithmetic: ranks with different versions get wrong averages, so every route compares it.
 
-The version is the number ARITHMETIC of wire.toml (8 bits) and a digest (16 bits) of a small known average, by servers
-and among ranks, and of the keys and shards of known names and sizes. The number names the difference to people. The
-digest also finds a changed bit whose author forgot to bump the number.
+The version is the number ARITHMETIC of wire.toml (8 bits), for people, and a digest (16 bits) of small known averages,
+keys and shards, which also finds a changed bit whose author forgot to bump the number.
 """
 
 from __future__ import annotations
@@ -13,24 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from byteps_thc._base.arrays import F32, everybody
+from byteps_thc._base.wire.layout import ARITHMETIC
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import F32, everybody
+from byteps_thc._scheme import shares
+from byteps_thc._scheme.adding.compressor import Compressor
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
+from byteps_thc._scheme.adding.tables import LookupTable
 from byteps_thc._scheme.block_plan import BLOCK, WHOLE, BlockPlan, RowSpan, block_ends
-from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
-from byteps_thc._scheme.shares import (
-    block_words,
-    cut_blocks,
-    even_spans,
-    partition_name,
-    random_key,
-    row_shards,
-    shards_digest,
-    share_out,
-    without_gaps,
-)
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import ARITHMETIC
 
 DIGEST_BITS = 16
 _COORDINATES = 300  # two rotation blocks and a part of one
@@ -40,7 +29,7 @@ _WORKERS = 2
 _TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
 _ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
 # Blocks of 64, 64, 64, 8 and 40 coordinates, between others that are in none.
-_BLOCKS = _core.BlockTable(block_words([(0, 200), (220, 260)]), first=1 << 20)
+_BLOCKS = _core.BlockTable(shares.block_words([(0, 200), (220, 260)]), first=1 << 20)
 _BITS, _DOWN_BITS = 3, 4
 
 
@@ -57,20 +46,16 @@ def version_name(version: int) -> str:
 def golden_digest() -> bytes:
     """Return a hash of codes, sums and averages of a small fixed gradient, and of keys and shards of a larger one."""
     digest = hashlib.blake2b(digest_size=16)
-    stratified = ThcConfig(rotation_block=128)
-    independent = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
-    for resolved, plan in (
-        (ResolvedConfig(stratified, _WORKERS, _TABLE, value_bits=8), WHOLE),
-        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), WHOLE),
-        (ResolvedConfig(independent, _WORKERS, _TABLE, value_bits=8), _ROWS),
-    ):
-        _encode_and_decode(resolved, plan, digest)
+    stratified = ServerCodes(rotation_block=128)
+    independent = ServerCodes(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
+    for codes, plan in ((stratified, WHOLE), (independent, WHOLE), (independent, _ROWS)):
+        _encode_and_decode(ResolvedCodes(codes, _WORKERS, _TABLE, value_bits=8), plan, digest)
     _average_among_ranks(digest)
     _share_out(digest)
     return digest.digest()
 
 
-def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashlib.blake2b) -> None:
+def _encode_and_decode(resolved: ResolvedCodes, plan: BlockPlan, digest: hashlib.blake2b) -> None:
     gradient = _gradient()
     sums = np.zeros(0, np.uint8)
     for worker in range(_WORKERS):
@@ -111,14 +96,15 @@ def _average_among_ranks(digest: hashlib.blake2b) -> None:
 def _share_out(digest: hashlib.blake2b) -> None:
     """Update the digest by the key and blocks of a gradient's parameters, one of which has rows."""
     tensors, rows, columns = ((0, 900), (1000, 40_000), (40_000, 70_001)), (RowSpan(1000, 40_000, 300),), 70_100
-    words, key = block_words(tensors, rows), random_key(partition_name("arithmetic", slice(0, columns)))
+    words = shares.block_words(tensors, rows)
+    key = shares.random_key(shares.partition_name("arithmetic", slice(0, columns)))
     gaps = [(columns * row + 70_001 - 500 * row, columns * (row + 1)) for row in range(3)]
     for ranks in (1, 2, 3):
-        tables = [without_gaps(words, gaps, row * columns) for row in range(ranks)]
-        for span, own in cut_blocks(tables, columns, 3):
-            for shards in (share_out(key, own[0], 100, ranks), row_shards(key, own, 100)):
-                digest.update(f"{span} {shards_digest(shards)}".encode())
-    spans = [even_spans(columns << 4, 1 << 18, 8192, servers) for servers in (1, 3)]
+        tables = [shares.without_gaps(words, gaps, row * columns) for row in range(ranks)]
+        for span, own in shares.cut_blocks(tables, columns, 3):
+            for shards in (shares.share_out(key, own[0], 100, ranks), shares.row_shards(key, own, 100)):
+                digest.update(f"{span} {shares.shards_digest(shards)}".encode())
+    spans = [shares.even_spans(columns << 4, 1 << 18, 8192, servers) for servers in (1, 3)]
     digest.update(repr((spans, BlockPlan(block_ends(tensors), rows).within(spans[0][0]))).encode())
 
 

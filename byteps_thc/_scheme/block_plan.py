@@ -1,7 +1,4 @@
-"""Plans rotation blocks and scales, to keep the error of one tensor, or one row of an embedding, out of others.
-
-Coordinates that are rotated together all get the same error, however small some of them are.
-"""
+"""Plans rotation blocks and scales, to keep the error of one tensor, or one row of an embedding, out of others."""
 
 from __future__ import annotations
 
@@ -11,21 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import U64
+from byteps_thc._base.arrays import U64
 
-#: Smallest tensors with separate rotation blocks. Smaller ones share theirs with small neighbours: a norm for each
-#: block of 64 would be an eighth of its codes.
+#: Smallest tensors with separate rotation blocks: a norm for each block of 64 would be an eighth of its codes.
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
-#: Coordinates of a block among ranks, blocks of a tile, whose scales share an exponent, and the lower bits of a block's
-#: word, which say how many coordinates it has.
+#: Among ranks: coordinates of a block, blocks of a tile, and bits of a block's word with its number of coordinates.
 BLOCK, TILE, USED_BITS = 64, 16, 7
-#: Of a message among ranks.
-HEADER_BYTES = 16
-_WORD_BYTES = 4
-_ALIGNED_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -93,20 +83,17 @@ def ends_array(ends: Sequence[int]) -> U64 | None:
 
 
 def _with_own_blocks(tensors: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    small: tuple[int, int] | None = None
+    group: tuple[int, int] | None = None
     for start, stop in tensors:
-        if stop - start >= OWN_BLOCKS_COORDINATES:
-            if small is not None:
-                yield small
-            yield start, stop
-            small = None
-            continue
-        small = (start if small is None else small[0], stop)
-        if small[1] - small[0] >= OWN_BLOCKS_COORDINATES:
-            yield small
-            small = None
-    if small is not None:
-        yield small
+        if group is not None and stop - start >= OWN_BLOCKS_COORDINATES:
+            yield group
+            group = None
+        group = (start if group is None else group[0], stop)
+        if group[1] - group[0] >= OWN_BLOCKS_COORDINATES:
+            yield group
+            group = None
+    if group is not None:
+        yield group
 
 
 def _ends_between(stop: int, start: int) -> Iterator[int]:
@@ -114,59 +101,4 @@ def _ends_between(stop: int, start: int) -> Iterator[int]:
     if last >= stop:
         yield last
     else:
-        yield stop // END_MULTIPLE * END_MULTIPLE
-        yield -(-start // END_MULTIPLE) * END_MULTIPLE
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A rank's part of a piece, which it averages.
-
-    tensor: the random key. row: of the gradient. blocks: coordinates count from the beginning of the piece's row.
-    exact: range of the piece's exact values that this shard has.
-    """
-
-    tensor: int
-    row: int
-    blocks: _core.BlockTable
-    exact: slice
-
-
-@dataclass(frozen=True)
-class MessageLayout:
-    """A message to an owner, or from one: 16 bytes of header, exact values, codes, scales. All messages of a piece have
-    the size of the longest. exact: number of float32. code_bytes, scale_bytes: of packed codes, and of their scales.
-    """
-
-    exact: int
-    code_bytes: int
-    scale_bytes: int
-
-    @classmethod
-    def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
-        blocks = max(len(shard.blocks) for shard in shards)
-        return cls(
-            max(shard.exact.stop - shard.exact.start for shard in shards),
-            _core.code_bytes(BLOCK * blocks, bits),
-            _core.scale_bytes(blocks),
-        )
-
-    @property
-    def exact_stop(self) -> int:
-        return HEADER_BYTES + _WORD_BYTES * self.exact
-
-    @property
-    def codes_at(self) -> int:
-        return _aligned(self.exact_stop)
-
-    @property
-    def scales_at(self) -> int:
-        return self.codes_at + self.code_bytes
-
-    @property
-    def size_bytes(self) -> int:
-        return _aligned(self.scales_at + self.scale_bytes)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        yield from (stop // END_MULTIPLE * END_MULTIPLE, -(-start // END_MULTIPLE) * END_MULTIPLE)

@@ -8,18 +8,15 @@ from torch import Tensor
 
 from byteps_thc._scheme.rounding import Rounding
 
-#: Words of a key: seed (lower, upper half), tensor, round, domain and phase of the rounding bits, two zeros.
-KEY_WORDS = 8
 ROUND = 3
 
 _FIRST = Rounding(1, 0)
 
 
 def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, rounding: Rounding = _FIRST) -> Tensor:
-    """Return a key, int32[8].
+    """Return a key, int32[8]: seed (lower, upper half), tensor, round, domain, phase, 0 (encode's first entry), 0.
 
-    seed: 64 bits. tensor, round: 32 bits. rounding: of the worker (rounding.py); signs need none. Word 6, 0: first of
-    encode's table entries.
+    seed: 64 bits. tensor, round: 32 bits. rounding: of the worker; signs need none.
     """
     words = [seed & 0xFFFFFFFF, seed >> 32, tensor, round, *rounding, 0, 0]
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)

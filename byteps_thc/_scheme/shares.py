@@ -9,13 +9,28 @@ import hashlib
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from byteps_thc._base.arrays import I64
+from byteps_thc._base.limits import NARROWEST_ROW
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import I64
-from byteps_thc._scheme.block_plan import BLOCK, USED_BITS, RowSpan, Shard
-from byteps_thc._scheme.limits import NARROWEST_ROW
+from byteps_thc._scheme.block_plan import BLOCK, USED_BITS, RowSpan
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A rank's part of a piece, which it averages.
+
+    tensor: the random key. row: of the gradient. blocks: coordinates count from the beginning of the piece's row.
+    exact: range of the piece's exact values that this shard has.
+    """
+
+    tensor: int
+    row: int
+    blocks: _core.BlockTable
+    exact: slice
 
 
 def partition_name(key: str, span: slice, row: int | None = None) -> str:
@@ -36,18 +51,19 @@ def random_key(name: str) -> int:
 
 
 def shards_digest(shards: Iterable[Shard]) -> str:
-    digest = hashlib.blake2b(digest_size=8)
+    digest, last = hashlib.blake2b(digest_size=8), None
     for shard in shards:
         digest.update(repr((shard.tensor, shard.row, shard.blocks.first, shard.exact)).encode())
-        digest.update(shard.blocks.words.tobytes())
+        if last is None or not shard.blocks.shares_words(last):  # the words of equal rows count once
+            digest.update(shard.blocks.words.tobytes())
+        last = shard.blocks
     return digest.hexdigest()
 
 
 def block_words(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan] = ()) -> I64:
-    """Return the words of a BlockTable, int64[blocks], whose blocks end at tensors and at rows of embeddings.
+    """Return the words of a BlockTable, int64[blocks]: blocks end at tensors and at rows of at least 32 elements.
 
-    tensors: elements (start, stop) of each compressed tensor, ascending and disjoint.
-    rows: spans of rows with scales within the tensors. Blocks end at rows of at least 32 elements.
+    tensors: (start, stop) of compressed elements, ascending and disjoint. rows: rows with scales within tensors.
     """
     spans = np.array([*tensors], np.int64).reshape(-1, 2)
     cuts = [
@@ -65,10 +81,9 @@ def block_words(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan] = ()
 
 
 def without_gaps(words: I64, gaps: Iterable[tuple[int, int]], row_start: int) -> I64:
-    """Return the words of a row whose tensors may end earlier than the first row's.
+    """Return the words of a row whose tensors may end earlier than the first row's; `words` itself if none does.
 
-    gaps: elements (start, stop) of the flat gradient without a compressed value, ascending and disjoint.
-    row_start: the row's first element.
+    gaps: (start, stop) of the flat gradient's uncompressed elements, ascending, disjoint. row_start: the row's start.
     """
     starts, stops = np.array([*gaps], np.int64).reshape(-1, 2).T
     if not len(starts):
@@ -77,48 +92,36 @@ def without_gaps(words: I64, gaps: Iterable[tuple[int, int]], row_start: int) ->
     next_gap = np.searchsorted(stops, at, side="right")
     next_start = np.append(starts, np.iinfo(np.int64).max)[next_gap]
     left: I64 = words - used | np.clip(next_start - at, 0, used)
-    return left
+    return words if np.array_equal(left, words) else left
 
 
 def cut_blocks(tables: Sequence[I64], columns: int, pieces: int) -> Iterator[tuple[slice, list[_core.BlockTable]]]:
     """Cut a gradient, at blocks, into pieces of as many blocks: columns and the tables of each.
 
-    tables: words of each row, which have the same coordinates.
-    columns: elements of a row.
+    tables: words of each row, which have the same coordinates. Equal neighbouring rows share their words, because a
+    rank of FSDP2 has the tables of all rows. columns: elements of a row.
     """
     blocks, at = len(tables[0]), tables[0] >> USED_BITS
     cuts = even_cuts(blocks, min(pieces, max(blocks, 1)))
     edges = [0, *(int(at[cut]) for cut in cuts[1:-1]), columns]
     for (start, stop), (begin, end) in zip(itertools.pairwise(edges), itertools.pairwise(cuts), strict=True):
-        yield (
-            slice(start, stop),
-            [
-                _core.BlockTable(words[begin:end] - (start << USED_BITS), row * blocks + begin)
-                for row, words in enumerate(tables)
-            ],
-        )
+        own, last = list[_core.BlockTable](), None
+        for row, words in enumerate(tables):
+            cut = words[begin:end] - (start << USED_BITS)
+            shared = own[-1] if last is not None and np.array_equal(cut, last) else _core.BlockTable(cut)
+            own.append(shared.numbered(row * blocks + begin))
+            last = cut
+        yield slice(start, stop), own
 
 
 def share_out(tensor: int, blocks: _core.BlockTable, exact: int, ranks: int) -> list[Shard]:
-    """Return the shards of a piece that all ranks average.
-
-    tensor: the random key of the gradient.
-    blocks: blocks of the piece.
-    exact: exact values of the piece.
-    """
+    """Return the shards of a piece that all ranks average. exact: number of its exact values."""
     of_blocks, of_exact = (itertools.pairwise(even_cuts(count, ranks)) for count in (len(blocks), exact))
-    return [
-        Shard(tensor, 0, blocks.part(*part), slice(*values)) for part, values in zip(of_blocks, of_exact, strict=True)
-    ]
+    return [Shard(tensor, 0, blocks.part(*part), slice(*own)) for part, own in zip(of_blocks, of_exact, strict=True)]
 
 
 def row_shards(tensor: int, tables: Sequence[_core.BlockTable], exact: int) -> list[Shard]:
-    """Return the shards of a piece of a reduce-scatter: a row for each rank.
-
-    tensor: the random key of the gradient.
-    tables: blocks of each row of the piece.
-    exact: exact values of each row.
-    """
+    """Return the shards of a piece of a reduce-scatter: a row for each rank. exact: exact values of a row."""
     return [Shard(tensor, row, blocks, slice(row * exact, (row + 1) * exact)) for row, blocks in enumerate(tables)]
 
 

@@ -1,9 +1,9 @@
 """Converts a state of compression to entries of a checkpoint, and back.
 
 torch.distributed.checkpoint (DCP) takes tensors of the same name for copies of one another and saves only one, but
-every rank has its own residuals. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
+every rank has its own residuals. The names thus contain the rank. Rank 3 saves, for `"thc": checkpointable(state)`,
 
-    thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
+    thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor here
     thc.rank3.residuals.layer1.weight    float32[elements of the parameter]
 
 THC among ranks keeps no residuals, and has only a header. A state without all ranks has its scope in front of these
@@ -16,26 +16,23 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from byteps_thc._base.errors import CheckpointError, ConfigurationError
+from byteps_thc._base.settings import describe
 from byteps_thc._engine.saved_state import sealed, shards_of, unsealed
-from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
-from byteps_thc._scheme.settings import describe
-
-_FORMAT = 1
 
 
 class CompressionState(Protocol):
     """Protocol of states for checkpoints: states and handles of front ends, and engines.
 
-    state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors or arrays by parameter
-    name in mappings such as "residuals". Optional: "scope", a name for the ranks of a state without all ranks, and an
-    attribute parameter_sizes, elements by parameter name.
+    state_dict() has "worker" and "workers", and plain values, the same on all ranks. Optional: "residuals", 1-D float32
+    tensors or arrays by parameter name, "scope", a name for the ranks of a state without all ranks, and an attribute
+    parameter_sizes, elements by parameter name.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -45,51 +42,37 @@ class CompressionState(Protocol):
         """Load a state_dict()."""
 
 
-@dataclass(frozen=True)
-class SavedTensor:
+class SavedTensor(NamedTuple):
     """A tensor of a checkpoint: number of elements, float32, and CRC-32 of its bytes."""
 
     elements: int
     crc32: int
 
-    @classmethod
-    def of(cls, tensor: Tensor) -> SavedTensor:
-        """Return the entry of a tensor."""
-        return cls(tensor.numel(), checksum(tensor))
-
 
 @dataclass(frozen=True)
 class Header:
-    """All of one rank's state but the tensors.
-
-    values: plain values of its state_dict(). tensors: by mapping ("residuals") and parameter name.
-    """
+    """One rank's state: plain values of its state_dict(), and its residuals' sizes by parameter name."""
 
     values: dict[str, Any]
-    tensors: dict[str, dict[str, SavedTensor]]
+    residuals: dict[str, SavedTensor]
 
     def to_json(self) -> str:
         """Return the entry's value."""
-        return json.dumps({"format": _FORMAT, **asdict(self)})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: object, entry: str) -> Header:
         """Read the entry's value; CheckpointError if it is invalid."""
         try:
             fields = json.loads(str(text))
-            saved_format, values, tensors = fields["format"], dict(fields["values"]), fields["tensors"]
-            header = cls(
-                values,
-                {kind: {n: SavedTensor(**t) for n, t in by_name.items()} for kind, by_name in tensors.items()},
-            )
+            residuals = {name: SavedTensor(*saved) for name, saved in fields["residuals"].items()}
+            return cls(dict(fields["values"]), residuals)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"entry {entry!r} is damaged: {error!r}") from error
-        if saved_format != _FORMAT:
-            raise CheckpointError(
-                f"entry {entry!r} has format {saved_format}, and this version reads {_FORMAT}: load it with its "
-                "version of byteps_thc"
-            )
-        return header
+
+    def entries(self, prefix: str) -> dict[str, SavedTensor]:
+        """Return the residuals by entry."""
+        return {residual_entry(prefix, name): saved for name, saved in self.residuals.items()}
 
 
 def require_state(state: object, user: str) -> None:
@@ -105,8 +88,11 @@ def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
 
     scope: the user's. It replaces the state's own, but precedes a shard's.
     """
-    # Entries have checksums, too.
-    mine = {key: _as_tensors(value) for key, value in unsealed(state.state_dict()).items()}
+    mine = unsealed(state.state_dict())  # entries have checksums, too
+    if "residuals" in mine:
+        mine["residuals"] = {
+            name: torch.as_tensor(residual, device="cpu") for name, residual in mine["residuals"].items()
+        }
     own = mine.get("scope")
     shards = shards_of(own)
     if scope is not None:
@@ -130,40 +116,27 @@ def own_state(state: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key != "scope"} | ({"scope": own} if own else {})
 
 
-def _as_tensors(value: Any) -> Any:
-    """Return a mapping of arrays, as in GradientAverager's state, as tensors; anything else unchanged."""
-    if isinstance(value, Mapping) and value and all(isinstance(array, np.ndarray) for array in value.values()):
-        return {name: torch.from_numpy(array) for name, array in value.items()}
-    return value
-
-
 def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:
     """Return the first part of a rank's entry names; worker: default: the state's own."""
     scope = state.get("scope")
     return f"{scope}." * bool(scope) + f"rank{state['worker'] if worker is None else worker}."
 
 
-def tensor_kinds(state: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor]]:
-    """Return the mappings of `state` that hold tensors by parameter name."""
-    return {
-        kind: value
-        for kind, value in state.items()
-        if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values())
-    }
+def residual_entry(prefix: str, name: str) -> str:
+    """Return the name of the entry of a parameter's residual."""
+    return f"{prefix}residuals.{name}"
 
 
 def to_entries(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of one rank's state_dict()."""
-    kinds = tensor_kinds(state)
+    residuals: Mapping[str, Tensor] = state.get("residuals", {})
     header = Header(
-        values={key: value for key, value in state.items() if key not in kinds},
-        tensors={
-            kind: {name: SavedTensor.of(tensor) for name, tensor in by_name.items()} for kind, by_name in kinds.items()
-        },
+        values={key: value for key, value in state.items() if key != "residuals"},
+        residuals={name: SavedTensor(residual.numel(), checksum(residual)) for name, residual in residuals.items()},
     )
     prefix = rank_prefix(state)
-    tensors = {f"{prefix}{kind}.{name}": tensor for kind, by_name in kinds.items() for name, tensor in by_name.items()}
-    return {f"{prefix}header": header.to_json()} | tensors
+    entries = {residual_entry(prefix, name): residual for name, residual in residuals.items()}
+    return {f"{prefix}header": header.to_json()} | entries
 
 
 def checksum(tensor: Tensor) -> int:
@@ -176,8 +149,7 @@ class Checkpointable:
     """A Stateful of DCP around a state of compression; made by checkpointable()."""
 
     def __init__(self, state: CompressionState, scope: str | None) -> None:
-        self._state = state
-        self._scope = scope
+        self._state, self._scope = state, scope
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's entries."""
@@ -192,21 +164,21 @@ class Checkpointable:
         mine = scoped_state(self._state, self._scope)
         prefix = rank_prefix(mine)
         header = Header.from_json(entries.get(f"{prefix}header"), f"{prefix}header")
-        names = {(kind, name): f"{prefix}{kind}.{name}" for kind, saved in header.tensors.items() for name in saved}
-        if header.values.get("workers") != mine["workers"] or not set(names.values()) <= entries.keys():
+        saved = header.entries(prefix)
+        if header.values.get("workers") != mine["workers"] or not saved.keys() <= entries.keys():
             raise CheckpointError(
                 "dcp.load cannot load the state of compression into another number of ranks, or into a state that has "
                 "not seen its parameters or keeps no residuals: use byteps_thc.checkpoint.load(state, checkpoint)"
             )
-        kinds: dict[str, dict[str, Any]] = {kind: {} for kind in header.tensors}
-        for (kind, name), entry in names.items():
-            saved, loaded = header.tensors[kind][name], entries[entry]
-            if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
+        for entry, size in saved.items():
+            if SavedTensor(entries[entry].numel(), checksum(entries[entry])) != size:
                 raise CheckpointError(
                     f"{entry} is damaged: its size or checksum has changed; load an earlier checkpoint"
                 )
-            kinds[kind][name] = loaded
-        self._state.load_state_dict(sealed(own_state(header.values | kinds, self._scope)))
+        state = header.values
+        if "residuals" in mine:
+            state["residuals"] = {name: entries[residual_entry(prefix, name)] for name in header.residuals}
+        self._state.load_state_dict(sealed(own_state(state, self._scope)))
 
 
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:

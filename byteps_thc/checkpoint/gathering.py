@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from byteps_thc._base.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc._net.communicator import Communicator
 from byteps_thc._net.groups import choose_process_group, open_communicator
 from byteps_thc._net.handshake import gather_over
 from byteps_thc._net.replicas import bytes_of
-from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, require_state, scoped_state, to_entries
 from byteps_thc.checkpoint.loading import take_over
 from byteps_thc.checkpoint.saved_states import SavedInMemory
@@ -41,8 +42,8 @@ class Gathered:
     def state_dict(self) -> dict[str, Any]:
         """Return the entries of all ranks on rank 0, or on all ranks with `everywhere`; on others nothing. Collective.
 
-        Entries are plain values and host tensors. An error on one rank is raised on all of them. Raises DeadlineError
-        or TransportError if a rank does not take part: a framework that calls this on one rank only cannot save it.
+        Entries are plain values and host tensors. An error on one rank is raised on all ranks. Raises DeadlineError or
+        TransportError if a rank does not take part: a framework that calls this on one rank only cannot save it.
         """
         group = choose_process_group(self._process_group, "gathered")
         entries: dict[str, Any] = {}
@@ -51,13 +52,10 @@ class Gathered:
             entries = to_entries(scoped_state(self._state, self._scope))
         except ThcError as error:
             failed = error
-        communicator = open_communicator(group, self._deadline_s)
-        try:
+        with closing(open_communicator(group, self._deadline_s)) as communicator:
             headers = _headers(communicator, group.size(), entries, failed)
             kept = range(group.size()) if self._everywhere or group.rank() == 0 else ()
             return _gather(communicator, headers, entries, kept)
-        finally:
-            communicator.close()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Load the result of rank 0's state_dict(), from any number of ranks; collective, as load()."""
@@ -113,8 +111,8 @@ def _gather(
     communicator: Communicator, headers: list[tuple[str, str]], entries: Mapping[str, Any], kept: range | tuple[()]
 ) -> dict[str, Any]:
     """Return the entries of the ranks `kept`: tensors travel one after another, as bytes, in slices."""
-    described = [list(_tensors(name, value)) for name, value in headers]
-    lengths = [sum(_bytes(saved) for _, saved in tensors) for tensors in described]
+    described = [Header.from_json(value, name).entries(name.removesuffix(_HEADER)) for name, value in headers]
+    lengths = [sum(_bytes(saved) for saved in residuals.values()) for residuals in described]
     own = [bytes_of(value) for value in entries.values() if isinstance(value, Tensor)]
     mine = torch.cat(own) if own else torch.empty(0, dtype=torch.uint8, device="cpu")
     received = {rank: torch.empty(lengths[rank], dtype=torch.uint8, device="cpu") for rank in kept}
@@ -138,18 +136,10 @@ def _gather(
             )
         result[name] = value
         memory, start = received.pop(rank), 0
-        for entry, saved in described[rank]:
+        for entry, saved in described[rank].items():
             result[entry] = memory[start : start + _bytes(saved)].clone().view(torch.float32)
             start += _bytes(saved)
     return result
-
-
-def _tensors(name: str, value: str) -> Iterator[tuple[str, SavedTensor]]:
-    """Yield the entries of a rank's tensors, in the order of to_entries()."""
-    prefix = name.removesuffix(_HEADER)
-    for kind, by_name in Header.from_json(value, name).tensors.items():
-        for parameter, saved in by_name.items():
-            yield f"{prefix}{kind}.{parameter}", saved
 
 
 def _bytes(saved: SavedTensor) -> int:

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.storage import StorageReader
 
+from byteps_thc._base.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc._engine.saved_state import sealed, shards_of
-from byteps_thc._scheme.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, require_state, scoped_state
+from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, own_state, require_state, scoped_state
 from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
 
 _logger = logging.getLogger("byteps_thc")
@@ -40,23 +40,20 @@ def load(
     scope: scope of checkpointable(), default: none.
     parameters: model.named_parameters(), to check names and sizes; default: the parameters of the state, if known. The
         state's sizes, possibly of shards, override the model's.
-    strict: raise for residuals of unknown parameters or other levels, default True. False drops these residuals.
+    strict: raise for residuals of unknown parameters, default True. False drops these residuals.
     process_group: the ranks that load, default: all ranks. CUDA groups require torch.cuda.set_device().
 
-    The same number of ranks resumes bit-exactly. With another number, residuals start at zero, with a warning, and
-    steps and rounds resume. Settings may differ from the saved settings. A parameter without a saved residual starts
-    with none. Compression without error feedback, as among ranks, drops residuals with a warning. Without residuals,
-    steps and rounds resume in any levels.
-
-    Residuals of whole parameters (one level) and of shards (two levels) are not converted into each other.
+    The same number of ranks in the same levels resumes bit-exactly. With others, residuals start at zero, with a
+    warning, and steps and rounds resume. Settings may differ from the saved settings. A parameter without a saved
+    residual starts with none. Compression without error feedback, as among ranks, drops residuals with a warning.
 
     Load only trusted checkpoints: torch unpickles the folder's metadata, so a writer of the folder can run code here,
     as with any torch.distributed.checkpoint.load().
 
     Raises CheckpointError if the entry is missing, damaged or inconsistent. Raises ConfigurationError if a parameter
-    has another size, or, with strict, for residuals of unknown parameters or other levels. An error on one rank is
-    raised on all ranks, and all states are then unchanged, unless load_state_dict() of some ranks rejects a state with
-    the right parameters and sizes, which the error says.
+    has another size, or, with strict, for residuals of unknown parameters. An error on one rank is raised on all ranks,
+    and all states are then unchanged, unless load_state_dict() of some ranks rejects a state with the right parameters
+    and sizes, which the error says.
     """
     take_over(state, lambda: SavedInFolder(checkpoint, key), scope, parameters, strict, process_group)
 
@@ -90,11 +87,9 @@ def take_over(
 def _of_this_rank(
     reader: SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
 ) -> dict[str, Any]:
-    if (others := reader.of_other_levels(mine)) is not None:
-        return _without_tensors(reader.header(others, 0), mine, strict)
-    first = header = reader.header(mine, 0)
-    workers = first.values.get("workers")
-    same_ranks = workers == mine["workers"]
+    others = reader.of_other_levels(mine)
+    first = header = reader.header(others or mine, 0)
+    same_ranks = others is None and first.values.get("workers") == mine["workers"]
     if same_ranks:
         header = reader.header(mine, mine["worker"])
         for counter in ("round", "step"):
@@ -103,85 +98,47 @@ def _of_this_rank(
                     f"ranks 0 and {mine['worker']} were saved at different times: another {counter}; load another "
                     "checkpoint"
                 )
-    wanted = _wanted(header, _kept(header, mine, strict), sizes, strict)
-    tensors = _nothing(mine)
+    # Other levels have other shards: sizes are not compared.
+    wanted = _wanted(header, mine, None if others else sizes, strict)
+    residuals: dict[str, Tensor] = {}
     if same_ranks:
-        for kind, names in wanted.items():
-            read = reader.tensors(mine, mine["worker"], header, kind)
-            tensors[kind] = {name: read[name] for name in read if name in names}
-    elif any(wanted.values()) and mine["worker"] == 0:
-        _logger.warning(
-            "the checkpoint is of %s ranks and here are %s: %s start at zero",
-            workers,
-            mine["workers"],
-            " and ".join(wanted),
-        )
-    return header.values | {name: mine[name] for name in _IDENTITY if name in mine} | tensors
-
-
-def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> dict[str, Any]:
-    """Return the state_dict() for this rank from a state of other levels: its counters, without tensors.
-
-    Raises ConfigurationError if that would drop tensors.
-    """
-    if kinds := _kept(header, mine, strict):
-        saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
-        _refuse_or_drop(
-            f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use levels="flat" to read '
-            "what one level saved, a mesh or as many ranks on a node (HSDP: as many shards) to read what two saved",
-            strict,
-        )
+        residuals = reader.residuals(mine, mine["worker"], wanted)
+    elif wanted and mine["worker"] == 0:
+        saved, here = _ranks(header.values), _ranks(mine)
+        _logger.warning("the checkpoint is of %s, and here are %s: residuals start at zero", saved, here)
     counters = {name: value for name, value in header.values.items() if name not in _IDENTITY}
-    return counters | {name: mine[name] for name in _IDENTITY if name in mine} | _nothing(mine)
+    loaded = counters | {name: mine[name] for name in _IDENTITY if name in mine}
+    return loaded | {"residuals": residuals} if "residuals" in mine else loaded
 
 
-def _nothing(mine: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-    return {kind: {} for kind, value in mine.items() if isinstance(value, Mapping) and kind not in _IDENTITY}
+def _ranks(values: Mapping[str, Any]) -> str:
+    shards = shards_of(values.get("scope"))
+    return f"{values.get('workers')} ranks" + ("" if shards is None else f" for each of {shards} shards")
 
 
-def _levels(shards: int | None) -> str:
-    return "whole parameters (one level)" if shards is None else f"shards on nodes of {shards} ranks (two levels)"
-
-
-def _kept(header: Header, mine: Mapping[str, Any], strict: bool) -> list[str]:
-    """Return the kinds of tensors that this state keeps, too; ConfigurationError if others would be lost.
-
-    A state without error feedback, as among ranks that decode, may drop residuals.
-    """
-    kept = []
-    for kind in header.tensors:
-        if kind == "residuals" and not (kind in mine and mine["config"].get("error_feedback", True)):
-            _logger.warning("error feedback is off: the checkpoint's residuals are dropped")
-        elif kind not in mine:
-            _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
-        else:
-            kept.append(kind)
-    return kept
-
-
-def _wanted(header: Header, kinds: Iterable[str], sizes: Mapping[str, int] | None, strict: bool) -> dict[str, set[str]]:
-    """Return, by kind, the parameters whose tensors are loaded; ConfigurationError if they do not fit."""
-    wanted = {}
-    for kind in kinds:
-        saved = header.tensors.get(kind, {})
-        unknown = sorted(saved.keys() - sizes.keys()) if sizes is not None else []
-        if unknown:
-            _refuse_or_drop(f"{kind} in the checkpoint of parameters the model does not have: {unknown}", strict)
-        wanted[kind] = saved.keys() - set(unknown)
-        for name in sorted(wanted[kind] if sizes is not None else ()):
-            assert sizes is not None
-            if sizes[name] != saved[name].elements:
-                raise ConfigurationError(
-                    f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint: "
-                    "load the checkpoint of this model"
-                )
+def _wanted(
+    header: Header, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
+) -> dict[str, SavedTensor]:
+    """Return the saved residuals that are loaded; ConfigurationError if they do not fit the parameters."""
+    saved = header.residuals
+    if saved and not ("residuals" in mine and mine["config"].get("error_feedback", True)):
+        _logger.warning("error feedback is off: the checkpoint's residuals are dropped")
+        return {}
+    if sizes is None:
+        return saved
+    if unknown := sorted(saved.keys() - sizes.keys()):
+        what = f"residuals in the checkpoint of parameters the model does not have: {unknown}"
+        if strict:
+            raise ConfigurationError(f"{what}; strict=False drops them")
+        _logger.warning("%s: dropped", what)
+    wanted = {name: residual for name, residual in saved.items() if name in sizes}
+    for name, residual in wanted.items():
+        if sizes[name] != residual.elements:
+            raise ConfigurationError(
+                f"parameter {name!r} has {sizes[name]} elements, and {residual.elements} in the checkpoint: load the "
+                "checkpoint of this model"
+            )
     return wanted
-
-
-def _refuse_or_drop(what: str, strict: bool) -> None:
-    if strict:
-        raise ConfigurationError(f"{what}; strict=False drops them")
-    _logger.warning("%s: dropped", what)
 
 
 def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | None) -> Mapping[str, int] | None:

@@ -18,16 +18,13 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 from typing_extensions import override
 
+from byteps_thc._base.errors import CheckpointError
 from byteps_thc._engine.saved_state import shards_of
-from byteps_thc._scheme.errors import CheckpointError
-from byteps_thc.checkpoint.entries import Header, checksum, rank_prefix
+from byteps_thc.checkpoint.entries import Header, SavedTensor, checksum, rank_prefix, residual_entry
 
 
 class SavedStates:
-    """All entries of states. Methods raise CheckpointError if entries cannot be read.
-
-    name: of their place, for errors. prefix: of their names. sizes: of all entries; None: no tensor.
-    """
+    """All entries of states; CheckpointError if unreadable. name: for errors. sizes: of entries; None: no tensor."""
 
     def __init__(self, name: str, prefix: str, sizes: Mapping[str, torch.Size | None]) -> None:
         self._name, self._prefix, self._sizes = name, prefix, sizes
@@ -37,10 +34,7 @@ class SavedStates:
         """Return the values of entries. wanted: values of the same kind, which may be overwritten."""
 
     def of_other_levels(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return "scope" and "worker" of a state saved by this state's ranks in other levels.
-
-        None if a state was saved in the same levels, or none was saved.
-        """
+        """Return "scope" and "worker" of a state that these ranks saved in other levels; None if only in these."""
         mine = str(state.get("scope") or "")
         outer = mine if shards_of(mine) is None else mine.rpartition(".")[0]
         ranks = re.escape(self._prefix) + (re.escape(outer) + r"\." if outer else "")
@@ -61,25 +55,21 @@ class SavedStates:
             )
         return Header.from_json(self._read({entry: ""})[entry], entry)
 
-    def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
-        """Return that worker's tensors of one kind ("residuals") by parameter name, checksums verified."""
-        saved = header.tensors.get(kind, {})
-        prefix = f"{self._prefix}{rank_prefix(state, worker)}{kind}."
+    def residuals(self, state: Mapping[str, Any], worker: int, saved: Mapping[str, SavedTensor]) -> dict[str, Tensor]:
+        """Return residuals of that worker by parameter name, with their checksums verified."""
+        prefix = f"{self._prefix}{rank_prefix(state, worker)}"
+        names = {residual_entry(prefix, name): name for name in saved}
         templates = {}
-        for name, tensor in saved.items():
-            stored = self._sizes.get(prefix + name)
-            if stored != torch.Size([tensor.elements]):
-                raise CheckpointError(
-                    f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
-                )
-            templates[prefix + name] = torch.empty(tensor.elements, dtype=torch.float32, device="cpu")
+        for entry, name in names.items():
+            stored = self._sizes.get(entry)
+            if stored != torch.Size([saved[name].elements]):
+                raise CheckpointError(f"{self._name} is damaged: {entry} has size {stored}, not {saved[name].elements}")
+            templates[entry] = torch.empty(stored, dtype=torch.float32, device="cpu")
         read = self._read(templates)
-        for name, tensor in saved.items():
-            if checksum(read[prefix + name]) != tensor.crc32:
-                raise CheckpointError(
-                    f"{self._name} is damaged: {prefix + name} has another checksum than it was saved with"
-                )
-        return {name: read[prefix + name] for name in saved}
+        for entry, name in names.items():
+            if checksum(read[entry]) != saved[name].crc32:
+                raise CheckpointError(f"{self._name} is damaged: {entry} has another checksum than it was saved with")
+        return {name: read[entry] for entry, name in names.items()}
 
 
 class SavedInFolder(SavedStates):
@@ -106,11 +96,9 @@ class SavedInFolder(SavedStates):
                 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # intended: no_dist
                 load_entries(wanted, storage_reader=self._reader, no_dist=True)
         except (Exception, CheckpointException) as error:  # DCP's is a BaseException
-            causes = (
-                [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
-            )
+            cause = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
             raise CheckpointError(
-                f"{self._name} is damaged or incomplete: {next(iter(wanted))} cannot be read ({causes[0]!r})"
+                f"{self._name} is damaged or incomplete: {next(iter(wanted))} cannot be read ({cause!r})"
             ) from error
         return wanted
 

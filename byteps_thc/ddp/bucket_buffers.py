@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from byteps_thc._base.errors import ConfigurationError, InputError
+from byteps_thc._base.torch_private import uncompiled
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.parameters import embedding_weights, real_view, require_dtypes, weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import ConfigurationError, InputError
-from byteps_thc._scheme.torch_private import uncompiled
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,7 @@ class _BucketParameters:
 
 
 class BucketBuffers:
-    """Makes the GradientBuffer of a bucket.
-
-    model: None: parameters are numbered as they first turn up. policy: as given. Its copy here has the embeddings in
-    `rows`: by name or, without a model, by number.
-    """
+    """Makes GradientBuffers of buckets. model: None: parameters are numbered as they come, also in policy.rows."""
 
     def __init__(self, model: nn.Module | None, policy: CompressionPolicy) -> None:
         self._names = None if model is None else parameter_names(model)
@@ -83,15 +79,10 @@ class BucketBuffers:
 
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
-        return (
-            None if self._names is None else {name: real_view(tensor).numel() for tensor, name in self._names.items()}
-        )
+        return None if self._names is None else {name: real_view(own).numel() for own, name in self._names.items()}
 
     def check(self) -> None:
-        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged.
-
-        Warn of names in the policy that the model does not have; ConfigurationError where no names are known.
-        """
+        """Raise ConfigurationError if gradients cannot be averaged, or names are unknown; warn of unmatched names."""
         if self._names is None:
             if self.policy.exclude or self.policy.rows:
                 raise ConfigurationError(
@@ -102,7 +93,9 @@ class BucketBuffers:
         rank = dist.get_rank() if dist.is_initialized() else 0
         self.policy.warn_of_unmatched(self._names.values(), rank)
         trained = [(name, tensor) for tensor, name in self._names.items() if tensor.requires_grad]
-        self.policy.warn_if_all_travel_exactly(((name, tensor.numel()) for name, tensor in trained), rank)
+        self.policy.warn_if_all_travel_exactly(
+            ((name, tensor.numel(), self.policy.row_elements(name, tensor.shape)) for name, tensor in trained), rank
+        )
         require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self.policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
@@ -115,13 +108,8 @@ class BucketBuffers:
 
 
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
-    """Names of a model's parameters without what DDP and torch.compile put in front of them."""
-    while (wrapped := _wrapped(model)) is not None:
-        model = wrapped
+    """Names of a model's parameters without the prefixes of DDP and torch.compile."""
+    while (inner := model.module if isinstance(model, DistributedDataParallel) else uncompiled(model)) is not model:
+        model = inner
     # Compiled parts of a model have the prefix in the middle of their names.
     return {parameter: name.replace("_orig_mod.", "") for name, parameter in model.named_parameters()}
-
-
-def _wrapped(model: nn.Module) -> nn.Module | None:
-    inner = model.module if isinstance(model, DistributedDataParallel) else uncompiled(model)
-    return None if inner is model else inner

@@ -1,9 +1,7 @@
-"""The communication hook, and what it needs from step to step.
-
-Annotations are not postponed here: DDP compares the hook's with types.
-"""
+"""The communication hook and its state. Annotations are not postponed: DDP compares the hook's with types."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Unpack
 
 import torch
@@ -13,8 +11,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine, warn_of_unused_servers
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import describe, warn_once
+from byteps_thc._base.torch_private import has_communication_hook, uncompiled
+from byteps_thc._engine.door import Opened, choose_policy, choose_scheme, open_engine, warn_of_unused_servers
 from byteps_thc._engine.engine import Engine
+from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import require_scope
@@ -24,24 +26,19 @@ from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.mesh import Levels, choose_ranks, counted, require_levels
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.config import ThcConfig, ThcSettings
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe, warn_once
-from byteps_thc._scheme.torch_private import has_communication_hook, uncompiled
+from byteps_thc._scheme.decoding.settings import RankKeywords
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 
 
 class UncompressedState:
-    """The state of a copied DDP model, made by copy.deepcopy() and pickle; says once in the log what it does.
-
-    It averages as plain DDP: an engine's connections, threads and part in the ranks' order of collectives have no copy.
-    """
+    """State of a DDP model copied by copy.deepcopy() or pickle: averages as plain DDP, as engines cannot be copied."""
 
     def __init__(self) -> None:
-        warn_once(
-            "a copied or loaded ThcState does not compress: the copy of a DDP model averages as plain DDP does. Copy "
-            "ddp.module and call compress() on a DDP of the copy to compress its gradients, too"
-        )
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            warn_once(
+                "a copied or loaded ThcState does not compress: the copy of a DDP model averages as plain DDP does. "
+                "Copy ddp.module and call compress() on a DDP of the copy to compress its gradients, too"
+            )
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Average a bucket over the default process group, exactly; thc_hook calls it."""
@@ -51,14 +48,13 @@ class UncompressedState:
         return future
 
     def close(self) -> None:
-        """Do nothing: there is no engine."""
+        """Do nothing, without an engine."""
 
 
 class ThcState:
     """State of thc_hook for one DDP model: engine, schedule, and with servers residuals.
 
     process_group: the process group of DDP, gloo or NCCL; default: the default group.
-    config: a ThcConfig, or its settings as keywords.
     levels: levels of averages, default "auto". "flat" compresses over all ranks. "auto" uses two levels if several
         hosts have the same number of ranks, more than one each: over NCCL always, over gloo if a measurement finds them
         faster.
@@ -76,6 +72,7 @@ class ThcState:
         packets. Residuals follow the scale, and a skipped step restores them, at the cost of a copy per step. Without
         it, only residuals of the partition that is not finite are restored.
     log_every: steps between lines of statistics in the log of rank 0 ("byteps_thc", INFO), default 0: none.
+    settings: bits, down_bits, seed and partition_bytes of codes among ranks; default: THC_CONFIG, or 4 bits each way.
 
     All ranks of the group make it in the same order as their other collectives, with the same settings. It may precede
     init_process_group(), for frameworks that call it later: ranks then compare settings, and join servers, in the first
@@ -88,7 +85,6 @@ class ThcState:
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
-        config: ThcConfig | None = None,
         *,
         levels: Levels = "auto",
         policy: CompressionPolicy | None = None,
@@ -96,27 +92,26 @@ class ThcState:
         model: nn.Module | None = None,
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
-        **settings: Unpack[ThcSettings],
+        **settings: Unpack[RankKeywords],
     ) -> None:
         group = None
         if process_group is not None or dist.group.WORLD is not None:
             group = choose_ranks(process_group, levels, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-            config = choose_config(config, settings)
+            scheme = choose_scheme(network, settings)
             require_levels(levels)
             warn_of_unused_servers(network)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
-        self._config, self._policy = config, self._buckets.policy
+        self._scheme, self._policy = scheme, self._buckets.policy
 
         def open_averaging(gradients_on: torch.device | None) -> Opened:
             first = None if model is None else next(model.parameters(), None)
             return open_engine(
                 choose_ranks(process_group, levels, "ThcState"),
                 levels,
-                network,
-                config,
+                scheme,
                 self._policy,
                 gradients_on=gradients_on if first is None else first.device,
                 grad_scaler=grad_scaler,
@@ -128,17 +123,15 @@ class ThcState:
         self._averaging: Opened | None = None
         if group is not None:
             self._opened()
-        self._closed = False
-        self._called = False
+        self._closed = self._called = False
+        self._warns = group is None or group.rank() == 0
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
-        config = self._config
-        given = ", ".join(f"{name}={getattr(config, name)!r}" for name in sorted(config.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
             levels = str(self._averaging.levels or f"flat, {counted(self.replicas.size, 'rank')}")
-        return f"ThcState({levels}, ThcConfig({given}){', closed' if self._closed else ''})"
+        return f"ThcState({levels}, {self._scheme!r}{', closed' if self._closed else ''})"
 
     def __reduce__(self) -> tuple[type[UncompressedState], tuple[()]]:
         """Copy and pickle as a state that does not compress."""
@@ -158,6 +151,8 @@ class ThcState:
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
+        # A step begins with a question to an event, which would end the recording without our error.
+        require_not_captured(bucket.buffer())
         averaging = self._opened(bucket.buffer().device)
         self._called = True
         if bucket.index() == 0:
@@ -206,7 +201,7 @@ class ThcState:
             self._averaging.engine.close()
 
     def _warn_if_never_called(self) -> None:
-        if not self._called and self._buckets.any_gradient():
+        if self._warns and not self._called and self._buckets.any_gradient():
             warn_once(
                 "a ThcState has averaged nothing, although its model has gradients: no hook calls it. Call "
                 "compress(ddp), or ddp.register_comm_hook(state, thc_hook). Lightning registers hooks on GPUs only"
@@ -234,7 +229,7 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
     if not isinstance(state, ThcState | UncompressedState):
         raise ConfigurationError(
             f"thc_hook was registered with {describe(state)} as its state, not a ThcState: call "
-            "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)"
+            "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(), thc_hook)"
         )
     if isinstance(bucket, tuple):
         raise ConfigurationError(
@@ -255,29 +250,23 @@ def _together(futures: Sequence[Future[Tensor]], gradient: Tensor) -> Future[Ten
 
 
 def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:
-    """A future whose error DDP understands; the same one where there is none, as on a device, where it is done.
-
-    A callback that raises makes such an error, with the exception's text.
-    """
-    if future.done():
-        try:
+    """Return a future whose error DDP understands, as a callback's: with the exception's text."""
+    with suppress(Exception):  # then() hands it on
+        if future.done():
             future.value()
-        except Exception:  # then() hands it on
-            return future.then(Future.value)
-        return future
+            return future
     return future.then(Future.value)
 
 
 def compress(
     ddp: nn.Module,
-    config: ThcConfig | None = None,
     *,
     levels: Levels = "auto",
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
-    **settings: Unpack[ThcSettings],
+    **settings: Unpack[RankKeywords],
 ) -> ThcState:
     """Average the gradients of a DDP model compressed, and return its ThcState; collective over the ranks of the model.
 
@@ -285,12 +274,12 @@ def compress(
         state = compress(ddp, bits=4)
 
     ddp: a DistributedDataParallel without a communication hook, or its torch.compile().
-    config: a ThcConfig, or its settings as keywords.
     levels: "auto" (default), "flat" or (mesh, dim): exact averages within nodes, compressed between them (ThcState).
     network: a NetworkConfig of servers or a switch; default: the ranks do the summing.
     policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
     grad_scaler: the GradScaler of the training, default: none.
     log_every: steps between lines of statistics in the log of rank 0, default 0: none.
+    settings: bits, down_bits, seed and partition_bytes of codes among ranks; default: THC_CONFIG, or 4 bits each way.
 
     Residuals are named after the model's parameters. Raises the errors of ThcState.
 
@@ -310,7 +299,6 @@ def compress(
             )
     state = ThcState(
         wrapped.process_group,
-        config,
         levels=levels,
         policy=policy,
         network=network,

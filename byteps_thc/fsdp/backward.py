@@ -1,8 +1,7 @@
 """Optimizer steps, derived from gradients, and averages that travel while backward runs.
 
-torch uses the output of a reduce-scatter as soon as it returns, and the CPU has no stream to postpone that. So torch
-gets an output of negative zeros, which survive division and conversion, and change no gradient that they are added to.
-The averages are added to the parameters' gradients at the end of the backward pass.
+torch uses a reduce-scatter's output at once, and the CPU has no stream to postpone that. Its output is negative zeros,
+which survive division and conversion. The averages are added to the gradients at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from byteps_thc._base.errors import InputError
+from byteps_thc._base.torch_private import NO_BACKWARD, at_end_of_backward, current_backward
 from byteps_thc._engine.stages import Reduction
 from byteps_thc._engine.steps import Steps
-from byteps_thc._scheme.errors import InputError
-from byteps_thc._scheme.torch_private import NO_BACKWARD, at_end_of_backward, current_backward
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, placed
 
 
@@ -25,19 +24,12 @@ class BackwardSteps:
     """Begins a step of the engine with the first gradient of every backward pass.
 
     A new pass only begins a step if its group has a gradient in the step already: checkpoint(use_reentrant=True) nests
-    a pass per module, and pipeline schedules reduce outside of any. Within one pass a group may come several times,
-    once for every forward pass of its module.
+    a pass per module, and pipeline schedules reduce outside of any. A group may come several times in one pass.
 
-    steps: of the engine. settle: ends all gradients in flight, before the engine begins a step or gets another loss
-    scale. began: called when a step has begun.
+    settle: ends all gradients in flight, before a step or another loss scale. began: called after a step's begin.
     """
 
-    def __init__(
-        self,
-        steps: Steps,
-        began: Callable[[], None],
-        settle: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, steps: Steps, began: Callable[[], None], settle: Callable[[], None] = lambda: None) -> None:
         self._steps, self._settle, self._began = steps, settle, began
         self.scaling = steps.scaling
         self._backward = NO_BACKWARD  # the last gradient's
@@ -62,8 +54,7 @@ class BackwardSteps:
 class UnhookedGroups:
     """Finds groups without compression when the first step begins, and counts their gradients in every step.
 
-    hooked: the compressed groups. report: called with the others; warns, or raises. count: counts the elements of an
-    uncompressed gradient, and the bytes of each; None: no counting.
+    hooked: the compressed groups. report: called with the others. count: called with elements and bytes of each.
     """
 
     def __init__(
@@ -86,8 +77,7 @@ class UnhookedGroups:
         if self._count is None:
             return
         for group in self._groups:
-            elements = sum(parameter.elements for parameter in group.trained())
-            self._count(elements, group.gradient_dtype.itemsize)
+            self._count(sum(own.elements for own in group.trained()), group.gradient_dtype.itemsize)
 
     def _find(self) -> list[ParameterGroup]:
         model = self._model()
@@ -133,18 +123,14 @@ class PendingGradient:
 
 
 class _BackwardPass:
-    """Pending gradients of a backward pass, by group. Only the pass holds them: a failed pass drops them.
-
-    under_way: of this pass and earlier ones, to be emptied. failed: here, so that the error's traceback may keep it.
-    """
+    """Pending gradients of a backward pass, by group. Only the pass holds them: a failed pass drops them."""
 
     def __init__(self, under_way: list[Reduction]) -> None:
         self.pending: dict[str, PendingGradient] = {}
-        self.failed = False
+        self.failed = False  # the error's traceback may keep this object
         self._under_way = under_way
 
     def finish_group(self, group: str) -> None:
-        """Finish the gradient of a group."""
         try:
             self.pending.pop(group).finish()
         except BaseException:
@@ -153,7 +139,6 @@ class _BackwardPass:
             raise
 
     def finish(self) -> None:
-        """Finish all gradients, at the end of the pass."""
         while self.pending:
             self.finish_group(next(iter(self.pending)))
         self._under_way.clear()
@@ -199,6 +184,5 @@ class PendingGradients:
         self._under_way.clear()
 
     def _current(self) -> _BackwardPass | None:
-        """Return the pass under way; None without one, or if it has failed."""
         current = self._pass()
         return None if current is None or current.failed else current

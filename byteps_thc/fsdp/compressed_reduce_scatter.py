@@ -1,30 +1,34 @@
-"""FSDP2's reduce-scatter, compressed."""
+"""FSDP2's reduce-scatter, compressed, alone or with gathers (compressed_all_gather.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from byteps_thc._engine.door import Opened, choose_config, choose_policy, open_engine
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import warn_once
+from byteps_thc._base.torch_private import fsdp_reduce_scatter
+from byteps_thc._engine.door import Opened, choose_policy, open_engine
 from byteps_thc._engine.engine import ShardMatrix
 from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import Replicas
-from byteps_thc._scheme.config import ThcConfig, ThcSettings
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import warn_once
-from byteps_thc._scheme.torch_private import fsdp_reduce_scatter
+from byteps_thc._scheme.decoding.settings import RankCodes, RankKeywords
 from byteps_thc.fsdp.backward import NOTHING, BackwardSteps, PendingGradient, PendingGradients, UnhookedGroups
+from byteps_thc.fsdp.compressed_all_gather import GatherCompression, gather_settings, one_way_codes, open_gathers
 from byteps_thc.fsdp.parameters import (
     ParameterGroup,
     ShardedParameter,
+    groups_of_mesh,
     parameter_groups,
     require_group_dtypes,
     shard_matrix,
@@ -32,14 +36,37 @@ from byteps_thc.fsdp.parameters import (
 )
 
 
-def compress_reduce_scatter(
+def compress(
     model: nn.Module,
-    config: ThcConfig | None = None,
     *,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
-    **settings: Unpack[ThcSettings],
+    **settings: Unpack[RankKeywords],
+) -> FsdpCompression:
+    """Compress the gradients and the gathered parameters of an FSDP2 model; collective over its ranks.
+
+        fully_shard(model)
+        compression = compress(model, bits=4, down_bits=8)
+
+    model: a model (and its blocks) after fully_shard() with a 1-D mesh.
+    policy: a CompressionPolicy, whose steps only apply to gradients; default: THC_POLICY, or its defaults.
+    grad_scaler: the GradScaler of the training, default: none. Its scale must be the same on all ranks.
+    log_every: steps between lines of statistics in the log of rank 0, default 0: none.
+    settings: bits of gradients, 4 by default, down_bits of parameters, 8 by default, seed and partition_bytes.
+
+    Raises the errors of compress_reduce_scatter() and compress_all_gather().
+    """
+    return _compress(model, policy, settings, gathers=True, grad_scaler=grad_scaler, log_every=log_every)
+
+
+def compress_reduce_scatter(
+    model: nn.Module,
+    *,
+    policy: CompressionPolicy | None = None,
+    grad_scaler: LossScale | None = None,
+    log_every: int = 0,
+    **settings: Unpack[RankKeywords],
 ) -> FsdpCompression:
     """Compress the gradients of an FSDP2 model; collective over its ranks.
 
@@ -47,45 +74,46 @@ def compress_reduce_scatter(
         compression = compress_reduce_scatter(model, bits=4)
 
     model: a model (and its blocks) after fully_shard() with a 1-D mesh.
-    config: a ThcConfig, or its settings as keywords.
     policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
     grad_scaler: the GradScaler of the training, default: none. Its scale must be the same on all ranks.
     log_every: steps between lines of statistics in the log of rank 0, default 0: none.
+    settings: bits, 4 by default, seed and partition_bytes.
 
     Raises ConfigurationError if the model's sharding is not supported, if it is compressed already, or if ranks have
     different settings. backward() raises errors of the network.
     """
-    groups = parameter_groups(model)
+    return _compress(model, policy, settings, gathers=False, grad_scaler=grad_scaler, log_every=log_every)
+
+
+def _compress(
+    model: nn.Module, policy: object, settings: RankKeywords, *, gathers: bool, **options: Any
+) -> FsdpCompression:
+    """options: grad_scaler and log_every."""
+    everyone = parameter_groups(model)
+    groups = groups_of_mesh(everyone, _is_compressed)
     process_group = groups[0].process_group
     with refusals_told(process_group):
-        policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
-        config = choose_config(config, settings)
-        require_group_dtypes(groups, policy)
-        policy = with_embeddings(policy, groups, process_group.rank())
-        if any(isinstance(fsdp_reduce_scatter(group.source), CompressedReduceScatter) for group in groups):
+        chosen = choose_policy(policy, **options)
+        codes = RankCodes.from_environment(**settings) if gathers else one_way_codes(settings)
+        require_group_dtypes(groups, chosen)
+        chosen = with_embeddings(chosen, groups, process_group.rank())
+        if any(map(_is_compressed, groups)):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
+        gathered = gather_settings(groups, codes, codes.down_bits) if gathers else None
+    tools = None if gathered is None else open_gathers(groups, gathered, chosen)
     device = groups[0].source.device
     opened = open_engine(
-        process_group,
-        None,
-        None,
-        config,
-        policy,
-        gradients_on=device,
-        sharded=True,
-        grad_scaler=grad_scaler,
-        log_every=log_every,
-        logs_once=True,
+        process_group, None, codes, chosen, gradients_on=device, sharded=True, logs_once=True, **options
     )
     engine = opened.engine
     assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
-    unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
+    report = partial(_warn_of_unhooked, process_group.rank(), "compress" if gathers else "compress_reduce_scatter")
+    unhooked = UnhookedGroups(model, everyone, report, engine.count_uncompressed)
     backward_steps = BackwardSteps(opened.steps, unhooked.begin_step, pending.settle)
     before = [(fsdp_reduce_scatter(group.source), group.source.force_sum_reduction_for_comms) for group in groups]
-    for group in groups:
+    for group, (uncompressed, _) in zip(groups, before, strict=True):
         # A cast, because the interface is private in torch.
-        uncompressed = fsdp_reduce_scatter(group.source)
         reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, backward_steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
         # Otherwise set_gradient_divide_factor changes the operation: with sums, torch divides by itself.
@@ -102,28 +130,30 @@ def compress_reduce_scatter(
         sizes={parameter.name: parameter.elements for parameter in parameters},
         scope=_scope(process_group),
         uninstall=uninstall,
+        gathers=None if tools is None else GatherCompression(groups, chosen, tools),
     )
 
 
-def _warn_of_unhooked(groups: str) -> None:
-    warn_once(
-        f"compress_reduce_scatter() was called before fully_shard() of {groups}: their gradients travel uncompressed. "
-        "Call it after the last fully_shard()"
-    )
+def _is_compressed(group: ParameterGroup) -> bool:
+    return isinstance(fsdp_reduce_scatter(group.source), CompressedReduceScatter)
+
+
+def _warn_of_unhooked(rank: int, caller: str, groups: str) -> None:
+    if rank == 0:
+        warn_once(
+            f"{caller}() was called before fully_shard() of {groups}: they travel uncompressed. Call it after the last "
+            "fully_shard()"
+        )
 
 
 def _scope(process_group: dist.ProcessGroup) -> str | None:
     """Return a name for the ranks, unless they are all ranks."""
-    if process_group.size() == dist.get_world_size():
-        return None
-    return f"group{min(dist.get_process_group_ranks(process_group))}"
+    is_all = process_group.size() == dist.get_world_size()
+    return None if is_all else f"group{min(dist.get_process_group_ranks(process_group))}"
 
 
 class CompressedReduceScatter:
-    """Reduce-scatter of one parameter group, with the interface of torch's (private) ReduceScatter.
-
-    uncompressed: torch's own, for uncompressed steps and groups.
-    """
+    """Reduce-scatter of a parameter group, as torch's (private) ReduceScatter. uncompressed: torch's own."""
 
     def __init__(
         self,
@@ -133,11 +163,8 @@ class CompressedReduceScatter:
         pending: PendingGradients,
         uncompressed: Any,
     ) -> None:
-        self._uncompressed = uncompressed
-        self._pending = pending
-        self._group = group
-        self._engine = engine
-        self._steps = steps
+        self._group, self._engine, self._steps = group, engine, steps
+        self._pending, self._uncompressed = pending, uncompressed
         self._matrices: dict[tuple[ShardedParameter, ...], ShardMatrix] = {}
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -162,6 +189,7 @@ class CompressedReduceScatter:
 
         It arrives at the end of backward if nothing needs it before (backward.py).
         """
+        require_not_captured(input_tensor)
         self._pending.finish(self._group.name)
         self._pending.wait_taken(self._group.inputs_kept - 1)
         self._steps.begin(self._group.name)
@@ -171,7 +199,8 @@ class CompressedReduceScatter:
         if not complete:
             self._group.warn_of_unused()
         if not complete or not matrix.compressed or not self._engine.compressing:
-            self._engine.require_same(label, matrix, input_tensor.dtype)
+            # A collective of torch, which other ranks may not start, cannot be aborted.
+            self._engine.require_same(label, matrix, input_tensor.dtype, waits=not complete)
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
             work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
             return work
@@ -209,17 +238,19 @@ class FsdpCompression:
         scope: str | None,
         uninstall: Callable[[], None],
         replicas: Replicas | None = None,
+        gathers: GatherCompression | None = None,
     ) -> None:
         self._opened, self._engine = opened, opened.engine
-        self._scope = scope
-        self._uninstall = uninstall
+        self._scope, self._uninstall = scope, uninstall
         #: the ranks that have the same shards; None if each rank has its own
         self.replicas = replicas
+        #: the handle of gathered parameters, closed with this one; None: they travel uncompressed
+        self.gathers = gathers
         #: elements of a residual, by parameter name
         self.parameter_sizes = sizes
 
     def compression_stats(self) -> CompressionStats:
-        """Return statistics of this rank."""
+        """Return this rank's statistics of gradients."""
         return self._engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
@@ -234,6 +265,8 @@ class FsdpCompression:
         self._opened.load_state_dict(state, self.parameter_sizes)
 
     def close(self) -> None:
-        """Restore torch's reduce-scatter and end the engine. Repeated calls are allowed."""
+        """Restore torch's collectives and end the engine. Repeated calls are allowed."""
         self._uninstall()
+        if self.gathers is not None:
+            self.gathers.close()
         self._engine.close()

@@ -1,13 +1,9 @@
-"""FSDP2's parameter groups in terms of this package.
-
-fully_shard() makes parameter groups that communicate together, and hooks only get a flat tensor. Names and sizes are in
-private structures of torch, which are read here and in _scheme/torch_private.py.
-"""
+"""FSDP2's parameter groups: names and sizes of the flat tensors that hooks get, from private structures of torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
-from byteps_thc._engine.parameters import is_embedding_weight, require_dtypes, saturated
-from byteps_thc._engine.policy import CompressionPolicy, without_wrappers
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import describe, warn_once
-from byteps_thc._scheme.torch_private import (
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import describe, warn_once
+from byteps_thc._base.torch_private import (
     NO_BACKWARD,
     current_backward,
     fsdp_all_reduce_hook,
@@ -33,13 +26,16 @@ from byteps_thc._scheme.torch_private import (
     has_gradient_hooks,
     require_fsdp,
 )
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.parameters import is_embedding_weight, require_dtypes, saturated
+from byteps_thc._engine.policy import CompressionPolicy, without_wrappers
 
 require_fsdp()
 
 
 @dataclass(frozen=True)
 class ShardedParameter:
-    """A parameter of a group. shape: of the whole parameter. dim: the dimension that is sharded over `ranks` ranks."""
+    """A parameter of a group. shape: before FSDP2, after tensor parallelism. dim: sharded over `ranks` ranks."""
 
     name: str
     shape: torch.Size
@@ -73,6 +69,17 @@ class ShardedParameter:
         place = fsdp_module_info(self.source)
         modules = zip((place.module, *place.shared_modules), (place.param_name, *place.shared_param_names), strict=True)
         return any(is_embedding_weight(module, name) for module, name in modules)
+
+    @property
+    def splits(self) -> list[tuple[int, int]]:
+        """Size and parts of each dimension that tensor or expert parallelism splits over ranks of other shards."""
+        whole = self.source.sharded_param
+        parts = [1] * whole.dim()
+        for axis, placement in enumerate(whole.placements):
+            if (dim := getattr(placement, "dim", None)) is not None:
+                parts[dim] *= whole.device_mesh.size(axis)
+        parts[self.dim] //= self.ranks
+        return [split for split in zip(whole.shape, parts, strict=True) if split[1] > 1]
 
     def row_elements(self, policy: CompressionPolicy) -> int:
         """Return the elements of a shard's rows with scales; 0 without any."""
@@ -125,11 +132,8 @@ class ParameterGroup:
         If torch does not divide the result, it has divided float16 gradients before, and their sum is the average:
         finite values stay finite. Others may exceed the range, as with torch.
         """
-        if (
-            average.dtype == torch.float16
-            and factor > 1
-            and fsdp_divisor(self.source, self.process_group, average) == 1
-        ):
+        is_half_sum = average.dtype == torch.float16 and factor > 1
+        if is_half_sum and fsdp_divisor(self.source, self.process_group, average) == 1:
             return average.copy_(saturated(average.float().mul_(factor), torch.float16))
         return average.mul_(factor)
 
@@ -142,41 +146,50 @@ class ParameterGroup:
         return reduced if dtype is None else reduced.to(dtype)
 
     def warn_of_unused(self) -> None:
-        """Warn once that gradients travel uncompressed, because torch omits unused parameters."""
-        warn_once(
-            f"module {self.name!r}: some parameters got no gradient, and torch does not say which. They must be the "
-            "same on all ranks, and the module's gradients travel uncompressed in such steps: freeze these parameters "
-            "(requires_grad=False), or call set_reduce_scatter_unused_params(True)"
-        )
+        """Warn once, on rank 0, that gradients travel uncompressed, because torch omits unused parameters."""
+        if self.process_group.rank() == 0:
+            warn_once(
+                f"module {self.name!r}: some parameters got no gradient, and torch does not say which. They must be "
+                "the same on all ranks, and the module's gradients travel uncompressed in such steps: freeze these "
+                "parameters (requires_grad=False), or call set_reduce_scatter_unused_params(True)"
+            )
 
 
-def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
-    """Return the groups of all FSDPModules in `model`, named by their modules.
+def parameter_groups(model: nn.Module, *, replicated: bool = False) -> list[ParameterGroup]:
+    """Return the groups of all FSDPModules in `model`. replicated: allow 2-D meshes, where torch averages.
 
     Raises ConfigurationError without any, or if gradients are not reduced in a way that can be compressed.
     """
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"the first argument is the model, not {describe(model)}")
-    groups = list(_groups(model))
+    groups = list(_groups(model, replicated))
     if not groups:
         raise ConfigurationError("the model has no FSDP2 modules: call torch.distributed.fsdp.fully_shard on it first")
-    for group in groups:
-        if group.process_group is not groups[0].process_group:
-            raise ConfigurationError(
-                f"module {group.name!r} is sharded over other ranks than {groups[0].name!r}: compression works on one "
-                "mesh; expert parallelism with a mesh of its own is not supported"
-            )
     return groups
 
 
-def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
+def groups_of_mesh(
+    groups: Sequence[ParameterGroup], is_compressed: Callable[[ParameterGroup], bool]
+) -> list[ParameterGroup]:
+    """Return the groups that have the first group's ranks; warn of others, such as experts, if uncompressed."""
+    mesh = groups[0].process_group
+    others = [group.name for group in groups if group.process_group is not mesh and not is_compressed(group)]
+    if others and dist.get_rank() == 0:
+        warn_once(
+            f"{', '.join(map(repr, others))}: sharded over other ranks than {groups[0].name!r}, and not compressed by "
+            "this call. Pass these modules, in an nn.ModuleList, to a call of their own before this one"
+        )
+    return [group for group in groups if group.process_group is mesh]
+
+
+def _groups(model: nn.Module, replicated: bool) -> Iterator[ParameterGroup]:
     seen = set()
     names = {module: without_wrappers(name) for name, module in model.named_modules()}
     for module, name in names.items():
         if not isinstance(module, FSDPModule):
             continue
         sources = fsdp_groups(module)
-        _require_plain(name or "(root)", sources)
+        _require_plain(name or "(root)", sources, replicated)
         for source in sources:
             if id(source) not in seen:  # fully_shard([a, b]) makes one group of two modules
                 seen.add(id(source))
@@ -204,7 +217,7 @@ def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, st
     return ParameterGroup(name, module, process_group, parameters, source)
 
 
-def _require_plain(name: str, sources: list[Any]) -> None:
+def _require_plain(name: str, sources: list[Any], replicated: bool) -> None:
     if len(sources) > 1:
         raise ConfigurationError(
             f"module {name!r} has parameters on several meshes (shard_placement_fn): torch cannot set communication "
@@ -213,27 +226,29 @@ def _require_plain(name: str, sources: list[Any]) -> None:
     for source in sources:
         if not hasattr(source.mesh_info, "shard_process_group"):
             raise ConfigurationError(f"module {name!r} is replicated, not sharded: use DDP with byteps_thc.ddp")
-        if hasattr(source.mesh_info, "replicate_process_group"):
+        if hasattr(source.mesh_info, "replicate_process_group") and not replicated:
             raise ConfigurationError(
                 f"module {name!r} is sharded with a 2-D mesh: torch averages over the replicas itself, uncompressed. "
                 'Shard over one dimension, fully_shard(module, mesh=mesh["shard"]), and leave the other to '
                 'byteps_thc.fsdp.compress_replicas(model, mesh["replicate"], config)'
-            )
-        if any(parameter.is_dtensor for parameter in source.fsdp_params):
-            raise ConfigurationError(
-                f"module {name!r} has parameters with tensor parallelism, which is not supported: shard it without"
             )
 
 
 def shard_matrix(
     group: ParameterGroup, trained: tuple[ShardedParameter, ...], policy: CompressionPolicy
 ) -> ShardMatrix:
-    """Return the group's reduce-scatter input, if these parameters have gradients. policy: selects compressed ones."""
+    """Return the group's reduce-scatter input, if these parameters have gradients. policy: selects compressed ones.
+
+    If tensor parallelism splits a parameter unevenly, its ranks number blocks differently. Whole parameters then travel
+    exactly, because their averages must stay the same on these ranks.
+    """
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
+    uneven = any(size % parts for parameter in trained for size, parts in parameter.splits)
     for parameter, start in placed(trained):
         width = parameter.row_elements(policy)
-        if policy.travels_exactly(parameter.name, parameter.elements, width):
+        whole = uneven and not parameter.splits
+        if whole or policy.travels_exactly(parameter.name, parameter.elements, width):
             exact.append((start, start + parameter.columns))
         else:
             compressed += [
@@ -256,19 +271,17 @@ def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup],
     """Return the policy with the groups' embeddings in `rows`; rank 0 warns of names without a group."""
     parameters = [parameter for group in groups for parameter in group.parameters]
     policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
-    policy.warn_if_all_travel_exactly(((own.name, own.elements) for group in groups for own in group.trained()), rank)
-    return policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
+    policy = policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
+    trained = (parameter for group in groups for parameter in group.trained())
+    policy.warn_if_all_travel_exactly(((own.name, own.elements, own.row_elements(policy)) for own in trained), rank)
+    return policy
 
 
 def own_shard(
     group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor, policy: CompressionPolicy
 ) -> GradientBuffer:
-    """Return this rank's shard of the group's gradient as a buffer. policy: which rows have scales.
-
-    torch omits parameters of `trained` without a gradient, and does not name them: the buffer then names no parameters,
-    and is averaged uncompressed.
-    """
-    if gradient.numel() != total_columns(trained):
+    """Return this rank's shard of the group's gradient as a buffer. policy: which rows have scales."""
+    if gradient.numel() != total_columns(trained):  # torch omits unused parameters: all travel uncompressed
         return GradientBuffer(f"fsdp {group.name}, {gradient.numel()} elements", gradient, ())
     rank = group.process_group.rank()
     slices = tuple(

@@ -8,19 +8,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc._engine.door import choose_config, choose_policy, open_engine, warn_of_unused_servers
+from byteps_thc._base.errors import ConfigurationError, ThcError
+from byteps_thc._base.settings import describe
+from byteps_thc._base.torch_private import fsdp_all_reduce_hook, remove_fsdp_all_reduce_hook
+from byteps_thc._engine.door import choose_policy, choose_scheme, open_engine, warn_of_unused_servers
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.exchange import network_of_shard
+from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.steps import LossScale
 from byteps_thc._net.groups import refusals_told
 from byteps_thc._net.replicas import require_same_lines
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.config import ThcConfig, ThcSettings
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
-from byteps_thc._scheme.settings import describe
-from byteps_thc._scheme.torch_private import fsdp_all_reduce_hook, remove_fsdp_all_reduce_hook
+from byteps_thc._scheme.decoding.settings import RankKeywords
 from byteps_thc.fsdp.backward import BackwardSteps, UnhookedGroups
 from byteps_thc.fsdp.compressed_reduce_scatter import FsdpCompression
 from byteps_thc.fsdp.parameters import (
@@ -36,13 +37,12 @@ from byteps_thc.fsdp.parameters import (
 def compress_replicas(
     model: nn.Module,
     mesh: DeviceMesh,
-    config: ThcConfig | None = None,
     *,
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
-    **settings: Unpack[ThcSettings],
+    **settings: Unpack[RankKeywords],
 ) -> FsdpCompression:
     """Average the shards' gradients over replicas, compressed; collective over the ranks of the mesh.
 
@@ -52,14 +52,14 @@ def compress_replicas(
 
     model: a model after fully_shard() over the shard dimension, in which torch's collectives stay.
     mesh: the 1-D mesh of the dimension to compress, mesh["replicate"].
-    config: a ThcConfig, or its settings as keywords.
     network: a NetworkConfig of servers or a switch; default: the ranks do the summing. The replicas of shard s use the
         job network.job + s.
     policy: a CompressionPolicy; default: THC_POLICY, or its defaults.
     grad_scaler: the GradScaler of the training, default: none. Its scale must be the same on all ranks.
     log_every: steps between lines of statistics in the log of rank 0, default 0: none.
+    settings: bits, down_bits, seed and partition_bytes of codes among ranks; default: THC_CONFIG, or 4 bits each way.
 
-    With error feedback (servers) a rank keeps residuals of its own shards, 4 or 2 bytes per element. Replicas must
+    With error feedback (servers) a rank keeps residuals of its own shards, 4 bytes per element. Replicas must
     begin with the same parameters, and then stay bit-identical. If `network` is loss-tolerant or has a quorum, use a
     ParameterSynchronizer. Raises the errors of compress_reduce_scatter.
     """
@@ -67,19 +67,25 @@ def compress_replicas(
     replicas, shard = _process_group(mesh), groups[0].process_group
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-        config = choose_config(config, settings)
+        scheme = choose_scheme(network, settings)
         warn_of_unused_servers(network)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
+        splits = [parameter.splits for group in groups for parameter in group.parameters]
+        if any(splits) or any(group.process_group is not shard for group in groups):
+            raise ConfigurationError(
+                "compress_replicas() supports neither tensor parallelism nor modules with a mesh of their own: shard "
+                "over all data-parallel ranks, and call byteps_thc.fsdp.compress(model)"
+            )
         if any(fsdp_all_reduce_hook(group.source) is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
-    network = network_of_shard(network, shard)
+    if isinstance(scheme, NetworkConfig):
+        scheme = network_of_shard(scheme, shard)
     opened = open_engine(
         replicas,
         None,
-        network,
-        config,
+        scheme,
         policy,
         gradients_on=groups[0].source.device,
         grad_scaler=grad_scaler,
@@ -118,15 +124,13 @@ def compress_replicas(
 
 
 class _ReplicaAverage:
-    """The all-reduce hook of one parameter group."""
+    """The all-reduce hook of a parameter group: averages its reduced shard over the replicas, in place."""
 
     def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps, policy: CompressionPolicy) -> None:
-        self._group, self._policy = group, policy
-        self._engine = engine
-        self._steps = steps
+        self._group, self._engine, self._steps, self._policy = group, engine, steps, policy
 
     def __call__(self, shard: Tensor) -> None:
-        """Average the reduced gradient shard over the replicas, in place."""
+        require_not_captured(shard)
         self._steps.begin(self._group.name)
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):

@@ -11,7 +11,7 @@
 Start the script with bpslaunch, as every BytePS training. Requires BytePS in the same Python (make byteps).
 """
 
-import byteps_thc._scheme.needs_torch  # noqa: F401
+import byteps_thc._base.needs_torch  # noqa: F401
 from byteps_thc._net.byteps.process import local_rank, local_size, rank, resume, shutdown, size, suspend
 from byteps_thc._net.byteps.push_pull import declare, poll, push_pull_async_inplace, synchronize
 from byteps_thc.torch.operations import (

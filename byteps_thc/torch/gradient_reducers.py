@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from byteps_thc._base.errors import ConfigurationError, ThcError
 from byteps_thc._engine.parameters import DTYPES, real_view, weights_of_all_embeddings
 from byteps_thc._engine.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
@@ -19,18 +20,10 @@ from byteps_thc._net.byteps.library import skip_shutdown_at_exit
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 from byteps_thc._net.replicas import Replicas
 from byteps_thc._net.transport import PlainCollective
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
 from byteps_thc.torch.lanes.engines import make_engines
 from byteps_thc.torch.lanes.lane import BytepsSum, LaneSender, make_lanes
 from byteps_thc.torch.optimizer.place import NamedParameter
 from byteps_thc.torch.settings import GradientCompression, NoneCompressor, ThcCompression
-
-
-@dataclass
-class _Push:
-    gradient: Tensor
-    handle: Handle
-    context: Any
 
 
 class PlainReducer:
@@ -38,17 +31,14 @@ class PlainReducer:
 
     def __init__(self, parameters: Sequence[NamedParameter], compression: GradientCompression) -> None:
         self._compression = compression
-        self._pushes: list[_Push] = []
+        self._pushes: list[tuple[Tensor, Handle, Any, torch.dtype]] = []  # with context and dtype of the payload
         self._recorder = StatsRecorder()
         self._in_step = False
         for name in sorted(parameter.name for parameter in parameters):
             declare(f"Gradient.{name}")
 
     def push(self, parameter: NamedParameter) -> None:
-        """Start averaging parameter.tensor.grad, which nobody may touch until finish().
-
-        Called once in a round for every parameter, by one thread at a time.
-        """
+        """Start averaging parameter.tensor.grad, in use until finish(); once a round, by one thread at a time."""
         if not self._in_step:
             self._in_step = True
             self._recorder.step_began()
@@ -60,17 +50,16 @@ class PlainReducer:
         handle = push_pull_async_inplace(
             travels, average=True, name=f"Gradient.{parameter.name}", priority=-parameter.index
         )
-        self._pushes.append(_Push(gradient, handle, (context, compressed.dtype)))
+        self._pushes.append((gradient, handle, context, compressed.dtype))
         self._recorder.add_gradient(uncompressed=gradient.numel())
         self._recorder.add(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
 
     def finish(self) -> None:
         """Wait until every pushed gradient is the average. All parameters have been pushed."""
-        for push in self._pushes:
-            context, dtype = push.context
-            average = self._compression.decompress(synchronize(push.handle).to(dtype), context)
-            if average.data_ptr() != push.gradient.data_ptr():
-                push.gradient.copy_(average)
+        for gradient, handle, context, dtype in self._pushes:
+            average = self._compression.decompress(synchronize(handle).to(dtype), context)
+            if average.data_ptr() != gradient.data_ptr():
+                gradient.copy_(average)
         self._pushes.clear()
         self._in_step = False
 
@@ -88,15 +77,11 @@ class PlainReducer:
         return self._recorder.snapshot()
 
     def close(self) -> None:
-        """Leave the network. May be called again."""
-        pass  # BytePS itself ends with shutdown()
+        """Do nothing: BytePS itself ends with shutdown()."""
 
 
 class CompressedReducer:
-    """Compresses with THC. BytePS sends gradients of other dtypes than float32, float16 and bfloat16.
-
-    replicas: all processes. Raises make_engines()'s errors.
-    """
+    """Compresses with THC, and lets BytePS send gradients of other dtypes. Raises make_engines()'s errors."""
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression, replicas: Replicas) -> None:
         self._recorder = StatsRecorder(PlainCollective.servers(process.workers()))
@@ -152,10 +137,7 @@ class CompressedReducer:
         return sealed(merged | {"loss_scale": self._steps.scaling.scale})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a state_dict() of this worker, made with any number of lanes; ConfigurationError if it does not fit.
-
-        All workers must load the states of the same step.
-        """
+        """Load a state_dict() of this worker, with any number of lanes; ConfigurationError if it does not fit."""
         parameters = [p for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters]
         sizes = {p.name: p.tensor.numel() for p in parameters}
         require_sound(state, sizes)
@@ -191,9 +173,10 @@ def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParamet
     """Return the settings with the embeddings in `policy.rows`; warn of policy names without a parameter."""
     rank = process.rank()
     settings.policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
-    settings.policy.warn_if_all_travel_exactly(((own.name, own.tensor.numel()) for own in parameters), rank)
     weights = weights_of_all_embeddings()
     policy = settings.policy.with_rows(parameter.name for parameter in parameters if id(parameter.tensor) in weights)
+    each = ((own.name, own.tensor.numel(), policy.row_elements(own.name, own.tensor.shape)) for own in parameters)
+    policy.warn_if_all_travel_exactly(each, rank)
     return settings.model_copy(update={"policy": policy})
 
 

@@ -16,18 +16,18 @@ from torch.distributed import ProcessGroupGloo
 from torch.futures import Future
 from typing_extensions import override
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.torch_private import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore, gloo_options
 from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.hierarchy.engine import NodeExchange, NodeLayout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import State, StateDict
-from byteps_thc._engine.staging import make_staging
+from byteps_thc._engine.staging import SideStream, make_staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import push_pull_async_inplace, synchronize
 from byteps_thc._net.communicator import ExactSum, Waitable, translate
 from byteps_thc._net.ending import close_at_exit
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.torch_private import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore, gloo_options
 
 _LOOPBACK = "127.0.0.1"
 
@@ -35,8 +35,7 @@ _LOOPBACK = "127.0.0.1"
 class HostGroup:
     """One lane's collectives, gloo over loopback. Every process must make the same calls in the same order.
 
-    average() and share() may each have a thread. Both wait, and raise DeadlineError after deadline_s, TransportError if
-    another process of the worker has ended.
+    average() and share() wait, each in a thread. They raise DeadlineError, or TransportError if a process has ended.
     """
 
     def __init__(self, store: Store, lane: int, deadline_s: float) -> None:
@@ -75,10 +74,7 @@ class HostGroup:
 
 
 class RootExchange(NodeExchange[NodeLayout]):
-    """The local root gets the average of all processes of its host, and returns its own average to them.
-
-    workers, worker: BytePS's, each of several processes. Local roots compare gradients of workers.
-    """
+    """The local root gets the average of all processes of its host, and returns its own average to them."""
 
     def __init__(self, group: HostGroup, *, workers: int, worker: int) -> None:
         self.size, self.rank, self.device = workers, worker, torch.device("cpu")
@@ -86,11 +82,7 @@ class RootExchange(NodeExchange[NodeLayout]):
 
     @override
     def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> NodeLayout:
-        return NodeLayout(buffer, make_staging(buffer.gradient, recorder))
-
-    @override
-    def use_loss_scale(self, scale: float) -> None:
-        pass  # the local root compares it with the other workers
+        return NodeLayout(buffer, make_staging(buffer.gradient, SideStream(self.device), recorder))
 
     @override
     def scatter(self, layout: NodeLayout, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
@@ -117,10 +109,7 @@ class _Awaited(Future[Tensor]):
 
 
 class Bystander(Engine):
-    """The inner engine of a process whose local root sends the worker's gradients.
-
-    It joins BytePS's sums over all processes with zeros. The local root keeps the residuals, and compares loss scales.
-    """
+    """The engine of a process whose local root sends, and keeps residuals: joins BytePS's sums with zeros."""
 
     def __init__(self, policy: CompressionPolicy, exact: ExactSum, recorder: StatsRecorder) -> None:
         self.workers, self.worker = process.workers(), process.worker()
@@ -141,12 +130,10 @@ class Bystander(Engine):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the state without residuals."""
         return {"local_root": False, "round": 0, "step": self._steps, "residuals": {}}
 
     @override
     def load_state_dict(self, state: State) -> None:
-        """Load a state_dict() of such a process; ConfigurationError for any other."""
         if not isinstance(state, Mapping) or state.get("local_root", True):
             raise ConfigurationError("this state is of the worker's local root, the process with local_rank() 0")
         step = state.get("step")
@@ -156,15 +143,11 @@ class Bystander(Engine):
 
     @override
     def statistics(self) -> CompressionStats:
-        """Return zeros: this process sends nothing."""
         return self._recorder.snapshot()
 
 
 def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
-    """Return a group for each lane; by all processes of all workers, which exchange their ports through BytePS.
-
-    Raises DeadlineError or TransportError if the others are not there in time.
-    """
+    """Return a group for each lane; by all processes. Raises DeadlineError or TransportError if others are late."""
     worker = process.worker()
     ports = torch.zeros(process.workers(), dtype=torch.int64, device="cpu")
     timeout = timedelta(seconds=deadline_s)

@@ -1,7 +1,4 @@
-"""BytePS's operations with the signatures of byteps.torch that _net/byteps lacks.
-
-push_pull and push_pull_async do not return uninitialised memory for CPU tensors, as byteps.torch 0.2.5 does.
-"""
+"""BytePS's operations with the signatures of byteps.torch that _net/byteps lacks."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
 from byteps_thc._net.byteps_servers.transport import prepare_environment
 from byteps_thc._net.replicas import Replicas, put_bytes
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, InputError
-from byteps_thc._synchronization.optimizer_state import broadcast_optimizer
+from byteps_thc._own_loop.optimizer_state import broadcast_optimizer
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc.torch.settings import Compression, GradientCompression
 
 
@@ -34,7 +31,7 @@ def init(lazy: bool = True) -> None:
     seconds.
     """
     with suppress(ConfigurationError):  # the servers route checks the environment when it is chosen
-        prepare_environment(ThcConfig.from_environment().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
+        prepare_environment(ServerCodes.from_environment().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
     process.init(lazy)
 
 
@@ -49,7 +46,7 @@ def push_pull_async(
     version: as in BytePS, default 0.
     priority: default 0.
     """
-    # BytePS leaves the output of CPU tensors uninitialised unless it is the input.
+    # BytePS 0.2.5 leaves the output of CPU tensors uninitialised unless it is the input.
     return push_pull_async_inplace(tensor.detach().clone(), average, name, version, priority)
 
 
@@ -131,12 +128,16 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
     for name, tensor in _named_tensors(params):
         if tensor.numel() == 0:
             continue
-        data = _bytes_of(tensor) if process.rank() == root_rank else _zeros_like_bytes_of(tensor)
+        if process.rank() == root_rank:
+            data = tensor.detach().contiguous().clone().view(-1).view(torch.uint8)
+        else:
+            data = torch.zeros(tensor.nbytes, dtype=torch.uint8, device=tensor.device)
         in_flight.append((tensor, push_pull_async_inplace(data, average=False, name=prefix + name)))
         if len(in_flight) == _TENSORS_IN_FLIGHT:
-            _take(*in_flight.popleft())
+            oldest, handle = in_flight.popleft()
+            put_bytes(synchronize(handle), oldest)
     for tensor, handle in in_flight:
-        _take(tensor, handle)
+        put_bytes(synchronize(handle), tensor)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, prefix: str = "Parameter.") -> None:
@@ -183,30 +184,19 @@ class BytepsReplicas(Replicas):
     def broadcast_bytes(self, data: bytes) -> bytes:
         if self.size == 1:
             return data
-        return _broadcast_bytes(data if self.is_root else b"", self._root_rank, f"{self._prefix}optimizer_state")
-
-
-def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
-    """Return the root's bytes, in chunks of few sizes, because BytePS fixes a name's size."""
-    header = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
-    total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
-    source = memoryview(data)
-    received = bytearray()
-    while len(received) < total:
-        left = total - len(received)
-        size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
-        chunk = torch.zeros(size, dtype=torch.uint8, device="cpu")
-        if process.rank() == root_rank:
-            part = source[len(received) : len(received) + size]
-            chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
-        push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
-        received += chunk[: min(size, left)].numpy().tobytes()
-    return bytes(received)
-
-
-def _take(tensor: Tensor, handle: Handle) -> None:
-    data = synchronize(handle)
-    put_bytes(data, tensor)
+        name, source, received = f"{self._prefix}optimizer_state", memoryview(data), bytearray()
+        header = torch.tensor([len(data) if self.is_root else 0], dtype=torch.int64, device="cpu")
+        total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
+        while len(received) < total:  # in chunks of few sizes, because BytePS fixes a name's size
+            left = total - len(received)
+            size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
+            chunk = torch.zeros(size, dtype=torch.uint8, device="cpu")
+            if self.is_root:
+                part = source[len(received) : len(received) + size]
+                chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+            push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
+            received += chunk[: min(size, left)].numpy().tobytes()
+        return bytes(received)
 
 
 def _named_tensors(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Tensor]]:
@@ -217,11 +207,3 @@ def _named_tensors(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str,
     else:
         pairs = [p if isinstance(p, tuple) else (f"unnamed.{i}", p) for i, p in enumerate(params)]
     return [(name, value) for name, value in pairs if isinstance(value, Tensor)]
-
-
-def _zeros_like_bytes_of(tensor: Tensor) -> Tensor:
-    return torch.zeros(tensor.nbytes, dtype=torch.uint8, device=tensor.device)
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().clone().view(-1).view(torch.uint8)

@@ -9,6 +9,10 @@ import torch
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from torch import Tensor
 
+from byteps_thc._base.environment import variable, whole_number
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import Settings
+from byteps_thc._base.wire.layout import MAX_JOB_ID, MAX_WORKERS
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.network_settings import (
     DpdkConfig,
@@ -24,11 +28,7 @@ from byteps_thc._net.network_settings import (
 )
 from byteps_thc._net.run import run_of_scheduler
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.environment import variable, whole_number
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import Settings
-from byteps_thc._scheme.wire.layout import MAX_JOB_ID, MAX_WORKERS
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 _DEFAULT_LANES = 2
 
@@ -40,7 +40,7 @@ def _from_list(value: object) -> object:
 
 
 class ThcCompression(Settings, NetworkSettings):
-    """Settings of Compression.thc(config, ...), the same on all workers.
+    """Settings of Compression.thc(codes, ...), the same on all workers.
 
     Default of an argument: the environment variable, then the default below. Settings of NetworkSettings apply to the
     network route.
@@ -53,8 +53,8 @@ class ThcCompression(Settings, NetworkSettings):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    config: ThcConfig = Field(default_factory=ThcConfig.from_environment, kw_only=False)
-    """A ThcConfig. Default: THC_CONFIG, or its defaults."""
+    codes: ServerCodes = Field(default_factory=ServerCodes.from_environment, kw_only=False)
+    """A ServerCodes. Default: THC_CONFIG, or its defaults."""
     route: Literal["network", "servers"] = "network"
     """Route of codes: "network" (thc-ps or a switch) or "servers" (the servers of BytePS)."""
     servers: Annotated[Sequence[str], BeforeValidator(_from_list)] = ()
@@ -73,11 +73,11 @@ class ThcCompression(Settings, NetworkSettings):
 
     if not TYPE_CHECKING:  # as in Settings
 
-        def __init__(self, config=None, **settings):
-            if config is not None:
-                settings["config"] = config
-            if isinstance(settings.get("config"), ThcConfig):
-                ThcConfig.check_environment(settings["config"])
+        def __init__(self, codes=None, **settings):
+            if codes is not None:
+                settings["codes"] = codes
+            if isinstance(codes, ServerCodes):
+                codes.check_environment()
             if settings.get("policy") is None or isinstance(settings["policy"], CompressionPolicy):
                 settings["policy"] = CompressionPolicy.chosen(settings.get("policy"))
             found = _from_environment()
@@ -111,10 +111,8 @@ class ThcCompression(Settings, NetworkSettings):
 
     def network_of_lane(self, lane: int) -> NetworkConfig:
         """Return the servers of a lane on the network route."""
-        of_lane = {
-            "backend": self._backend_of_lane(lane),
-            "run": run_of_scheduler() if self.run is None else self.run,
-        }
+        run = run_of_scheduler() if self.run is None else self.run
+        of_lane = {"codes": self.codes, "backend": self._backend_after(lane), "run": run}
         return NetworkConfig(self.servers, self.job + lane, **settings_of(self) | of_lane)
 
     def jobs_after(self, first: int) -> list[Hashable]:
@@ -140,13 +138,10 @@ class ThcCompression(Settings, NetworkSettings):
             raise ConfigurationError(
                 f"no {self.lane_count} free job number(s) from {self.job} to {MAX_JOB_ID}: choose a smaller THC_JOB"
             )
-        backend = nth_socket(self.backend, sockets) if isinstance(self.backend, UdpConfig) else self.backend
-        return self.model_copy(update={"job": self.job + jobs, "backend": backend})
+        return self.model_copy(update={"job": self.job + jobs, "backend": self._backend_after(sockets)})
 
-    def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
-        if isinstance(self.backend, UdpConfig):
-            return nth_socket(self.backend, lane)
-        return self.backend
+    def _backend_after(self, sockets: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
+        return nth_socket(self.backend, sockets) if isinstance(self.backend, UdpConfig) else self.backend
 
 
 def _from_environment() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What THC is compared with at as many bytes, and the kinds of gradients.
+"""Alternatives to THC at as many bytes, and the kinds of gradients.
 
-All work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard averages what it decodes,
-quantizes the average, and sends that to all. Nothing is kept from step to step.
+All work in two hops, as ranks do: every rank quantizes its gradient, the owner of a shard decodes, averages, quantizes
+the average, and sends it to all. No state is kept from step to step.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from averages.quantizers import F64, Integers, Microscaling, Nvfp4, Quantizer
 from byteps_thc._scheme.rounding import Rounding
 
 COORDINATES = 1 << 16
-#: Kinds of gradients; what they are: gradients().
+#: Kinds of gradients, as gradients() explains them.
 KINDS = ("normal", "normal, cosine .9", "lognormal, cosine .1", "lognormal, cosine .7", "copies")
 #: Bits up and down of ranks that decode, and of EDEN.
 PAIRS = ((3, 3), (4, 4), (4, 5), (5, 5), (5, 6), (6, 6), (7, 7), (8, 8))
-#: The same where averaging takes most of the way up's error, as ranks agree.
+#: Bits for ranks that agree, if averaging removes most of the error of the way up.
 IF_ALIKE = ((4, 8), (5, 7), (6, 8))
 #: Coordinates of neighbouring ones that share a scale of the lognormal kinds, as a tensor's do.
 _RUN = 256
@@ -27,9 +27,9 @@ _RUN = 256
 def gradients(kind: str, workers: int, random: np.random.Generator, coordinates: int = COORDINATES) -> F64:
     """Return float64[workers, coordinates].
 
-    normal: independent, or with that cosine between workers. lognormal: normal vectors with that cosine, times scales
-    of coordinates that all workers share, each times that of its run. copies: one lognormal vector, as in the paper's
-    Figure 15.
+    normal: independent, or with the given cosine between workers. lognormal: normal vectors with the given cosine,
+    times scales of coordinates that all workers share, each times its run's scale. copies: one lognormal vector, as in
+    the paper's Figure 15.
     """
     if kind == "copies":
         one = np.exp(random.standard_normal(coordinates)) * random.choice([-1.0, 1.0], coordinates)
@@ -47,7 +47,7 @@ def gradients(kind: str, workers: int, random: np.random.Generator, coordinates:
 class TwoHops:
     """Any two quantizers. correlated: ranks round with shared numbers, shifted against each other, as THC's workers do.
 
-    That is "Correlated quantization" (Suresh et al., ICML 2022), which permutes the shifts anew for each coordinate.
+    The paper "Correlated quantization" (Suresh et al., ICML 2022) permutes the shifts anew for each coordinate.
     """
 
     up: Quantizer
@@ -77,7 +77,7 @@ class TwoHops:
 
 
 def alternatives() -> dict[str, TwoHops]:
-    """Return what THC is compared with, by name: up + down."""
+    """Return THC's alternatives, by name: up + down."""
     mxfp4, mxfp8 = Microscaling("e2m1"), Microscaling("e4m3")
     found: dict[str, TwoHops] = {}
     qsgd = {bits: Integers(bits, 512, scale=np.float32) for bits in (4, 6, 8)}

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, Uniform THC as printed there: what no rotation, no clamp and no table come to."""
+"""Algorithm 1 of the paper, Uniform THC as printed there: without rotation, clamp and table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AsPrinted:
-    """bits: b, of what a worker sends of each coordinate."""
+    """bits: b, for each coordinate of a worker."""
 
     bits: int
 
@@ -18,8 +18,8 @@ class AsPrinted:
 def uniform_thc(gradients: Tensor, bits: int, chance: Tensor) -> Tensor:
     """Average float32[workers, coordinates] as Algorithm 1 says.
 
-    The range [m, M] is that of all coordinates of all workers, cut into 2^bits - 1 equal parts. chance: of gradients'
-    shape, numbers in [0, 1), independent: a coordinate goes up where its own is below the fraction of its part.
+    The range [m, M] spans all coordinates of all workers, cut into 2^bits - 1 equal parts. chance: of gradients' shape,
+    numbers in [0, 1), independent: a coordinate goes up if its own is below the fraction of its part.
     """
     levels = (1 << bits) - 1
     least, largest = gradients.min(), gradients.max()

@@ -1,4 +1,4 @@
-"""Averages of n workers in one process, on the package's own compressors and sums: what simulations train with.
+"""Averages of n workers in one process, on the package's own compressors and sums, for simulated training.
 
 averager = make(RankCodes(), workers=4, tensors=training.tensors)
 average = averager.average(gradients)              # float32[workers, coordinates] -> float32[coordinates]
@@ -26,9 +26,9 @@ from averages.eden import Eden, EdenAverager
 from averages.power_sgd import PowerSgd, PowerSgdAverager
 from averages.ranks import RankCodes, RanksAverager
 from averages.servers_averager import ServersAverager
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
-Scheme = ThcConfig | RankCodes | Eden | TwoHops | DenseConfig | CodecConfig | PowerSgd
+Scheme = ServerCodes | RankCodes | Eden | TwoHops | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
 
 
@@ -41,7 +41,7 @@ class Averager(Protocol):
 
 
 class Dense(Averager):
-    """In fp32, or numbers of another type, each worker's rounded before they are added."""
+    """Averages in fp32, or in another type, to which each worker rounds before the sum."""
 
     def __init__(self, config: DenseConfig, coordinates: int) -> None:
         self._dtype = config.dtype
@@ -57,9 +57,9 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """With a server or switch that only adds: sums of 8 or 16 bits."""
+    """Averages through a server or switch that only adds: sums of 8 or 16 bits."""
 
-    def __init__(self, config: ThcConfig, workers: int, coordinates: int) -> None:
+    def __init__(self, config: ServerCodes, workers: int, coordinates: int) -> None:
         resolved = config.resolve(workers)
         self._servers = ServersAverager(resolved, coordinates)
         bits = resolved.table.bits + resolved.value_bits + 2 * 32 / config.rotation_block
@@ -90,14 +90,13 @@ class Hops(Averager):
 class Baseline(Averager):
     """A codec, through a server that decodes all payloads and encodes their average anew (paper, section 2).
 
-    What that loses the server keeps for its next average, where workers keep what they lose (DoubleSqueeze, Tang
-    et al., ICML 2019).
+    If workers keep their losses, the server keeps its own for its next average (DoubleSqueeze, Tang et al., ICML 2019).
     """
 
     def __init__(
         self, config: CodecConfig, workers: int, tensors: Sequence[slice], down: CodecConfig | None = None
     ) -> None:
-        """down: what the server encodes the average with; None: config, too."""
+        """down: the server's codec for the average; None: config, too."""
         self._codec, self._down = config.codec(), (down or config).codec()
         sizes = {f"tensor{i}": span.stop - span.start for i, span in enumerate(tensors)}
         self._spec = VectorSpec.of("gradient", sizes)
@@ -118,7 +117,7 @@ class Baseline(Averager):
         return average
 
     def _through(self, codec: Codec, vector: Tensor, memory: Memory, worker: int) -> Tensor:
-        """What comes out of it on the other side."""
+        """The vector as it arrives on the other side."""
         state = memory.compensate(vector, self._spec)
         context = EncodeContext(worker=worker, round=self._step, step=self._step)
         payload = codec.encode(state.vector.contiguous(), self._spec, context)
@@ -128,7 +127,7 @@ class Baseline(Averager):
 
 
 class SmallExactly(Averager):
-    """Averages small tensors in fp32, and the others, moved together, by an averager of their own.
+    """Averages small tensors in fp32, and all others, moved together, by a separate averager.
 
     bypass_elements: tensors with fewer elements are small, as in CompressionPolicy. Others as of make().
     """
@@ -166,8 +165,9 @@ def make(
     shapes: Sequence[torch.Size] | None = None,
     bypass_elements: int = 0,
 ) -> Averager:
-    """Make what averages so. ThcConfig: THC through servers. RankCodes: THC among ranks. TwoHops: other quantizers.
+    """Make the averager of a scheme.
 
+    scheme: ServerCodes: THC through servers. RankCodes: THC among ranks. TwoHops: other quantizers.
     tensors: where each lies in a gradient, one after the other. shapes: for PowerSGD alone, which needs them; without
     them a tensor is one row, and travels whole. bypass_elements: see SmallExactly.
     """
@@ -181,7 +181,7 @@ def make(
     if isinstance(scheme, Eden):
         return EdenAverager(scheme, tensors)
     coordinates = tensors[-1].stop
-    if isinstance(scheme, ThcConfig):
+    if isinstance(scheme, ServerCodes):
         return Thc(scheme, workers, coordinates)
     if isinstance(scheme, TwoHops):
         return Hops(scheme, coordinates)

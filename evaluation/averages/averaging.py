@@ -1,4 +1,4 @@
-"""THC's average of n workers in torch, for studies: the algorithm of tests/lib/reference.py, all workers at once.
+"""THC's average of n workers in torch, for studies: the paper's algorithm, all workers at once.
 
 Codes are not made: the table values that a code stands for are added. Norms per rotation block, and a clamp, rounding
 and sums as in the reference; only the random numbers come from torch.
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from reference import block_sizes
 from torch import Tensor
 
+from byteps_thc._base.wire.layout import MIN_ROTATION_BLOCK
+from byteps_thc._native import _core
+from byteps_thc._scheme.adding.tables import LookupTable
 from byteps_thc._scheme.shares import even_spans
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
 
-PARTITION_COORDINATES = 1 << 20  # ThcConfig's default
+PARTITION_COORDINATES = 1 << 20  # of ServerCodes
 CACHED_COORDINATES = 1 << 15
 _ROUNDING = 1 << 16
 
@@ -38,7 +38,7 @@ class Scheme:
     rotation: bool = True
     #: Off: the range of a block is up to its largest magnitude on any worker.
     clamp: bool = True
-    #: Averages are divided by what clamping leaves of normal coordinates (ResolvedConfig.decode_threshold).
+    #: Averages are divided by the share of normal coordinates that clamping keeps (ResolvedCodes.decode_threshold).
     unbiased: bool = False
 
 
@@ -73,7 +73,7 @@ class Averager:
 
 
 def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
-    """Average of float32[workers, coordinates], and what each worker lost, of the same shape as x.
+    """Average of float32[workers, coordinates], and each worker's loss, of the same shape as x.
 
     signs: float32[padded] of +-1. bits: int32[workers, padded] of 16 random bits, or [1, padded] that workers share:
     worker i of n then adds i/n of a turn, in an order in which neighbours are far apart.
@@ -96,7 +96,7 @@ def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) ->
 
 
 def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Tensor]:
-    """Average of [workers, blocks, size], [blocks, size], and what each worker lost."""
+    """Average of [workers, blocks, size], [blocks, size], and each worker's loss."""
     table, size = scheme.table, x.shape[-1]
     max_norm = x.norm(dim=2, keepdim=True).amax(dim=0, keepdim=True)
     rotate = hadamard if scheme.rotation else functools.partial(torch.mul, other=math.sqrt(size))
@@ -117,7 +117,7 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
 def runs_of_blocks(padded: int, rotation_block: int) -> Iterator[tuple[int, int, int]]:
     """(start, blocks, size) of runs of blocks of equal size."""
     start = 0
-    for size, blocks in itertools.groupby(block_sizes(padded, rotation_block, ())):
+    for size, blocks in itertools.groupby(_core.block_sizes(padded, rotation_block).tolist()):
         count = len(list(blocks))
         yield start, count, size
         start += count * size

@@ -1,4 +1,4 @@
-"""Gradients that schemes are compared on: drawn ones of all kinds, and those of two trainings."""
+"""Gradients for comparing schemes: drawn ones of all kinds, and gradients of two trainings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainings.windows import Window, windows_of
 from averages.alternatives import KINDS, gradients
 from averages.quantizers import F64
 
-#: Servers' codes and those of EDEN have rotation blocks of so many coordinates.
+#: Coordinates of a rotation block, for servers' codes and EDEN.
 ROTATION_BLOCK = 8192
 
 
@@ -39,7 +39,7 @@ def synthetic(workers: Sequence[int], coordinates: int) -> Iterator[Case]:
 
 
 def real(names: Sequence[str], workers: Sequence[int], steps: int) -> Iterator[Case]:
-    """Of trainings on exact averages, early, in the middle and late. With fewer workers: those of the first ones."""
+    """Gradients of trainings on exact averages, early, in the middle and late; the first of all workers'."""
     for name in names:
         training = {"GPT": models.gpt, "CNN": models.cnn}[name](max(workers), steps)
         for window in windows_of(training, name):

@@ -15,7 +15,7 @@ from torch import Tensor
 from averages.averaging import hadamard, runs_of_blocks
 from averages.cases import ROTATION_BLOCK
 from averages.lloyd_max import lloyd_max
-from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
+from byteps_thc._base.wire.layout import MIN_ROTATION_BLOCK
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class EdenAverager:
         return self._received(mean, self._config.down_bits)
 
     def _received(self, x: Tensor, bits: int) -> Tensor:
-        """What is decoded of float32[coordinates]."""
+        """float32[coordinates] as a receiver decodes it."""
         out = torch.zeros_like(x)
         for span in self._tensors:
             coordinates = span.stop - span.start

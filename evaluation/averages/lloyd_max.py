@@ -1,4 +1,4 @@
-"""Lloyd-Max points of a standard normal (Lloyd, 1957, Max, 1960): what DRIVE and EDEN round to.
+"""Lloyd-Max points of a standard normal (Lloyd, 1957, Max, 1960), to which DRIVE and EDEN round.
 
 Each point is the centroid of its cell, and edges lie half way between neighbours.
 """

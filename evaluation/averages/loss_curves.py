@@ -1,4 +1,4 @@
-"""Held-out losses of several schemes over the same seeds, and how many steps they need to get somewhere."""
+"""Held-out losses of several schemes over the same seeds, and their steps to a given loss."""
 
 from __future__ import annotations
 
@@ -79,24 +79,24 @@ class Curve:
         return self.seeds[0].steps
 
     def means(self) -> list[float]:
-        """By step, over the seeds."""
+        """Mean losses over the seeds, by step."""
         return [statistics.mean(losses) for losses in zip(*(seed.held_out for seed in self.seeds), strict=True)]
 
     def spreads(self) -> list[float]:
-        """By step: see trainings.spread()."""
+        """Spreads of the losses, by step: see trainings.spread()."""
         return [spread(losses) for losses in zip(*(seed.held_out for seed in self.seeds), strict=True)]
 
     def excess(self, over: Curve) -> list[float]:
-        """By seed, how far the last loss is above another scheme's, as a part of that."""
+        """Excess of the last loss over another scheme's, as a share, by seed."""
         return [own.last / other.last - 1 for own, other in zip(self.seeds, over.seeds, strict=True)]
 
     def steps_to(self, factor: float, of: Curve) -> list[float | None]:
-        """By seed, steps to another scheme's last loss times a factor; None where that is not reached."""
+        """Steps to another scheme's last loss times a factor, by seed; None if it is not reached."""
         return [steps_to(own, factor * other.last) for own, other in zip(self.seeds, of.seeds, strict=True)]
 
 
 def steps_to(losses: Losses, target: float) -> float | None:
-    """Steps until the loss is `target`, between two measurements on the line through them; None where it never is."""
+    """Steps until the loss is `target`, on the line through neighbouring measurements; None if never."""
     before: tuple[int, float] | None = None
     for step, loss in zip(losses.steps, losses.held_out, strict=True):
         if loss <= target:
@@ -108,7 +108,7 @@ def steps_to(losses: Losses, target: float) -> float | None:
 
 
 def mean_steps(steps: Sequence[float | None]) -> float | None:
-    """Over the seeds; None where one did not get there."""
+    """Mean over the seeds; None if a seed did not get there."""
     reached = [step for step in steps if step is not None]
     return statistics.mean(reached) if len(reached) == len(steps) else None
 
@@ -156,7 +156,7 @@ def _prepare() -> None:
 def _train(
     model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, bypass_elements: int
 ) -> tuple[float, Losses, Errors]:
-    """In a process of the pool: bytes of a worker and step, the losses, and the errors."""
+    """Train in a process of the pool; return bytes of a worker and step, the losses, and the errors."""
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
     tensors = small.training.tensors

@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import Compressor, ThcConfig
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.arrays import value_dtype
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import value_dtype
 
 CODES_PER_PACKET = 1024
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What does not arrive.
+    """Losses of packets and workers.
 
     lost: share of the packets of codes, and of sums to each worker; norms are repeated until they arrive. stragglers:
-    workers, others in each round, that are left out of all its sums. needed: contributions without which a packet has
-    no sum, for anybody; the server waits for those that can come, and gives up the others.
+    workers, others in each round, that are missing from all its sums. needed: contributions without which a packet has
+    no sum, for any worker. The server waits for possible contributions only.
     """
 
     lost: float = 0.0
@@ -30,12 +30,12 @@ class Losses:
 
 
 class LossyAverager:
-    """Averages the workers' gradients, the whole of them as one partition, on the package's kernels.
+    """Averages the workers' gradients, whole, as one partition, on the package's kernels.
 
-    missing: share of the workers' contributions that workers did not get, so far. seed: of what is lost.
+    missing: share of the workers' contributions that workers did not get, so far. seed: for the losses.
     """
 
-    def __init__(self, config: ThcConfig, workers: int, coordinates: int, losses: Losses, seed: int) -> None:
+    def __init__(self, config: ServerCodes, workers: int, coordinates: int, losses: Losses, seed: int) -> None:
         self._resolved = resolved = config.resolve(workers)
         self._compressors = [
             Compressor(resolved, workers=workers, worker=worker, threads=1) for worker in range(workers)
@@ -70,7 +70,7 @@ class LossyAverager:
         return arrives
 
     def _sums(self, gradients: Tensor, present: np.ndarray, straggling: np.ndarray) -> np.ndarray:
-        """Of table values of those that are present in each packet."""
+        """Sums of table values, in each packet over the present workers."""
         table = self._resolved.table
         norms = [
             own.measure(partition, gradient, round=self._round)

@@ -1,6 +1,6 @@
 """torch's PowerSGD (Vogels, Karimireddy and Jaggi, NeurIPS 2019) of n workers in one process.
 
-As torch's powerSGD_hook does it for one bucket, on torch's own functions, with error feedback and warm start.
+It works as torch's powerSGD_hook on one bucket, by torch's own functions, with error feedback and warm start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_s
 
 @dataclass(frozen=True)
 class PowerSgd:
-    """rank: of what travels of a matrix. start: steps that are averaged in fp32 first; DDP's buckets need 2."""
+    """rank: of a matrix's factors. start: steps that are averaged in fp32 first; DDP's buckets need 2."""
 
     rank: int = 4
     start: int = 0
@@ -43,7 +43,7 @@ class PowerSgdAverager:
         self._residuals: Tensor | float = 0.0
         self._matrices: list[_Matrix] = []
         sent = offset = 0
-        # As torch draws them: the same on all workers.
+        # Drawn as in torch: the same on all workers.
         random = torch.Generator().manual_seed(int(np.random.RandomState(0).randint(1_000_000_000)))
         for shape in shapes:
             rows, columns = shape[0], math.prod(shape[1:])
@@ -54,7 +54,7 @@ class PowerSgdAverager:
                 q = torch.randn(1, columns, rank, generator=random)
                 self._matrices.append(_Matrix(slice(offset, offset + whole), rows, columns, q))
             offset += whole
-        #: Of a compressed step: numbers that are summed go up and down.
+        #: For a compressed step: numbers to be summed travel up and down.
         self.bytes_both_ways = 2.0 * 4 * sent
 
     def average(self, gradients: Tensor) -> Tensor:

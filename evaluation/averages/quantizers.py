@@ -1,7 +1,7 @@
-"""Other ways to quantize a gradient, in NumPy, as their papers and specifications say: what THC is compared with.
+"""Other ways to quantize a gradient, in NumPy, by their papers and specifications, for comparison with THC.
 
-Each turns float64[coordinates], a multiple of its group, into what a receiver decodes. `uniform`: numbers in [0, 1),
-one for each coordinate, that it rounds with, or takes its signs from. bits: of a coordinate, scales included.
+Each turns float64[coordinates], a multiple of its group, into a receiver's decoded vector. `uniform`: one number
+in [0, 1) for each coordinate, for rounding or signs. bits: per coordinate, scales included.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Quantizer(Protocol):
 class Integers:
     """Evenly spaced levels between -norm and norm of a group of coordinates.
 
-    QSGD (Alistarh et al., NIPS 2017) with float32 norms of 512, and what is known as int4, int8 and so on, in groups
-    with float16 scales. Scales are rounded up, so that nothing is clipped. nearest: deterministic, so that errors of
-    the same coordinate do not cancel.
+    QSGD (Alistarh et al., NIPS 2017) with float32 norms of 512, and the usual int4, int8 and so on, in groups with
+    float16 scales. Scales are rounded up, so that nothing is clipped. nearest: deterministic, so that errors of the
+    same coordinate do not cancel.
     """
 
     code_bits: int
@@ -74,7 +74,7 @@ class Integers:
 class Smoothed:
     """A quantizer behind a Hadamard rotation of small blocks, without random signs.
 
-    With integers of 4 bits in groups of 128, what SDP4Bit sends of gradients (Jia et al., NeurIPS 2024).
+    With integers of 4 bits in groups of 128, it is SDP4Bit's code of gradients (Jia et al., NeurIPS 2024).
     """
 
     inner: Quantizer
@@ -89,11 +89,7 @@ class Smoothed:
         return self.inner.unbiased
 
     def __call__(self, x: F64, uniform: F64) -> F64:
-        return self._rotate(self.inner(self._rotate(x), uniform))
-
-    def _rotate(self, x: F64) -> F64:
-        rotated = hadamard(torch.from_numpy(x.reshape(-1, self.block)).float())
-        return rotated.double().numpy().reshape(-1) / math.sqrt(self.block)
+        return _rotated(self.inner(_rotated(x, self.block), uniform), self.block)
 
 
 @dataclass(frozen=True)
@@ -101,8 +97,8 @@ class Microscaling:
     """MXFP4 and MXFP8 (OCP Microscaling Formats 1.0): 32 elements share a scale, a power of two of 8 bits.
 
     nearest: the specification's scale, which is 2^floor(log2 of the largest) over the element's largest power, rounding
-    to nearest even, and what is too large becomes the largest. Otherwise unbiased: rounding at random, with a scale
-    that clips nothing.
+    to nearest even, and too large values become the largest. Otherwise unbiased: rounding at random, with a scale that
+    clips nothing.
     """
 
     element: Literal["e2m1", "e4m3"]
@@ -155,6 +151,43 @@ class Nvfp4:
         scale = unit * (round_to(E4M3, wanted / unit) if self.nearest else up)
         elements = np.divide(groups, scale, out=np.zeros_like(groups), where=scale > 0)
         return (round_to(E2M1, elements, None if self.nearest else uniform.reshape(groups.shape)) * scale).reshape(-1)
+
+
+@dataclass(frozen=True)
+class MsEden:
+    """MS-EDEN (Panferov et al., arXiv 2601.22813): NVFP4's nearest elements of rotated blocks.
+
+    The scale of 16 elements has EDEN's factor, which makes the block exact along itself, and is rounded to E4M3 at
+    random. Blocks have signs of their own.
+    """
+
+    block: int = 128
+    group: int = 16
+
+    @property
+    def bits(self) -> float:
+        return Nvfp4(group=self.group).bits
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    def __call__(self, x: F64, uniform: F64) -> F64:
+        signs = np.where(uniform < 0.5, -1.0, 1.0)
+        y = _rotated(x * signs, self.block).reshape(-1, self.block // self.group, self.group)
+        scale = np.abs(y).max(axis=2, keepdims=True) / E2M1[-1]
+        elements = round_to(E2M1, np.divide(y, scale, out=np.zeros_like(y), where=scale > 0))
+        dots = (y * elements * scale).sum(axis=(1, 2), keepdims=True)
+        energy = np.square(y).sum(axis=(1, 2), keepdims=True)
+        wanted = scale * np.divide(energy, dots, out=np.zeros_like(dots), where=dots > 0)
+        unit = max(float(wanted.max()), 2.0**-126) / E4M3[-1]
+        chance = (2 * uniform % 1).reshape(y.shape)[:, :, :1]  # without the bit of the sign
+        return _rotated((elements * round_to(E4M3, wanted / unit, chance) * unit).reshape(-1), self.block) * signs
+
+
+def _rotated(x: F64, block: int) -> F64:
+    rotated = hadamard(torch.from_numpy(x.reshape(-1, block)).float())
+    return rotated.double().numpy().reshape(-1) / math.sqrt(block)
 
 
 def round_to(elements: F64, x: F64, chance: F64 | None = None) -> F64:

@@ -1,4 +1,4 @@
-"""Ranks that decode each other's codes, n of them in one process, by the package's kernels."""
+"""Ranks that decode each other's codes, n in one process, by the package's kernels."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import block_rounds as rounds
 import numpy as np
 import torch
-from reference import Key
 from torch import Tensor
 
+from byteps_thc._base.arrays import F32
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.block_plan import BLOCK
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 from byteps_thc._scheme.shares import even_cuts
+from thc_lab import block_rounds as rounds
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class RanksAverager:
     def average_rows(self, gradients: F32) -> F32:
         """Average the rows in one round."""
         config, own = self._config, list(np.ascontiguousarray(gradients))
-        key = Key(config.seed, self._tensor, self._round)
+        key = rounds.Key(config.seed, self._tensor, self._round)
         self._round += 1
         # Each shard leaves zeros beside its blocks.
         return sum(

@@ -1,6 +1,6 @@
-"""All ways to average that error_by_scheme compares, and what wins within a number of bits.
+"""All ways to average that error_by_scheme compares, and the winner within a number of bits.
 
-Each is a first step: nothing is kept of an earlier one. So DGC is TopK here, as momentum has nothing to add yet.
+Each is a first step, without state of an earlier one. DGC is thus TopK here, as momentum has nothing to add yet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from averages.averagers import BF16, Scheme, make
 from averages.eden import Eden
 from averages.quantizers import F64, Integers, Smoothed
 from averages.ranks import RankCodes
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.settings import Settings
-from byteps_thc._scheme.tables import CODE_BITS
+from byteps_thc import ServerCodes
+from byteps_thc._base.settings import Settings
+from byteps_thc._scheme.adding.tables import CODE_BITS
 
 #: float64[workers, coordinates] -> the average, and bits of a coordinate, up and down.
 Run = Callable[[F64, np.random.Generator], tuple[F64, float]]
@@ -30,7 +30,7 @@ RANKS_PAIRS = ((1, 1), (2, 2), *PAIRS, *IF_ALIKE)
 
 @dataclass(frozen=True)
 class Way:
-    """A scheme with its settings. family: what is a line of a plot, and has a colour of evaluation/pages/style.py."""
+    """A scheme with its settings. family: a line of a plot, with a colour of evaluation/pages/style.py."""
 
     name: str
     family: str
@@ -39,7 +39,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Point:
-    """What a scheme costs, and how much it errs."""
+    """A scheme's bits and its error."""
 
     name: str
     family: str
@@ -53,12 +53,12 @@ def nmse(average: F64, exact: F64) -> float:
 
 
 def winner(points: Sequence[Point], bits: float) -> Point | None:
-    """Which errs least of those that take no more bits; None where none does."""
+    """The point with the least error at no more bits; None if all take more."""
     return min((point for point in points if point.bits <= bits), key=lambda point: point.nmse, default=None)
 
 
 def undominated(points: Sequence[Point]) -> list[Point]:
-    """By bits: those that err less than all that take as many or fewer."""
+    """Points with a smaller error than all at as many or fewer bits, by bits."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.bits, point.nmse)):
         if not kept or point.nmse < kept[-1].nmse:
@@ -76,27 +76,27 @@ def points(ways: Sequence[Way], own: F64, seed: Sequence[int]) -> list[Point]:
 
 
 def ways(workers: int, tensors: Sequence[slice]) -> list[Way]:
-    """All of them. tensors: of a gradient, one after the other."""
+    """All ways. tensors: of a gradient, one after the other."""
     return [*thc_ways(workers, tensors), *eden_ways(tensors), *baseline_ways(tensors), *two_hops_ways()]
 
 
 def thc_ways(workers: int, tensors: Sequence[slice]) -> Iterator[Way]:
     """Paper and default, ranks with all bits, and servers or a switch that add in 8 and 16 bits.
 
-    A switch takes codes of 4 bits and 32 workers; others stand for a server that adds like one. A code whose additional
-    bit buys no level, as 8 bits do not hold more, is left out.
+    A switch takes codes of 4 bits and 32 workers; other cases model a server that adds like one. Codes whose additional
+    bit buys no level, because 8 bits do not hold more, are skipped.
     """
-    yield Way("THC, paper", "THC, paper", packaged(ThcConfig.paper(), tensors))
-    yield Way("Uniform THC", "Uniform THC", packaged(ThcConfig.uniform(), tensors))
+    yield Way("THC, paper", "THC, paper", packaged(ServerCodes.paper(), tensors))
+    yield Way("Uniform THC", "Uniform THC", packaged(ServerCodes.uniform(), tensors))
     for up, down in RANKS_PAIRS:
         scheme = RankCodes(up, down)
         name = "THC, default" if scheme == RankCodes() else f"THC, {up} + {down}"
         yield Way(name, "THC, default and other bits", packaged(scheme, tensors))
     for bits in CODE_BITS[1:]:
-        server = ThcConfig(bits=bits, value_bits=16)
+        server = ServerCodes(bits=bits, value_bits=16)
         yield Way(f"THC, 16-bit sums, {bits} bits", "THC, 16-bit sums", packaged(server, tensors))
         if bits == 2 or min(1 << bits, SWITCH_SUM // workers + 1) > 1 << (bits - 1):
-            switch = ThcConfig(bits=bits, value_bits=8)
+            switch = ServerCodes(bits=bits, value_bits=8)
             yield Way(f"THC, switch, {bits} bits", "THC, switch", packaged(switch, tensors))
 
 
@@ -122,7 +122,7 @@ def baseline_ways(tensors: Sequence[slice]) -> Iterator[Way]:
 
 
 def two_hops_ways() -> Iterator[Way]:
-    """Those of alternatives.py, and more widths, so that each family has some at most numbers of bits."""
+    """alternatives.py's ways, and more widths, so that each family has some at most numbers of bits."""
     found = alternatives()
     found["int8 + int8, groups of 64"] = TwoHops(Integers(8, 64), Integers(8, 64))
     smoothed = Smoothed(Integers(4, 128))
@@ -139,7 +139,7 @@ def hops(scheme: TwoHops) -> Run:
 
 
 def packaged(scheme: Scheme, tensors: Sequence[slice]) -> Run:
-    """What the package does, with another seed each time."""
+    """The package's average, with another seed each time."""
 
     def run(own: F64, random: np.random.Generator) -> tuple[F64, float]:
         averager = make(with_seed(scheme, random), len(own), tensors)
@@ -150,7 +150,7 @@ def packaged(scheme: Scheme, tensors: Sequence[slice]) -> Run:
 
 
 def with_seed(scheme: Scheme, random: np.random.Generator) -> Scheme:
-    """Those that have one."""
+    """Schemes that have a seed get a new one."""
     if not hasattr(scheme, "seed"):
         return scheme
     seed = int(random.integers(1 << 32))
@@ -161,7 +161,7 @@ def with_seed(scheme: Scheme, random: np.random.Generator) -> Scheme:
 
 
 def best_scaled(run: Run) -> Run:
-    """Times what brings it closest to the exact average: for signs that have no scale of their own."""
+    """The average, scaled for the least error: for signs without a scale."""
 
     def scaled(own: F64, random: np.random.Generator) -> tuple[F64, float]:
         signs, bits = run(own, random)

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor
+from byteps_thc._base.arrays import value_dtype
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import value_dtype
-from byteps_thc._scheme.compressor import Partition
-from byteps_thc._scheme.config import ResolvedConfig
+from byteps_thc._scheme.adding.compressor import Partition
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes
 
 
 class ServersAverager:
-    """Averages gradients of all workers, the whole of them as one partition."""
+    """Averages gradients of all workers, whole, as one partition."""
 
-    def __init__(self, resolved: ResolvedConfig, coordinates: int) -> None:
+    def __init__(self, resolved: ResolvedCodes, coordinates: int) -> None:
         self._resolved = resolved
         self._compressors = [
             Compressor(resolved, workers=resolved.workers, worker=worker, threads=1)

@@ -1,4 +1,4 @@
-"""THC with one of its parts taken away, or added, and what such an average errs by."""
+"""THC with one part removed or added, and the error of such an average."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from averages.as_printed import AsPrinted
 from averages.averagers import make
 from averages.averaging import Scheme
 from averages.ranks import RankCodes
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.tables import LookupTable
+from byteps_thc import ServerCodes
+from byteps_thc._scheme.adding.tables import LookupTable
 
 WORKERS = 4
-#: So small that nothing is clamped: 4.9 times the norm.
+#: Small enough to clamp nothing: 4.9 times the norm.
 NO_CLAMP_P = 2.0**-20
 PAPER: dict[str, Any] = {"p": 1 / 32, "rounding": "independent"}
 Training = tuple[str, str]
@@ -34,29 +34,29 @@ GPT_STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """how: a ThcConfig (through a server) and RankCodes (among ranks) run on the package's kernels, a Scheme in the
+    """how: a ServerCodes (through a server) and RankCodes (among ranks) run on the package's kernels, a Scheme in the
     study's THC, AsPrinted as Algorithm 1.
 
     removal: of one part of THC, all others stay.
     """
 
     name: str
-    how: ThcConfig | RankCodes | DenseConfig | Scheme | AsPrinted
+    how: ServerCodes | RankCodes | DenseConfig | Scheme | AsPrinted
     removal: bool = False
 
     @property
     def implementation(self) -> str:
-        by_type = {ThcConfig: "package", RankCodes: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
+        by_type = {ServerCodes: "package", RankCodes: "package", Scheme: "study", AsPrinted: "Algorithm 1"}
         return by_type.get(type(self.how), "fp32")
 
     @property
     def table(self) -> LookupTable:
-        """Of those that the package runs, through a server."""
-        assert isinstance(self.how, ThcConfig)
+        """The table of the package's schemes, through a server."""
+        assert isinstance(self.how, ServerCodes)
         return self.how.resolve(WORKERS).table
 
     def bits(self, up: int) -> str:
-        """What travels of a coordinate: codes up, and down sums, which have the 8 bits of a server that only adds."""
+        """Bits of a coordinate: codes up, and down sums, which have the 8 bits of a server that only adds."""
         if isinstance(self.how, DenseConfig):
             return "32 + 32"
         return f"{up} + {self.how.down_bits if isinstance(self.how, RankCodes) else 8}"
@@ -64,31 +64,31 @@ class Case:
 
 def parts(bits: int) -> list[Case]:
     """THC with codes of so many bits, and each of its parts taken away or added alone."""
-    thc = ThcConfig(bits=bits)
+    thc = ServerCodes(bits=bits)
     return [
         Case("THC", thc),
         Case("no rotation", in_study(thc, rotation=False), removal=True),
-        Case("no clamp", ThcConfig(bits=bits, p=NO_CLAMP_P), removal=True),
+        Case("no clamp", ServerCodes(bits=bits, p=NO_CLAMP_P), removal=True),
         Case("no rotation, no clamp", in_study(thc, rotation=False, clamp=False)),
-        Case("independent rounding", ThcConfig(bits=bits, rounding="independent"), removal=True),
-        Case("uniform table", ThcConfig.uniform(bits), removal=True),
-        Case("blocks of 256", ThcConfig(bits=bits, rotation_block=256), removal=True),
-        Case("blocks of 65536", ThcConfig(bits=bits, rotation_block=1 << 16)),
-        Case("with feedback", ThcConfig(bits=bits, error_feedback=True)),
+        Case("independent rounding", ServerCodes(bits=bits, rounding="independent"), removal=True),
+        Case("uniform table", ServerCodes.uniform(bits), removal=True),
+        Case("blocks of 256", ServerCodes(bits=bits, rotation_block=256), removal=True),
+        Case("blocks of 65536", ServerCodes(bits=bits, rotation_block=1 << 16)),
+        Case("with feedback", ServerCodes(bits=bits, error_feedback=True)),
         Case("with ranks that decode", RankCodes(bits, bits)),
     ]
 
 
 def same_in_study(bits: int) -> Case:
     """THC, as the cases without rotation run it."""
-    return Case("THC", in_study(ThcConfig(bits=bits)))
+    return Case("THC", in_study(ServerCodes(bits=bits)))
 
 
 def of_figure_14(bits: int) -> list[Case]:
-    """What the paper's Figure 14 shows, and Algorithm 1 as printed."""
-    uniform, forgets = (ThcConfig.uniform(bits, error_feedback=feedback, **PAPER) for feedback in (True, False))
+    """Return the cases of the paper's Figure 14, and Algorithm 1 as printed."""
+    uniform, forgets = (ServerCodes.uniform(bits, error_feedback=feedback, **PAPER) for feedback in (True, False))
     return [
-        Case("THC, paper", ThcConfig(bits=bits, granularity=30, error_feedback=True, **PAPER)),
+        Case("THC, paper", ServerCodes(bits=bits, granularity=30, error_feedback=True, **PAPER)),
         Case("Uniform THC", uniform),
         Case("Uniform THC, no feedback", forgets),
         Case("Uniform THC, no rotation", in_study(uniform, rotation=False)),
@@ -97,9 +97,9 @@ def of_figure_14(bits: int) -> list[Case]:
     ]
 
 
-def in_study(config: ThcConfig, *, rotation: bool = True, clamp: bool = True) -> Scheme:
-    """Return what a server's workers do, with parts that the package cannot switch off."""
-    feedback = config.keeps_residuals
+def in_study(config: ServerCodes, *, rotation: bool = True, clamp: bool = True) -> Scheme:
+    """Return the scheme of a server's workers, with parts that the package cannot switch off."""
+    feedback = config.error_feedback
     return Scheme(
         config.resolve(WORKERS).table,
         config.rotation_block,
@@ -113,7 +113,7 @@ def in_study(config: ThcConfig, *, rotation: bool = True, clamp: bool = True) ->
 
 def average_of(case: Case, tensors: Sequence[slice], seed: int) -> Average:
     """Return an average that keeps residuals from step to step."""
-    if isinstance(case.how, ThcConfig):
+    if isinstance(case.how, ServerCodes):
         return make(case.how.model_copy(update={"seed": seed}), WORKERS, tensors).average
     if isinstance(case.how, RankCodes):
         return make(replace(case.how, seed=seed), WORKERS, tensors).average
@@ -145,7 +145,7 @@ def of_gpt(repetitions: int) -> list[Tensor]:
 def nmse(case: Case, of: Sequence[Tensor], *, draws: int = 1) -> float:
     """Squared error of the average over the average's energy, of a first step; mean of the gradients.
 
-    draws: of random numbers for each of them.
+    draws: of random numbers for each gradient.
     """
     errors = []
     for i, own in enumerate(of):
@@ -158,7 +158,7 @@ def nmse(case: Case, of: Sequence[Tensor], *, draws: int = 1) -> float:
 
 @dataclass(frozen=True)
 class Effort:
-    """What measuring costs. trainings: by bits of a code."""
+    """Effort of a measurement. trainings: by bits of a code."""
 
     trainings: dict[int, Sequence[Training]]
     seeds: Sequence[int]
@@ -168,7 +168,7 @@ class Effort:
 
 @dataclass
 class Measured:
-    """Of one case. nmse: of lognormal gradients and of a GPT's. Others by training and seed."""
+    """Results of one case. nmse: of lognormal gradients and a GPT's. Others by training and seed."""
 
     case: Case
     nmse: list[float]
@@ -190,7 +190,7 @@ class Measured:
             self.accuracy[which].append(round(small.accuracies()[1], 3))
 
     def as_data(self) -> dict[str, Any]:
-        """Held-out losses by training and seed; the others as means."""
+        """Held-out losses by training and seed; other figures as means."""
         held_out = {" ".join(which): losses for which, losses in self.held_out.items()}
         trained = {" ".join(which): round(statistics.mean(losses), 5) for which, losses in self.trained.items()}
         accuracy = {" ".join(which): round(statistics.mean(values), 3) for which, values in self.accuracy.items()}

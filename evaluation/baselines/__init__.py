@@ -1,6 +1,6 @@
-"""What THC is compared with: codecs of TopK, DGC, TernGrad, QSGD and SignSGD, and dense schemes.
+"""THC's rivals: codecs of TopK, DGC, TernGrad, QSGD and SignSGD, and dense schemes.
 
-Their payloads cannot be added: a server or every rank decodes all of them. hook.py averages DDP's buckets so.
+Their payloads cannot be added: a server or every rank decodes all payloads. hook.py averages DDP's buckets so.
 """
 
 from baselines.dense import Bf16, NoCompression

@@ -1,11 +1,11 @@
-"""What a baseline's algorithm is made of: a codec, which turns a vector into bytes and back and keeps nothing.
+"""A baseline's algorithm as a codec, which turns a vector into bytes and back and keeps nothing.
 
     payload = codec.encode(vector, spec, context)         # uint8, the same size on all workers
     vectors = [codec.decode(payload, spec, context.step) for payload in payloads of all workers]
     average = codec.combine(vectors)
 
-Payloads of these codecs can't be added (they are not homomorphic), so whoever aggregates has to decode every one of
-them. That is the cost that THC avoids (paper, section 2).
+Payloads of codecs can't be added (they are not homomorphic), so an aggregator has to decode every payload. THC avoids
+this cost (paper, section 2).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class VectorSpec:
 
     @classmethod
     def of(cls, key: str, sizes: Mapping[str, int]) -> VectorSpec:
-        """Lay out parameters of those names and sizes."""
+        """Lay out parameters of the given names and sizes."""
         return cls(key, tuple(sizes.values()))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Where each parameter lies."""
+        """Each parameter's place in the vector."""
         return tuple(slice(*ends) for ends in itertools.pairwise(itertools.accumulate(self.sizes, initial=0)))
 
     @cached_property
@@ -51,7 +51,7 @@ class VectorSpec:
 class EncodeContext:
     """When and where a vector is encoded: random numbers and schedules depend on nothing else.
 
-    worker: who encodes. round: number of the vector, never the same twice in a training. step: optimizer steps since
+    worker: the encoder. round: number of the vector, never the same twice in a training. step: optimizer steps since
     compression began.
     """
 

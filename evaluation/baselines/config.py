@@ -1,4 +1,4 @@
-"""What the settings of all codecs have in common."""
+"""Base of all codecs' settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from baselines.codec import Codec
 from baselines.memory import Memory
-from byteps_thc._scheme.settings import Settings
+from byteps_thc._base.settings import Settings
 
 
 class CodecConfig(Settings):

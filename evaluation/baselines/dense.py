@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from typing_extensions import override
 
-from byteps_thc._scheme.settings import Settings
+from byteps_thc._base.settings import Settings
 
 
 class DenseConfig(Settings):

@@ -17,7 +17,7 @@ BYPASS_ELEMENTS = 1024
 
 
 class CodecState:
-    """What codec_hook keeps from step to step. Residuals of buckets that DDP lays out anew start at zero."""
+    """State of codec_hook from step to step. Residuals of buckets that DDP lays out anew start at zero."""
 
     def __init__(self, config: CodecConfig, workers: int) -> None:
         self.codec, self.memory, self.workers = config.codec(), config.memory(workers), workers

@@ -1,7 +1,7 @@
-"""What a worker keeps of its gradients from step to step, by the vector's key.
+"""State of a worker's gradients from step to step, by the vector's key.
 
     state = memory.compensate(gradient, spec)  # state.vector is sent
-    memory.keep(state, sent)                   # sent: what the payload says of state.vector
+    memory.keep(state, sent)                   # sent: state.vector as receivers decode the payload
 
 Nothing that is kept changes before keep().
 """
@@ -22,26 +22,26 @@ from baselines.codec import VectorSpec
 
 @dataclass(frozen=True)
 class Compensated:
-    """A gradient on its way: vector is sent, float32; kept: what the memory needs again in keep()."""
+    """A gradient on its way: vector is sent, float32; kept: the memory's own state until keep()."""
 
     vector: Tensor
     kept: Mapping[str, Tensor]
 
 
 class Memory(ABC):
-    """What a scheme adds to gradients."""
+    """A scheme's correction of gradients."""
 
     @abstractmethod
     def compensate(self, gradient: Tensor, spec: VectorSpec) -> Compensated:
-        """Return what to send in place of `gradient`, which is not modified."""
+        """Return the vector to send in place of `gradient`, which is not modified."""
 
     @abstractmethod
     def keep(self, state: Compensated, sent: Tensor) -> None:
-        """Keep what was not sent."""
+        """Keep the unsent part."""
 
 
 class NoMemory(Memory):
-    """Gradients are sent as they are, and what is lost is lost."""
+    """Gradients are sent as they are, and losses are never made up."""
 
     @override
     def compensate(self, gradient: Tensor, spec: VectorSpec) -> Compensated:
@@ -82,7 +82,7 @@ class MomentumCorrection(Memory):
         g = g * min(1, clip_norm / (sqrt(workers) * |g|))        for each parameter
         u = momentum * u + g;    v = v + u;    where v is sent: u = 0 and v = 0
 
-    What is sent of v are coordinates as they are.
+    Sent coordinates of v are exact.
     """
 
     def __init__(self, momentum: float, clip_norm: float | None, workers: int) -> None:

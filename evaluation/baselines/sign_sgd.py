@@ -25,8 +25,8 @@ class SignSgd(CodecConfig):
     """Signs of the gradient: 1 bit for each coordinate, and a scale for each parameter or one for all."""
 
     variant: Literal["scaled", "majority"] = "scaled"
-    """scaled: signs times the parameter's mean magnitude, averaged, with error feedback; majority: what most workers
-    have, -1, 0 or 1 whatever the size of the gradients, so the learning rate has to be chosen for it"""
+    """scaled: signs times the parameter's mean magnitude, averaged, with error feedback; majority: the sign of most
+    workers, -1, 0 or 1 for gradients of any size, so the learning rate has to be chosen for it"""
 
     @override
     def codec(self) -> Codec:
@@ -84,7 +84,7 @@ class MajorityCodec(Codec):
 
     @override
     def combine(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Return what most workers have: the sign of the sum of their signs."""
+        """Return the majority's signs: the sign of the sum of the workers' signs."""
         # Sums of signs are integers, so clamping them gives their signs; and NaN stays NaN.
         return torch.stack(list(vectors)).sum(dim=0).clamp_(-1.0, 1.0)
 

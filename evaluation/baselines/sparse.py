@@ -1,4 +1,4 @@
-"""Codec of TopK and DGC: the largest coordinates, and where they are."""
+"""Codec of TopK and DGC: the largest coordinates, and their indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRY_BYTES = 8  # fp32 value, int32 index
 class SparseCodec(Codec):
     """Payload: float32[k] values, int32[k] indices within the vector; k is the same on all workers.
 
-    ratio: share of each parameter's coordinates that is sent in a step (at least one of them). The k largest are
+    ratio: share of each parameter's coordinates that is sent in a step (at least one coordinate). The k largest are
     selected exactly; ties are broken as torch.topk does.
     """
 

@@ -16,12 +16,12 @@ from baselines.sparse import SparseCodec
 
 
 class TopK(CodecConfig):
-    """Send the largest coordinates of each parameter: 8 bytes (value and index) for each of them."""
+    """Send the largest coordinates of each parameter, 8 bytes each: value and index."""
 
     ratio: float = Field(default=0.01, gt=0, le=1)
     """share of each parameter's coordinates that is sent, at least one of them"""
     error_feedback: bool = True
-    """add what was not sent to the next gradient"""
+    """add the unsent part to the next gradient"""
 
     @override
     def codec(self) -> Codec:

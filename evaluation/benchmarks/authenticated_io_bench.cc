@@ -1,4 +1,4 @@
-// What a key costs thc-ps per packet, the network left out: 64 packets of codes are checked, and a sum of twice their
+// Cost of a key for thc-ps per packet, without the network: 64 packets of codes are checked, and a sum of twice their
 // bytes goes to all workers of a job for as many packets as it has workers.
 #include <benchmark/benchmark.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kBurst = 64;
 
-/// The same burst again and again; what is sent is dropped.
+/// Receives the same burst again and again, and drops sent packets.
 class LoadIo final : public PacketIo {
  public:
   LoadIo(const MessageKeys& keys, std::size_t codes_bytes) {

@@ -1,4 +1,4 @@
-"""Error of the average gradient by the package's kernels, from the paper to what ranks can do, part by part.
+"""Error of the average gradient by the package's kernels, from the paper to the ranks' best, part by part.
 
 All average the same gradients in one process, in a first step, which has no residual.
 """
@@ -18,7 +18,7 @@ from averages.ranks import RankCodes
 from averages.schemes import nmse, packaged
 from section import publish, table
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
 REPETITIONS = 2
 #: Kinds of gradients, and workers.
@@ -31,16 +31,16 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def parts() -> Iterator[tuple[str, ThcConfig | RankCodes]]:
+def parts() -> Iterator[tuple[str, ServerCodes | RankCodes]]:
     """By name, one after the other."""
-    yield "the paper: 4 bits, g = 30, p = 1/32", ThcConfig.paper()
+    yield "the paper: 4 bits, g = 30, p = 1/32", ServerCodes.paper()
     for what, settings in PARTS.items():
-        yield what, ThcConfig(bits=4, error_feedback=False, **settings)
+        yield what, ServerCodes(bits=4, error_feedback=False, **settings)
     for bits in (4, 5, 6):
         yield "ranks that decode", RankCodes(bits, bits)
 
 
-def cell(scheme: ThcConfig | RankCodes, kind: str, workers: int) -> str:
+def cell(scheme: ServerCodes | RankCodes, kind: str, workers: int) -> str:
     """NMSE x 1e-3, and bits up and down without scales."""
     errors = []
     for repetition in range(REPETITIONS):

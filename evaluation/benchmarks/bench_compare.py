@@ -2,7 +2,7 @@
 
 Needs root, as bench_ddp.py does.
 
-    sudo PYTHONPATH=evaluation:tests/lib:scripts .venv/bin/python evaluation/benchmarks/bench_compare.py
+    sudo PYTHONPATH=evaluation:scripts .venv/bin/python evaluation/benchmarks/bench_compare.py
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Four workers run ThcReducer with the default settings, each on a host of its own
 fifth host (rows "one") or on each worker's host (rows "four"). Links are shaped in both directions
 (lab/thc_lab/shaped_network.py). In rows with delay and loss, a relay of TAP devices carries the frames
 (evaluation/congestion/frame_relay.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every
-scheme on links without a limit ("alone"), which is the processors' time. "first" is the first average, median and worst
-are those of the others.
+scheme on links without a limit ("alone"), which is the processors' time. "first" is the first average; median and worst
+are over the others.
 
         [--rows 100M-512k-one 100M-512k-four] [--steps 7] [--schemes thc_ps] [--json build/bench/congestion.json]
 """
@@ -27,7 +27,7 @@ from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
 from section import publish, table
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 
 SCHEMES = {"thc_ps": "THC, thc-ps", "thc": "THC, ranks", "bf16": "bf16, gloo"}
 COLUMNS = (

@@ -3,8 +3,8 @@
 Four gloo ranks, each on a host of its own (a network namespace) behind a link shaped to a rate in both directions
 (lab/thc_lab/shaped_network.py); thc-ps, for the network engine, is on a fifth host whose link is four times as fast.
 Needs root. Schemes take turns step by step in the same processes. Communication time is the time of a backward with all
-buckets averaged, less that of the same backward without averaging (no_sync); both are the slowest rank's from a common
-barrier, and medians over the repetitions.
+buckets averaged, less a backward without averaging (no_sync); both are the slowest rank's from a common barrier, and
+medians over the repetitions.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ratio import Row, at_least, lines_of
 from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.shaped_network import ShapedNetwork, inside, tcp_rate
 
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4
 PARAMETERS = 24 * (1024 * 1024 + 1024)
 RATE_S = 1.5
-#: At 0.1 Gb/s, where DDP's first broadcasts of six models take two minutes.
+#: DDP's first broadcasts of six models take two minutes at 0.1 Gb/s.
 DEADLINE_S = 600.0
 #: A bucket's hook.
 HOOK_TARGET_US = 200.0
-#: Gb/s, scheme, peer: how many times as fast.
+#: Gb/s, scheme, peer: factor of speed.
 TARGETS = {
     (1.0, "thc_5", "fp32"): 5.3,
     (1.0, "thc_5", "bf16"): 2.6,
@@ -69,7 +69,7 @@ class Measurement:
     scheme: str
     communication_ms: float
     cpu_ms: float
-    """processor time of a rank, less that of backward alone"""
+    """processor time of a rank, less its time in backward alone"""
     sent_mb: float
     expected_mb: float
     encode_ms: float | None
@@ -80,7 +80,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Run:
-    """All schemes at one rate, and what the links were found to carry."""
+    """All schemes at one rate, and the measured rates of the links."""
 
     gbit: float
     tcp_gbit: float
@@ -113,7 +113,7 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
 
 
 def measurement(ranks: Ranks, scheme: str) -> Measurement:
-    """What the ranks found out about a scheme."""
+    """The ranks' results for a scheme."""
     stats = ranks[0][scheme]["stats"]
     return Measurement(
         scheme=scheme,
@@ -182,7 +182,7 @@ def table_of(run: Run) -> list[list[str]]:
 
 
 def heading(run: Run) -> str:
-    """What was measured of the network itself."""
+    """The measured network itself."""
     return (
         f"{run.gbit:g} Gb/s: one TCP stream carries {run.tcp_gbit:.2f} Gb/s, four at once {run.tcp_together_gbit:.2f} "
         f"Gb/s each; backward alone takes {run.backward_ms:.0f} ms"

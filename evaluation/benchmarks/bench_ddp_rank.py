@@ -1,6 +1,6 @@
 """One rank of bench_ddp.py, on its own host of the shaped network: times DDP's averaging, scheme by scheme, in turn.
 
-shaped_ddp/steps.py says what it writes.
+shaped_ddp/steps.py describes the output.
 """
 
 # No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
@@ -15,7 +15,6 @@ from shaped_ddp.steps import Bf16, PowerSgd, Prepare, Scheme, rank_parser, run
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
 from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 
 WIDTH, LAYERS, ROWS = 1024, 24, 4
@@ -40,7 +39,7 @@ def backward_of(rank: int) -> Prepare:
 
 
 class Thc(Scheme):
-    """thc_hook, with the time that each call of it takes."""
+    """thc_hook, with the time of each call."""
 
     def __init__(self, prepare: Prepare, state: ThcState) -> None:
         super().__init__(make_model(), prepare)
@@ -62,14 +61,14 @@ class Thc(Scheme):
 
 
 def make_schemes(prepare: Prepare, server: str) -> dict[str, Scheme]:
-    """What is compared, by name."""
+    """The compared schemes, by name."""
     return {
         "fp32": Scheme(make_model(), prepare),
         "bf16": Bf16(make_model(), prepare),
         "power_sgd": PowerSgd(make_model(), prepare, 4),
-        "thc_5": Thc(prepare, ThcState(None, ThcConfig(bits=5))),
-        "thc_4": Thc(prepare, ThcState(None, ThcConfig(bits=4))),
-        "thc_ps": Thc(prepare, ThcState(None, ThcConfig(), network=NetworkConfig(servers=[server], job=1))),
+        "thc_5": Thc(prepare, ThcState(bits=5)),
+        "thc_4": Thc(prepare, ThcState(bits=4)),
+        "thc_ps": Thc(prepare, ThcState(network=NetworkConfig(servers=[server], job=1))),
     }
 
 

@@ -1,7 +1,7 @@
 """An embedding of 20,000 Zipf words, two DDP ranks, AdamW: rows of no batch, padding, loss of rare words.
 
 A word has one of 16 classes, which the model learns: an embedding of 32 dimensions, a hidden layer, a classifier. Most
-words are in few batches, and a sixth of them in none. "THC, blocks across rows" is the same table as a parameter of a
+words are in few batches, and a sixth in none. "THC, blocks across rows" is the same table as a parameter of a
 module that is no nn.Embedding, so that blocks do not end at its rows. A minute.
 """
 
@@ -11,8 +11,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from ranks import run_ranks
 from section import publish, table
+
+from thc_lab.ranks import run_ranks
 
 RANK_PROGRAM = Path(__file__).with_name("bench_embeddings_rank.py")
 RANKS = 2

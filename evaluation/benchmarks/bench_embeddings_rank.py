@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.functional import cross_entropy, embedding
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.ddp import compress
+from thc_lab.ranks import Rank, joined_rank
 
 WORDS, WIDTH, CLASSES, BATCH, PADDING = 20_000, 32, 16, 256, 16
 LEARNING_RATE = 2e-2
@@ -62,7 +62,7 @@ class Language:
 
 
 def figures(language: Language, model: Classifier, start: Tensor, steps: int, ranks: int) -> list[float]:
-    """What a line of the table says: see bench_embeddings.COLUMNS, moved rows and those of no batch apart."""
+    """A line of the table, see bench_embeddings.COLUMNS: moved rows, and rows of no batch apart."""
     words = torch.cat([language.batch(step, rank) for step in range(steps) for rank in range(ranks)])
     counts = torch.bincount(words, minlength=WORDS)
     weight = model.words.weight.detach()

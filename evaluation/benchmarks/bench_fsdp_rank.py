@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from byteps_thc.fsdp import compress_reduce_scatter
+from byteps_thc import Bits
+from byteps_thc.fsdp import compress, compress_reduce_scatter
 
 TIMEOUT_S = 80
 WARM_UP_STEPS = 2
@@ -32,7 +33,12 @@ class Scheme:
     reshards = False
 
     def __init__(
-        self, reduce_dtype: torch.dtype | None = None, *, compressed: bool = False, waits: bool = False
+        self,
+        reduce_dtype: torch.dtype | None = None,
+        *,
+        compressed: bool = False,
+        parameter_bits: Bits | None = None,
+        waits: bool = False,
     ) -> None:
         torch.manual_seed(0)
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
@@ -44,6 +50,8 @@ class Scheme:
         self.model.set_reshard_after_backward(self.reshards)
         if compressed:
             compress_reduce_scatter(self.model)
+        if parameter_bits:
+            compress(self.model, down_bits=parameter_bits)
         if waits:
             for parameter in self.model.parameters():
                 parameter.register_post_accumulate_grad_hook(lambda _: None)
@@ -90,6 +98,8 @@ def make_schemes(gathered: str | None) -> dict[str, Scheme]:
             "fp32": WholeStep(torch.float32),
             "bf16": WholeStep(torch.bfloat16),
             "thc": WholeStep(compressed=True),
+            "both 8": WholeStep(parameter_bits=8),
+            "both 6": WholeStep(parameter_bits=6),
         }
     return {
         "alone": Scheme(),

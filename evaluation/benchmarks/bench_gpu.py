@@ -24,17 +24,18 @@ import triton
 from torch import Tensor
 
 from byteps_thc._native import _core
-from byteps_thc._scheme.block_plan import MessageLayout
-from byteps_thc._scheme.gpu import block_batch, kernels
-from byteps_thc._scheme.gpu.block_batch import BlockBatch
+from byteps_thc._scheme.adding.gpu import kernels
+from byteps_thc._scheme.adding.gpu.tiles import TileTable
+from byteps_thc._scheme.adding.tables import LookupTable
+from byteps_thc._scheme.adding.tables.device import DeviceTable
+from byteps_thc._scheme.decoding.codec import MessageLayout
+from byteps_thc._scheme.decoding.gpu import block_batch
+from byteps_thc._scheme.decoding.gpu.block_batch import BlockBatch
+from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 from byteps_thc._scheme.gpu.frontend import INTERPRETED
 from byteps_thc._scheme.gpu.launch import Launcher
-from byteps_thc._scheme.gpu.tiles import TileTable
 from byteps_thc._scheme.keys import device_key
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS
 from byteps_thc._scheme.shares import block_words, row_shards, share_out
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.tables.device import DeviceTable
 
 BLOCK = 8192
 LOG_COORDINATES = 13 if INTERPRETED else 27
@@ -56,7 +57,7 @@ def time_us(run: Callable[[], object]) -> float:
 
 
 class Partition:
-    """What the kernels take, for one gradient of n coordinates."""
+    """The kernels' arguments, for one gradient of n coordinates."""
 
     def __init__(self, n: int, dtype: torch.dtype) -> None:
         self.table = LookupTable.paper()
@@ -99,7 +100,7 @@ class Partition:
 
 
 class Piece:
-    """A gradient of n coordinates among ranks that decode: the first rank's part. All ranks sent what this one sends.
+    """A gradient of n coordinates among ranks that decode: the first rank's part. All ranks sent the same codes.
 
     sharded: a reduce-scatter, whose rows have n / RANKS coordinates.
     """
@@ -140,7 +141,7 @@ class Piece:
 
 
 def bandwidth_rows(n: int) -> list[dict[str, Any]]:
-    """Each kernel; bytes: what it must read and write."""
+    """Each kernel; bytes: read and written ones."""
     full, half = Partition(n, torch.float32), Partition(n, torch.bfloat16)
     copy_us = time_us(lambda: full.residual.copy_(full.gradient))
     us_per_byte = copy_us / (8 * n)
@@ -214,7 +215,7 @@ def speedup_row(n: int) -> dict[str, Any]:
 
 
 def limit_registers(registers: int) -> int:
-    """Compile the kernels that have a limit of registers with another one; return how many there are."""
+    """Compile the kernels that have a limit of registers with another limit; return the number of such kernels."""
     known = [*vars(kernels).values(), *vars(block_batch).values()]
     limited = [each for each in known if isinstance(each, Launcher) and "maxnreg" in each._options]
     for launcher in limited:

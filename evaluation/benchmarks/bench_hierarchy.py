@@ -1,10 +1,10 @@
 """THC over a mesh, exact within a node, against flat THC on all ranks: bytes and time of a DDP step of 25 M parameters.
 
-Two hosts of the shaped network (lab/thc_lab/shaped_network.py) are nodes of two gloo ranks each: what ranks of a node
-send each other stays in the host, and what goes to the other node passes a link shaped to a rate in both directions.
-Needs root. As in bench_ddp.py, schemes take turns step by step in the same processes, and communication time is the
-time of a backward with all buckets averaged less that of the same backward without. The time on the slow link is what
-its busier node's frames take at the link's rate, counted where they are shaped.
+Two hosts of the shaped network (lab/thc_lab/shaped_network.py) are nodes of two gloo ranks each: traffic within a node
+stays in the host, and traffic between nodes passes a link shaped to a rate in both directions. Needs root. As in
+bench_ddp.py, schemes take turns step by step in the same processes, and communication time is the time of a backward
+with all buckets averaged less one without. The time on the slow link is the time of its busier node's frames at the
+link's rate, counted where they are shaped.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ratio import Row, at_least, lines_of
 from section import publish, table
 from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 from thc_lab.shaped_network import ShapedNetwork, tcp_rate
 
 RANK_PROGRAM = Path(__file__).with_name("bench_hierarchy_rank.py")
@@ -43,7 +43,7 @@ BYTES_PER_PARAMETER = {
 
 
 def link_ms(ranks: Ranks, scheme: str, gbit: float) -> float:
-    """What the frames of a step take on the slow link: of the busier node. Ranks of a node count the same frames."""
+    """Time of a step's frames on the slow link, for the busier node. Ranks of a node count the same frames."""
     return max(rank[scheme]["sent_bytes"] for rank in ranks) * 8 / gbit / 1e6
 
 
@@ -52,7 +52,7 @@ def communication_ms(ranks: Ranks, scheme: str) -> float:
 
 
 def rows_of(ranks: Ranks, gbit: float) -> list[Row]:
-    """For the link alone, and for all of the communication, computation included."""
+    """Rows of the link alone, and of all communication, computation included."""
     link, step = ({name: 1e3 * of(name) for name in ("flat", "mesh")} for of in (
         lambda name: link_ms(ranks, name, gbit), lambda name: communication_ms(ranks, name)
     ))  # fmt: skip
@@ -82,7 +82,7 @@ def table_of(ranks: Ranks, gbit: float) -> list[list[str]]:
 
 
 def measure(network: ShapedNetwork, gbit: float, repeats: int) -> tuple[float, Ranks]:
-    """Bits per second of a TCP stream between the nodes, and what the ranks measured at that rate."""
+    """Bits per second of a TCP stream between the nodes, and the ranks' measurements at that rate."""
     for host in network.hosts:
         host.shape(gbit * 1e9)
     tcp = tcp_rate([(network.hosts[0], network.hosts[1])], RATE_S)

@@ -9,17 +9,16 @@ from bench_ddp_rank import Thc, backward_of, make_model
 from shaped_ddp.steps import Bf16, Prepare, Scheme, rank_parser, run
 from torch.distributed.device_mesh import init_device_mesh
 
-from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState
 
 
 def make_schemes(prepare: Prepare, nodes: int, ranks: int) -> dict[str, Scheme]:
-    """What is compared, by name."""
+    """The compared schemes, by name."""
     mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
     return {
         "bf16": Bf16(make_model(), prepare),
-        "flat": Thc(prepare, ThcState(None, ThcConfig(), levels="flat")),
-        "mesh": Thc(prepare, ThcState(None, ThcConfig(), levels=(mesh, "between"))),
+        "flat": Thc(prepare, ThcState(levels="flat")),
+        "mesh": Thc(prepare, ThcState(levels=(mesh, "between"))),
     }
 
 

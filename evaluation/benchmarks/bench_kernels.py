@@ -1,6 +1,6 @@
 """Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates; and two threads.
 
-Codes have four bits unless a row says otherwise; those of five and six bits are compared with them, too.
+Codes have four bits unless a row says otherwise; five and six bits are compared with four, too.
 
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
 partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
@@ -39,12 +39,12 @@ STREAM_PARTITIONS = 64
 HUGE_PAGE = 2 << 20
 LARGE = 25 << 20
 TABLE = LookupTable.paper()
-#: Tables of more bits, and how many times as long as with four bits encoding may take.
+#: Tables of more bits, and the limit of their encoding's time over four bits' time.
 WIDER = ((LookupTable.solve(5, 255, Fraction(1, 128)), 1.3), (LookupTable.solve(6, 255, Fraction(1, 512)), 1.6))
-#: The same for lookup_sum.
+#: Limit for lookup_sum, likewise.
 WIDER_SUM = 3
 KEY = {"seed": 7, "tensor": 1, "round": 2}
-#: Ranks that decode: widths of codes, and what each kernel may take of memcpy's time beyond the cache.
+#: Ranks that decode: widths of codes, and each kernel's limit as a share of memcpy's time beyond the cache.
 RANKS, BLOCK_BITS = 4, (4, 5)
 MOST_TO_ENCODE = {"avx3": 1.15, "avx2": 1.5, "neon": 1.5}
 MOST_TO_DECODE = 1.1
@@ -138,7 +138,7 @@ class RankBuffers:
 
     @property
     def _quarters(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the owner of a shard has of each rank; the codes of a rank are a shard of each here."""
+        """The rows of a shard's owner, one for each rank; the codes of a rank are a shard of each here."""
         return self._codes.reshape(RANKS, -1), self._scales.reshape(RANKS, -1)
 
     def encode(self) -> None:
@@ -166,7 +166,7 @@ def by_set() -> Iterator[tuple[str, Any, float]]:
         yield best, _core, next((most for name, most in MOST_TO_ENCODE.items() if best.startswith(name)), math.inf)
         return
     tested = importlib.import_module("_core_test")
-    supported = tested.instruction_sets()  # before one of them is chosen
+    supported = tested.instruction_sets()  # before one is chosen
     for name, most in MOST_TO_ENCODE.items():
         found = next((one for one in supported if one.startswith(name)), None)
         if found is not None:

@@ -1,10 +1,9 @@
-"""Packets a second of two workers through a thc-ps whose network loses packets, as a share of those without loss.
+"""Packets a second of two workers through a thc-ps whose network loses packets, as a share of the lossless rate.
 
-Both workers push partitions of 2^20 codes over loopback, 1024 a packet as on Ethernet; there is nothing to compute. For
-each rate there is a thc-ps that loses that share of what it receives and of what it sends (--faults); all take
-turns in one run. "late" networks hold back a quarter of the packets. The same with a worker in each of two racks,
-whose thc-ps lose packets, while the one above them does not. What is called lossless goes through the same code, which
-loses one packet in 10^12.
+Both workers push partitions of 2^20 codes over loopback, 1024 a packet as on Ethernet, without any computation. For
+each rate, a thc-ps loses that share of received and of sent packets (--faults); all take turns in one run. "late"
+networks hold back a quarter of the packets. The same is measured with a worker in each of two racks, whose thc-ps lose
+packets, under a thc-ps that does not. The lossless case runs the same code, which loses one packet in 10^12.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from rack_servers import RackServers
 from ratio import Row, medians_us, report
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
+from thc_lab.rack_servers import RackServers
 
 CODES = 1 << 20
 CODES_PER_PACKET = 1024
@@ -41,7 +40,7 @@ def joined(stack: ExitStack, addresses: list[str], job: int) -> list[Session]:
             job=job,
             worker=worker,
             workers=workers,
-            config=ThcConfig(codes_per_packet=CODES_PER_PACKET),
+            codes=ServerCodes(codes_per_packet=CODES_PER_PACKET),
             backend=UdpConfig(local="127.0.0.1:0"),
         )
 
@@ -62,7 +61,7 @@ def two_racks(stack: ExitStack, options: list[str], job: int) -> list[Session]:
 
 
 def pusher(sessions: list[Session]) -> Callable[[], object]:
-    """Return what pushes all partitions of both workers and waits for their sums."""
+    """Return a function that pushes all partitions of both workers and waits for their sums."""
     codes = np.zeros(CODES // 2, np.uint8)
     shape = (PARTITIONS, sessions[0].chunks(CODES))
     buffers = [

@@ -4,9 +4,9 @@ Both are loaded by the same generator (memif_load.cc): CODES packets of 1024 cod
 of UDP payload up. testpmd sends the same frames back; thc-ps adds them up and answers with 1056 bytes each. Runs
 alternate; the medians and their ratio are reported. CPU 0 has the generator, CPU 1 the device under test.
 
---queues 1 2 does so with each of these numbers of queues, threads of thc-ps and forwarding threads of testpmd, and
-prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two
-CPUs the figures say what a queue costs, not what it brings.
+--queues 1 2 does so with each number of queues, threads of thc-ps and forwarding threads of testpmd, and
+prints a line for each. All threads of the device under test share CPU 1 unless each can have a CPU. With two CPUs the
+figures show a queue's cost, not its gain.
 
 --key compares thc-ps with a key (docs/contributors/security.md) to thc-ps without one instead. The generator makes and
 checks tags, too.
@@ -40,13 +40,13 @@ def memif(socket: str) -> str:
 
 
 def device_cpus(queues: int) -> list[int]:
-    """CPUs of the device under test: one for each queue, or CPU 1 for all of them."""
+    """CPUs of the device under test: one for each queue, or CPU 1 for all queues."""
     available = sorted(os.sched_getaffinity(0))
     return available[1 : queues + 1] if len(available) > queues else [1]
 
 
 def testpmd_command(program: str, socket: str, queues: int) -> list[str]:
-    """One port, whose frames go back where they came from; testpmd's idle main thread stays on CPU 0."""
+    """One port, which returns frames to their sender; testpmd's idle main thread stays on CPU 0."""
     cpus = device_cpus(queues)
     lcores = ",".join(f"{i + 1}@{cpus[i % len(cpus)]}" for i in range(queues))
     eal = [*EAL, f"--lcores=0@0,{lcores}", memif(socket)]
@@ -97,7 +97,7 @@ def measure(
 
 
 def compare_keys(generator: str, thc_ps: str, arguments: argparse.Namespace) -> None:
-    """Print packets a second of thc-ps with a key, by those without one."""
+    """Print packets a second of thc-ps with a key, over its rate without one."""
     rates: dict[str, list[float]] = {"no key": [], "key": []}
     with tempfile.TemporaryDirectory() as folder:
         key_file = Path(folder) / "key"

@@ -23,11 +23,11 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from ratio import at_least, report
 
-from byteps_thc import Compressor, ThcConfig
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.limits import default_threads
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._engine.averager import GradientAverager
+from byteps_thc._engine.adding.averager import GradientAverager
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.limits import default_threads
 
 
 def free_port() -> int:
@@ -65,9 +65,9 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         dist.all_reduce(half)
         torch.div(half, args.workers, out=out)
 
-    config = ThcConfig(codes_per_packet=args.codes_per_packet)
-    compressor = Compressor(config, workers=args.workers, worker=rank, threads=default_threads(args.workers))
-    with Session([server], job=1, worker=rank, workers=args.workers, config=config) as session:
+    codes = ServerCodes(codes_per_packet=args.codes_per_packet)
+    compressor = Compressor(codes, workers=args.workers, worker=rank, threads=default_threads(args.workers))
+    with Session([server], job=1, worker=rank, workers=args.workers, codes=codes) as session:
         averager = GradientAverager(session, compressor)
         flat, average = gradient.numpy(), out.numpy()
 

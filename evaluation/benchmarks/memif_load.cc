@@ -1,7 +1,7 @@
-// Load for one DPDK device under test: keeps a window of CODES packets (1024 codes of 4 bits) in flight and counts what
-// comes back in a second. Against thc-ps it is worker 0 of a job of one; against `testpmd --forward-mode=io`, which
-// sends every frame back unchanged, it addresses the packets to itself. With several queues one thread loads all of
-// them in turn, each with what is for the shard of its number. Prints one JSON line.
+// Load for one DPDK device under test: keeps a window of CODES packets (1024 codes of 4 bits) in flight and counts
+// answers in a second. Against thc-ps it is worker 0 of a job of one; against `testpmd --forward-mode=io`, which
+// returns every frame unchanged, it addresses the packets to itself. With several queues one thread loads all in turn,
+// each with packets for the shard of its number. Prints one JSON line.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -80,7 +80,7 @@ class Load {
     io_.flush();
   }
 
-  /// One poll: every answer lets its slot go on to the next round.
+  /// One poll: every answer starts its slot's next round.
   void poll() {
     const std::size_t count = io_.receive(packets_);
     now_ = Clock::now();

@@ -13,7 +13,7 @@ from section import publish, table
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a benchmark: what was measured, against what, and the target (ratio is peer time / own time)."""
+    """One line of a benchmark: own and peer's time, and the target (ratio is peer time / own time)."""
 
     what: str
     own_us: float
@@ -21,7 +21,7 @@ class Row:
     peer_us: float
     target: str
     ratio: float
-    met: bool | None  # None: there is no target
+    met: bool | None  # None: without a target
 
 
 def medians_us(calls: dict[str, Callable[[], object]], repeats: int, warmup: int = 3) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def table(cells: Sequence[Sequence[str]], align: str = "l") -> list[str]:
-    """Lines of a table. cells[0] is the heading. align: l or r for each column; those beyond its end are r."""
+    """Lines of a table. cells[0] is the heading. align: l or r for each column; further columns are r."""
     columns = align.ljust(len(cells[0]), "r")
     head, *rest = (f"| {' | '.join(line)} |" for line in cells)
     return [head, f"| {' | '.join({'l': '---', 'r': '---:'}[column] for column in columns)} |", *rest, ""]

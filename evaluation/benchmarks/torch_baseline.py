@@ -1,4 +1,4 @@
-"""THC encode and decode of one partition in plain torch CPU operations: what one would write without our kernels.
+"""THC encode and decode of one partition in plain torch CPU operations, as one would write them without our kernels.
 
 Same algorithm (rotation in blocks, max-norm clamp, stochastic quantization with a lookup table, 4-bit packing);
 torch's own random numbers. Vectorised over blocks, no Python loop over coordinates.

@@ -24,7 +24,7 @@ from pages.claim import Check, Claim, Drawn, Plot, Result, Series, Table
 from trainings.train import mean_and_spread, spread
 
 ALL: tuple[Training, ...] = (("MLP", "SGD"), ("MLP", "AdamW"), ("CNN", "SGD"), ("CNN", "AdamW"))
-#: At 4 bits little shows on small models: two of them are enough to say so.
+#: At 4 bits small models show little: two suffice as evidence.
 SOME = (ALL[0], ALL[3])
 PAPER_BITS, FEW_BITS = 4, 2
 #: How much worse than the next the error without rotation is to be.
@@ -32,7 +32,7 @@ CLEARLY = 2.0
 #: Points of accuracy that rotation brings Uniform THC: the paper's 5, and how far from it these small models may be.
 PAPER_POINTS, POINTS_APART = 5.0, 3.0
 ERROR = f"NMSE of a first step (GPT's gradients, n = {WORKERS})"
-#: Of random numbers, to see whether two implementations are the same.
+#: Draws of random numbers, to see whether two implementations are the same.
 DRAWS = 5
 ROTATION_OFF, CLAMP_OFF = "no rotation", "no clamp"
 PRINTED = "Algorithm 1 as printed"
@@ -127,7 +127,7 @@ def against(
 
 
 def checks(bits: int, found: Sequence[Measured], study: Sequence[tuple[float, float]]) -> list[Check]:
-    """Those of these bits; of trainings where there are any."""
+    """Checks for these bits, and for trainings if the results have any."""
     by_name = {one.case.name: one for one in found}
     base, off = found[0], by_name[ROTATION_OFF]
     removals = [one for one in found if one.case.removal]
@@ -176,7 +176,7 @@ def worst_error(bits: int, i: int, kind: str, base: Measured, removals: Sequence
 
 
 def worst_loss(bits: int, base: Measured, removals: Sequence[Measured]) -> Check:
-    """The same of losses, of training, which noise does not better."""
+    """Check that training losses, free of noise's benefits, suffer most without rotation."""
     lost = {one.case.name: differences(one.trained, base.trained) for one in removals}
     means = {name: statistics.mean(values) for name, values in lost.items()}
     worst = max(means, key=lambda name: means[name])

@@ -1,4 +1,4 @@
-"""THC as the outer average of DiLoCo (MuLoCo 2505.23725, SparseLoCo 2508.15706): what few bits cost there."""
+"""THC as the outer average of DiLoCo (MuLoCo 2505.23725, SparseLoCo 2508.15706): the price of few bits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def error(runs: Runs, name: str) -> float:
 
 
 def within_spread(runs: Runs, name: str) -> Check:
-    """Of fp32's own losses over the seeds."""
+    """Check the loss against the spread of fp32's own losses over the seeds."""
     exact, own = last(runs, FP32_NAME), last(runs, name)
     met = statistics.mean(own) - statistics.mean(exact) <= spread(exact)
     return Check(

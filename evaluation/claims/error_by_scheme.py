@@ -1,4 +1,4 @@
-"""How much an average errs with each scheme, by the bits that it takes (paper, Figure 2b)."""
+"""Error of an average by scheme and bits (paper, Figure 2b)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from averages.schemes import Point, nmse, packaged, points, undominated, ways, w
 from pages.claim import Check, Claim, Drawn, Plot, Result, Series, Table
 from trainings.train import mean_and_spread
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
 #: Budgets, in bits of a coordinate up and down; scales may take so much more.
 BUDGETS, SCALES = (2, 4, 6, 8, 10, 11, 12, 14, 16, 32), 0.5
 #: NMSE of the paper's setting, 4 workers, normal vectors.
 PAPER_NMSE, TOLERANCE, SEEDS = 20.0e-3, 0.03, 5
-#: TernGrad errs so many times as much as TopK at least, and that as the paper's THC.
+#: Least ratio of TernGrad's error to TopK's, and of TopK's to the paper's THC.
 APART = 5
-#: Of the paper's Figure 15, "which well approximate gradients".
+#: Gradients of the paper's Figure 15, "which well approximate gradients".
 PAPER_KIND = "copies"
 PAPER_TERNGRAD, PAPER_TOPK = 6.95, 0.46
-#: What tables have; all of it is in the result's data.
+#: Rows of the tables; the result's data has all schemes.
 SHOWN = (
     *("SignSGD, scaled", "DRIVE 1 + 1", "TernGrad", "TernGrad, no clamp", "QSGD 4 + 4", "EDEN 4 + 4"),
     *(
@@ -64,8 +64,8 @@ def measured(cases: Iterator[Case]) -> dict[tuple[str, int], list[Point]]:
 
 
 def paper_check(coordinates: int) -> Check:
-    """What the paper's setting errs by is known from its table and clamp."""
-    run = packaged(ThcConfig.paper(), [slice(0, coordinates)])
+    """Compare the error of the paper's setting with the one that its table and clamp give."""
+    run = packaged(ServerCodes.paper(), [slice(0, coordinates)])
     errors = []
     for seed in range(SEEDS):
         own = gradients("normal", 4, np.random.default_rng([20, seed]), coordinates)
@@ -103,7 +103,7 @@ class Order:
 
 
 def order_checks(found: Measured) -> list[Check]:
-    """As the paper has it on its vectors, and on all kinds."""
+    """Check the paper's order, on its vectors and on all kinds."""
     kinds = [kind for kind, workers in found if workers == 4]
     clamped = [Order.of(found, kind, clamp=True) for kind in kinds]
     most = max(order.terngrad for order in clamped)
@@ -136,7 +136,7 @@ def order_checks(found: Measured) -> list[Check]:
 
 
 def frontier_check(found: Measured) -> Check:
-    """Who wins where."""
+    """The winners by budget."""
     winners = [winner(case, budget + SCALES) for case in found.values() for budget in BUDGETS]
     named = [point for point in winners if point is not None and np.isfinite(point.nmse)]
     wins = Counter("THC" if is_thc(point) else point.family for point in named)
@@ -155,7 +155,7 @@ def is_thc(point: Point) -> bool:
 
 
 def frontier_cell(case: Sequence[Point], budget: float) -> str:
-    """Winner and its NMSE x 1e-3; bold where it is THC, else THC's best behind it."""
+    """Winner and its NMSE x 1e-3; THC in bold, otherwise with THC's best behind it."""
     best = winner(case, budget + SCALES)
     thc = winner([point for point in case if is_thc(point)], budget + SCALES)
     if best is None:
@@ -198,7 +198,7 @@ def errors_table(found: Measured, keys: Sequence[tuple[str, int]], headings: Seq
 
 
 def plot(name: str, title: str, case: Sequence[Point]) -> Plot:
-    """NMSE by bits, a line for each family: what none of its own beats."""
+    """NMSE by bits, a line for each family, through its undominated points."""
     families = dict.fromkeys(point.family for point in case)
     lines = {family: undominated([point for point in case if point.family == family]) for family in families}
     series = [Series(family, [p.bits for p in line], [p.nmse for p in line]) for family, line in lines.items()]

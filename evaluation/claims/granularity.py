@@ -13,14 +13,14 @@ from averages.schemes import nmse, packaged
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import mean_and_spread, spread
 
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.tables import LookupTable
+from byteps_thc import ServerCodes
+from byteps_thc._scheme.adding.tables import LookupTable
 
 WORKERS, P = 10, 1 / 1024
 BITS: tuple[Literal[2, 3, 4], ...] = (2, 3, 4)
 LARGEST = 51
 COORDINATES = 1 << 15
-#: bits -> (granularity, NMSE x 1e-3) that issue 24 expects within TOLERANCE.
+#: bits -> (granularity, NMSE x 1e-3), expected within TOLERANCE.
 EXPECTED = {2: (10, 64.8), 3: (20, 10.4), 4: (30, 2.55)}
 TOLERANCE = 0.05
 #: A step up by less is noise: several times the spread of a ratio of two means over the repetitions.
@@ -40,17 +40,17 @@ class Rise(NamedTuple):
     computed: float
 
 
-def config(bits: Literal[2, 3, 4], granularity: int) -> ThcConfig:
+def config(bits: Literal[2, 3, 4], granularity: int) -> ServerCodes:
     """The paper's rounding and sums.
 
-    Without feedback, which is of no use in one step, and diverges with some tables of 2 bits. So averages are divided
-    by 1 - p, which changes errors by .2 % at most.
+    Feedback is off: it has no use in one step, and diverges with some tables of 2 bits. Averages are thus divided by 1
+    - p, which changes errors by .2 % at most.
     """
-    return ThcConfig(bits=bits, granularity=granularity, p=P, rounding="independent", error_feedback=False)
+    return ServerCodes(bits=bits, granularity=granularity, p=P, rounding="independent", error_feedback=False)
 
 
 def computed(bits: int, granularity: int) -> float:
-    """NMSE of copies: rounding errors are independent, those of clamping are the same on all (tables/selection.py)."""
+    """NMSE of copies: rounding errors are independent, clamping errors the same on all (tables/selection.py)."""
     table = LookupTable.solve(bits, granularity, P)
     return (table.cost / WORKERS + table.clamp_cost - P**2) / (1 - P) ** 2
 
@@ -81,7 +81,7 @@ def rises(errors: Mapping[int, list[float]], bits: int) -> list[Rise]:
 
 
 def expected_checks(errors: Errors) -> list[Check]:
-    """The three points of issue 24."""
+    """The points of EXPECTED."""
     checks = []
     for bits, (granularity, wanted) in EXPECTED.items():
         own = errors[bits][granularity]
@@ -99,7 +99,7 @@ def expected_checks(errors: Errors) -> list[Check]:
 
 
 def monotone_check(errors: Errors) -> Check:
-    """Whether a larger granularity ever errs more."""
+    """Whether a larger granularity ever has a larger error."""
     up = {bits: rises(errors[bits], bits) for bits in BITS}
     worst = {bits: max(found, key=lambda rise: rise.measured) for bits, found in up.items() if found}
     all_up = [rise for found in up.values() for rise in found]
@@ -120,7 +120,7 @@ def monotone_check(errors: Errors) -> Check:
 
 
 def multiples_check(errors: Errors) -> Check:
-    """What is monotone: all points of a grid are in that of twice its granularity."""
+    """The error falls as the granularity doubles, because the finer grid has all points of the coarser."""
     ratios = [
         statistics.mean(own[2 * g]) / statistics.mean(own[g]) for own in errors.values() for g in own if 2 * g in own
     ]
@@ -134,7 +134,7 @@ def multiples_check(errors: Errors) -> Check:
 
 
 def tenfold_check(errors: Errors) -> Check:
-    """What a bit gains at the largest granularity."""
+    """The gain of a bit at the largest granularity."""
     last = [statistics.mean(errors[bits][LARGEST]) for bits in BITS]
     gains = [before / after for before, after in pairwise(last)]
     return Check(
@@ -150,7 +150,7 @@ def tenfold_check(errors: Errors) -> Check:
 
 
 def cleared(check: Check) -> Check:
-    """Without a reason where it held."""
+    """Drop the reason of a check that holds."""
     return Check(check.what, check.expected, check.got, check.met) if check.met else check
 
 

@@ -1,4 +1,4 @@
-"""Accuracy where packets get lost or workers are left out, with and without synchronisation (figures 11 and 16).
+"""Accuracy if packets or workers are missing, with and without synchronisation (figures 11 and 16).
 
 Ten workers are simulated; cases of four run in real ranks, too, through a thc-ps.
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 from averages.lossy_averager import Losses, LossyAverager
 from pages.claim import Check, Claim, Plot, Result, Series, Table
-from ranks import run_ranks
 from trainings.replicas import Replicas
 from trainings.train import MODELS, mean_and_spread, spread
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.ranks import run_ranks
 
 #: The paper's 2,000 steps and five seeds would take this more than forty minutes of a core.
 SEEDS = (1, 2, 3)
@@ -47,7 +47,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Ending:
-    """What a training ends with: accuracies in per cent, the mean over the workers."""
+    """End of a training: accuracies in per cent, the mean over the workers."""
 
     training: float
     held_out: float
@@ -67,7 +67,7 @@ CASES = (
 )
 #: (not synchronised, synchronised)
 PAIRS = ((CASES[1], CASES[2], 11), (CASES[3], CASES[4], 24))
-#: With what real ranks are given: share of lost datagrams, quorum. Without a quorum thc-ps needs all for a sum.
+#: Faults of real ranks: share of lost datagrams, quorum. Without a quorum thc-ps needs all for a sum.
 REAL_CASES: tuple[tuple[Case, float, int | None], ...] = (
     (NO_LOSS, 0.0, None),
     (Case("1 % lost, synchronised", Losses(0.01, needed=REAL_WORKERS), SYNCHRONIZE_EVERY), 0.01, None),
@@ -78,7 +78,7 @@ Endings = dict[str, list[Ending]]
 
 
 def train(case: Case, workers: int, steps: int, seed: int) -> Ending:
-    """In one process."""
+    """Train in one process."""
     if not case.losses.lost:
         return train_alike(case, workers, steps, seed)
     replicas = Replicas.of("MLP", workers, steps, "SGD", seed)
@@ -93,7 +93,7 @@ def train(case: Case, workers: int, steps: int, seed: int) -> Ending:
 
 
 def train_alike(case: Case, workers: int, steps: int, seed: int) -> Ending:
-    """Where all get the same averages, one model does."""
+    """Train one model, because all workers get the same averages."""
     small = MODELS["MLP"](workers, steps, "SGD", seed)
     averager = averager_of(case, workers, small.training.tensors, seed)
     for _ in range(steps):
@@ -103,18 +103,18 @@ def train_alike(case: Case, workers: int, steps: int, seed: int) -> Ending:
 
 
 def averager_of(case: Case, workers: int, tensors: Sequence[slice], seed: int) -> LossyAverager:
-    return LossyAverager(ThcConfig(**SETTINGS), workers, tensors[-1].stop, case.losses, seed)
+    return LossyAverager(ServerCodes(**SETTINGS), workers, tensors[-1].stop, case.losses, seed)
 
 
 def train_ranks(steps: int, seeds: Sequence[int]) -> Endings:
-    """The real cases, in processes of their own."""
+    """The real cases, in separate processes."""
     with tempfile.TemporaryDirectory() as folder, ParameterServer() as server:
         settings = {
             "servers": [server.address],
             "steps": steps,
             "seeds": list(seeds),
             "synchronize_every": SYNCHRONIZE_EVERY,
-            "config": SETTINGS,
+            "codes": SETTINGS,
             "cases": [(case.name, lost, quorum) for case, lost, quorum in REAL_CASES],
         }
         found = run_ranks(RANK_PROGRAM, REAL_WORKERS, Path(folder), settings=settings, timeout_s=REAL_TIMEOUT_S)[0]
@@ -131,7 +131,7 @@ def below(endings: Endings, name: str) -> list[float]:
 
 
 def limited(endings: Endings, case: Case) -> Check:
-    """What a case may cost."""
+    """The limit of a case's cost."""
     points = below(endings, case.name)
     met = case.most_points is not None and statistics.mean(points) <= case.most_points
     return Check(
@@ -144,7 +144,7 @@ def limited(endings: Endings, case: Case) -> Check:
 
 
 def worse_without(endings: Endings, bare: Case, synchronized: Case, paper: int) -> Check:
-    """That it is drift that costs."""
+    """Check that drift causes the cost."""
     lost, kept = below(endings, bare.name), below(endings, synchronized.name)
     more = [a - b for a, b in zip(lost, kept, strict=True)]
     met = statistics.mean(more) > spread(more)

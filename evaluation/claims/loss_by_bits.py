@@ -12,19 +12,19 @@ from averages.averagers import BF16, FP32, Scheme
 from averages.eden import Eden
 from averages.loss_curves import Curve, mean_steps, train_all
 from averages.power_sgd import PowerSgd
-from averages.quantizers import Integers, Microscaling, Nvfp4, Quantizer
+from averages.quantizers import Integers, Microscaling, MsEden, Nvfp4, Quantizer
 from averages.ranks import RankCodes, RanksAverager
 from baselines import Dgc, SignSgd, TernGrad, TopK
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import spread
 
+from byteps_thc._base.arrays import F32
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.arrays import F32
 from byteps_thc._scheme.block_plan import BLOCK
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 
 RANKS = 4
-#: One core, so that other work can go on beside it.
+#: One core, so that other work can run beside it.
 PROCESSES = 1
 FP32_NAME = "fp32"
 
@@ -33,13 +33,16 @@ def both_ways(quantizer: Quantizer) -> TwoHops:
     return TwoHops(quantizer, quantizer)
 
 
-OURS: dict[str, Scheme] = {f"THC, {bits} + {bits}": RankCodes(bits, bits) for bits in (8, 6, 5, 4, 3, 2, 1)}
+#: Bits of codes of gradients and of averages.
+WIDTHS = ((8, 8), (6, 6), (5, 5), (4, 5), (4, 4), (3, 4), (3, 3), (2, 2), (1, 1))
+OURS: dict[str, Scheme] = {f"THC, {up} + {down}": RankCodes(up, down) for up, down in WIDTHS}
 PEERS: dict[str, Scheme] = {
     "bf16": BF16,
     "MXFP8 + MXFP8": both_ways(Microscaling("e4m3")),
     "MXFP4 + MXFP8": TwoHops(Microscaling("e2m1"), Microscaling("e4m3")),
     "NVFP4 + NVFP4": both_ways(Nvfp4(nearest=True)),
     "NVFP4 + NVFP4, random": both_ways(Nvfp4()),
+    "MS-EDEN + MS-EDEN": both_ways(MsEden()),
     "MXFP4 + MXFP4": both_ways(Microscaling("e2m1")),
     "int4 + int4, groups of 32": both_ways(Integers(4, 32)),
     "int4 + int4, groups of 128": both_ways(Integers(4, 128)),
@@ -51,11 +54,11 @@ PEERS: dict[str, Scheme] = {
     "TopK 10 %": TopK(ratio=0.1),
     "DGC 10 %": Dgc(ratio=0.1),
 }
-#: Beginnings of names. These keep what they lose for the next step, so errors of single steps do not predict losses.
+#: Beginnings of names. These keep their losses for the next step, so a step's error does not predict the held-out loss.
 FEEDBACK = ("PowerSGD", "SignSGD", "TopK", "DGC")
-#: Where noise hides small differences.
+#: Schemes whose small differences drown in noise.
 FEW = ("bf16", "NVFP4 + NVFP4", "MXFP4 + MXFP4", "EDEN 4 + 4", "PowerSGD, rank 4", "TernGrad")
-#: By their bits.
+#: Candidates in the order of their bits.
 CANDIDATES = ("THC, 3 + 3", "THC, 4 + 4", "THC, 5 + 5")
 DEFAULT = f"THC, {DEFAULT_BITS} + {DEFAULT_BITS}"
 TOLERANCE = 0.003
@@ -66,9 +69,9 @@ SHOWN_TARGETS = (1.2, 1.05, 1.02, 1.01, 1 + TOLERANCE)
 PRECISE = "GPT, fine-tuned"
 LIMITS = {"THC, 4 + 4": 0.0006, "THC, 3 + 3": 0.0020, "THC, 2 + 2": 0.0065}
 ROUNDS = 300
-#: Error of the mean of ROUNDS rounds over what independent errors leave, by bits, at most.
+#: Error of the mean of ROUNDS rounds over the expectation from independent errors, by bits, at most.
 MOST_BIAS = {2: 5.0, 3: 2.0, 4: 2.0, 5: 2.0}
-#: In a plot with a logarithmic axis, of fp32's loss.
+#: Least excess over fp32's loss in a plot with a logarithmic axis.
 LEAST_SHOWN = 1e-5
 PLOTTED = ("THC", "NVFP4", "MXFP", "int4", "EDEN", "PowerSGD")
 Curves = dict[str, Curve]
@@ -84,9 +87,9 @@ class Budget:
     peers: tuple[str, ...] = tuple(PEERS)
 
 
-#: From seed to seed, rounding moves the loss of a training from the start by .4 to 1 %, of fine-tuning by .02 %.
+#: Rounding moves the loss from seed to seed by .4 to 1 % if training starts anew, by .02 % in fine-tuning.
 FULL = {PRECISE: Budget(120, 30, 5), "GPT": Budget(200, 40, 15, FEW), "CNN": Budget(200, 40, 15, FEW)}
-#: A few steps say nothing of losses: only the bytes are of use.
+#: A few steps tell nothing about losses: only the bytes are of use.
 QUICK = {"CNN": Budget(10, 5, 1)}
 
 
@@ -141,12 +144,12 @@ def narrowest(curves: dict[str, Curves]) -> str:
 
 
 def fits(curves: Curves, scheme: str) -> bool:
-    """At most TOLERANCE above fp32, and its interval too."""
+    """Whether the loss, with its interval, is at most TOLERANCE above fp32's."""
     return excess(curves, scheme) + spread(curves[scheme].excess(curves[FP32_NAME])) <= TOLERANCE
 
 
 def limit_checks(curves: Curves) -> list[Check]:
-    """Of PRECISE."""
+    """Limits of PRECISE."""
     return [
         Check(
             f"{PRECISE}: held-out loss after the last step, {name}, {bits(curves, name):.2f} bits",
@@ -220,7 +223,7 @@ def least(curves: Curves, schemes: Iterable[str], factor: float) -> tuple[float,
 
 
 def front_check(model: str, curves: Curves) -> Check:
-    """At every loss that THC reaches it needs the fewest bytes."""
+    """Check that THC needs the fewest bytes for every loss that it reaches."""
     reached = lost = 0
     words = []
     for factor in TARGETS:
@@ -239,7 +242,7 @@ def front_check(model: str, curves: Curves) -> Check:
 
 
 def loss_table(model: str, budget: Budget, curves: Curves) -> Table:
-    """By bits. Errors of schemes with feedback are those of a single step, which the next one corrects."""
+    """Table by bits. With feedback, the error is a single step's, which the next one corrects."""
     head = ["scheme", "bits both ways", "last held-out loss", "against fp32", "NMSE", "error by own size"]
     cells = [head]
     for name in sorted(curves, key=lambda name: -bits(curves, name)):
@@ -296,7 +299,7 @@ def difficult_gradients(coordinates: int) -> dict[str, F32]:
 
 
 def bias(scheme: RankCodes, gradients: F32, rounds: int) -> float:
-    """The squared error of the mean over the rounds, over what it is if their errors are independent: then 1."""
+    """The squared error of the mean over the rounds, over its expectation from independent errors: then 1."""
     exact = gradients.mean(axis=0, dtype=np.float64)
     averager = RanksAverager(scheme, [slice(0, len(exact))], len(gradients))
     total, squares = np.zeros(len(exact)), 0.0
@@ -339,7 +342,7 @@ def measure(quick: bool) -> Result:
 
 
 def result(budgets: dict[str, Budget], curves: dict[str, Curves], checks: list[Check]) -> Result:
-    """What is said of each model, behind the checks."""
+    """Tables and data of each model, behind the checks."""
     tables, data = list[Table](), dict[str, dict[str, list[float]]]()
     for model, own in curves.items():
         checks = [*checks, bits_check(model, own), front_check(model, own)]

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch.nn.parallel import DistributedDataParallel
 from trainings.replicas import replica_of
 
-from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ThcConfig, Timeouts
-from byteps_thc._net.session import FaultConfig
+from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ServerCodes, Timeouts
 from byteps_thc.ddp import compress
+from thc_lab.packet_faults import packet_faults
+from thc_lab.ranks import Rank, joined_rank
 
 
 def train(rank: Rank, seed: int, job: int, lost: float, quorum: int | None) -> dict[str, Any]:
@@ -27,11 +27,12 @@ def train(rank: Rank, seed: int, job: int, lost: float, quorum: int | None) -> d
         loss_tolerant=lost > 0,
         quorum=quorum,
         timeouts=Timeouts(loss_s=0.1, operation_s=120),
-        faults=FaultConfig(drop=lost, seed=100 * seed + rank.rank + 1) if lost else None,
+        codes=ServerCodes(**settings["codes"]),
     )
     # Nothing travels beside the servers, where it would not be lost.
     policy = CompressionPolicy(bypass_elements=0)
-    state = compress(ddp, ThcConfig(**settings["config"]), network=network, policy=policy)
+    with packet_faults(drop=lost, seed=100 * seed + 1):
+        state = compress(ddp, network=network, policy=policy)
     every = settings["synchronize_every"]
     synchronizer = ParameterSynchronizer(ddp, training.optimizer, compression=state, synchronize_every=every)
     for _ in range(training.steps):

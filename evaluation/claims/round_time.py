@@ -45,7 +45,7 @@ def checks(one: Placed, colocated: Placed) -> list[Check]:
 
 
 def order_check(one: Placed, scheme: str, expected: str, is_slower: bool) -> Check:
-    """At 100 Gb/s, computed."""
+    """Check the order at 100 Gb/s, computed."""
     is_met = (one.computed(scheme, FASTEST) > one.computed(FP32, FASTEST)) is is_slower
     all_parts, some = (one.against_fp32(scheme, FASTEST, at_workers=own) for own in (True, False))
     parts, fp32 = one.parts[scheme], one.computed(FP32, FASTEST)
@@ -97,7 +97,7 @@ def server_check(found: list[Placed]) -> Check:
 
 
 def agreement_check(one: Placed) -> Check:
-    """What is computed from parts against what was measured, where the network is what takes long."""
+    """Rounds computed from parts against measured ones, at a rate at which the network takes most of the time."""
     gbit = SHAPED_GBIT[0]
     ratios = {scheme: one.computed(scheme, gbit) / one.ms(gbit, scheme) for scheme in NAMES}
     off = {scheme: ratio for scheme, ratio in ratios.items() if abs(ratio - 1) > AGREEMENT}

@@ -13,12 +13,12 @@ from baselines import Qsgd, TopK
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 from trainings.train import MODELS, mean_and_spread, spread
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
 WORKERS, SEEDS = (4, 8, 16, 32, 64), (1, 2, 3, 4, 5)
-#: Of all workers together; a batch is 16 images, and there are 360.
+#: Batches of all workers together, of 16 images each, from 360 images.
 BATCHES = 3840
-PAPER = ThcConfig(bits=4, granularity=36, p=1 / 32, rounding="independent", error_feedback=True)
+PAPER = ServerCodes(bits=4, granularity=36, p=1 / 32, rounding="independent", error_feedback=True)
 FP32_NAME, PAPER_NAME, DEFAULT_NAME, TOPK_NAME, QSGD_NAME = "fp32", "THC, paper's g=36", "THC", "TopK", "QSGD"
 NAMES = (FP32_NAME, PAPER_NAME, DEFAULT_NAME, TOPK_NAME, QSGD_NAME)
 #: of a coordinate, up and down, that QSGD can have
@@ -26,7 +26,7 @@ QSGD_BITS = ((2, 4), (4, 4), (4, 8), (8, 8))
 MOST_POINTS = 0.3
 MEASURED = ("training", "held-out")
 
-#: What a training ends with, in per cent: of training images and of held-out ones.
+#: Accuracies at the end of a training, in per cent, on training images and held-out ones.
 Accuracies = tuple[float, float]
 #: [scheme][workers] -> of each seed
 Measured = dict[str, dict[int, list[Accuracies]]]
@@ -74,7 +74,7 @@ def slopes(measured: Measured, name: str, which: int) -> list[float]:
 
 
 def small_gap(measured: Measured, name: str) -> Check:
-    """At every number of workers, of both kinds of images."""
+    """Check all numbers of workers, on both kinds of images."""
     figures = {
         (which, workers): gaps(measured, name, workers, which) for which in range(2) for workers in measured[name]
     }
@@ -89,7 +89,7 @@ def small_gap(measured: Measured, name: str) -> Check:
 
 
 def why_gap(measured: Measured, workers: int, which: int) -> str:
-    """What is known: how far fp32 itself comes in so few steps, and how much that differs between seeds."""
+    """The known facts: fp32's own accuracy after so few steps, and its spread between seeds."""
     exact = [own[which] for own in measured[FP32_NAME][workers]]
     return f"fp32's own accuracy there is {mean_and_spread(exact, 2)} % over the seeds"
 
@@ -114,7 +114,7 @@ def last_gap(measured: Measured, name: str) -> str:
 
 
 def growing_gap(measured: Measured, name: str) -> Check:
-    """Of training images, as in the paper."""
+    """Gap on training images, as in the paper."""
     least, most = min(measured[name]), max(measured[name])
     first, last = (gaps(measured, name, workers, 0) for workers in (least, most))
     growth = [b - a for a, b in zip(first, last, strict=True)]
@@ -132,7 +132,7 @@ def growing_gap(measured: Measured, name: str) -> Check:
 
 
 def table(measured: Measured, bits: dict[str, dict[int, float]], batches: int, which: int) -> Table:
-    """Of one kind of images."""
+    """Table for one kind of images."""
     head = ["n", "steps", "fp32, %"] + [f"{name}, points (bits)" for name in NAMES[1:]]
     rows = []
     for workers in measured[FP32_NAME]:

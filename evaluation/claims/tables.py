@@ -11,13 +11,13 @@ from pathlib import Path
 
 import generate_tables
 from pages.claim import Check, Claim, Result, Table
-from tofino_compiler import COMPILER, TOFINO, Resources, compile_program, documented, resources_of
 
-from byteps_thc._scheme.tables import CODE_BITS, LookupTable, solve_grid
-from byteps_thc._scheme.tables.selection import SOLVED_GRANULARITIES, SOLVED_P
+from byteps_thc._scheme.adding.tables import CODE_BITS, LookupTable, solve_grid
+from byteps_thc._scheme.adding.tables.selection import SOLVED_GRANULARITIES, SOLVED_P
+from thc_lab.tofino_compiler import COMPILER, TOFINO, Resources, compile_program, documented, resources_of
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Where the resources that were counted last are written down.
+#: The page with the last counted resources.
 DOCUMENT = Path("p4/README.md")
 PROGRAMS = Path("p4/programs")
 LIMIT_S = 15
@@ -75,14 +75,14 @@ def compiled() -> Resources:
 
 
 def commit(*arguments: str) -> str:
-    """Short hash and date of the last commit that `git log` finds so; in words where there is no repository."""
+    """Short hash and date of the last commit that `git log` finds so; in words without a repository."""
     command = ["git", "log", "-1", "--format=%h of %as", *arguments]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return found or "a commit that is not known here"
 
 
 def fit(compile_it: bool) -> tuple[list[Check], Table]:
-    """A check where the compiler is there; else what was counted last, of which nothing is checked."""
+    """A check if the compiler exists; else the last counts, without a check."""
     programs = f"the programs are of commit {commit('--', str(PROGRAMS))}"
     checks = []
     if compile_it:

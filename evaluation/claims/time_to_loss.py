@@ -18,10 +18,10 @@ from step_times import measure as step_times
 from step_times.measure import COLOCATED, DEFAULT, ONE_SERVER, PLACEMENTS, RANKS, SCHEMES, StepTimes
 from trainings.train import mean_and_spread, spread
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._engine.policy import CompressionPolicy
 
-#: For people.
+#: Titles of the models.
 TIMED = {
     "GPT": "GPT of 10.7 M parameters",
     "CNN": "CNN of VGG's kind, 11.0 M parameters",
@@ -30,7 +30,7 @@ TIMED = {
 IN_README = ("fp32", "bf16", "PowerSGD, rank 4", DEFAULT, ONE_SERVER, COLOCATED)
 OURS = "THC (default)"
 TOLERANCE = 0.003
-#: Times fp32's last loss: where a training is there.
+#: Times fp32's last loss: the goal of a training.
 TARGET = 1.01
 FP32_FACTOR, BF16_FACTOR, PAPER_FACTOR = 2.5, 1.3, 1.28
 GBIT_CHECKED, GBIT_LOST = 1.0, 10.0
@@ -73,9 +73,9 @@ def measure(quick: bool) -> Result:
 
 
 def train(model: str, budget: Budget) -> Curves:
-    """Losses of all schemes; small tensors travel exactly. Where servers are makes no difference to their sums."""
+    """Losses of all schemes; small tensors travel exactly. Servers' hosts make no difference to sums."""
     steps, every = budget.trained[model]
-    schemes = {**SCHEMES, ONE_SERVER: ThcConfig()}
+    schemes = {**SCHEMES, ONE_SERVER: ServerCodes()}
     bypass = CompressionPolicy().bypass_elements
     curves = train_all(
         model, schemes, workers=RANKS, steps=steps, every=every, seeds=budget.seeds, bypass_elements=bypass
@@ -102,7 +102,7 @@ def loss_check(model: str, curves: Curves) -> Check:
 
 
 def rate_checks(model: str, at: StepTimes) -> list[Check]:
-    """What was expected of steps a second at this bandwidth."""
+    """Expected steps a second at this bandwidth."""
 
     def check(other: str, expected: str, met: bool) -> Check:
         what = f"{model}: steps a second at {at.gbit:g} Gb/s, {OURS} against {other}"
@@ -136,7 +136,7 @@ def time_check(model: str, curves: Curves, times: Sequence[StepTimes]) -> Check:
 
 
 def computing_check(cnn: StepTimes, resnet: StepTimes) -> Check:
-    """What computes long for its parameters gains little (the paper's appendix)."""
+    """Models with much computation for their parameters gain little (the paper's appendix)."""
     own, other = resnet.ratio(DEFAULT, "fp32"), cnn.ratio(DEFAULT, "fp32")
     what = f"ResNet-18, with more computation: steps a second at {GBIT_CHECKED:g} Gb/s, {OURS} against fp32"
     why = f"a step without averaging takes {resnet.alone_ms:.0f} ms, the CNN's {cnn.alone_ms:.0f} ms"
@@ -160,7 +160,7 @@ def as_steps(steps: float | None) -> str:
 
 
 def readme_table(times: Sequence[StepTimes]) -> Table:
-    """What a step takes by bandwidth, of the schemes that people have at hand."""
+    """Time of a step by bandwidth, for the schemes that people have at hand."""
     cells = [["each worker's link", *(f"{scheme} [ms]" for scheme in IN_README), "fp32 / THC", "bf16 / THC"]]
     for at in times:
         ratios = [f"{at.ratio(DEFAULT, other):.2f}x" for other in ("fp32", "bf16")]
@@ -199,7 +199,7 @@ def loss_table(model: str, curves: Curves, times: Sequence[StepTimes]) -> Table:
 
 
 def loss_plot(curves: Curves, seeds: int) -> Plot:
-    """Of docs/results.md."""
+    """The plot of docs/results.md."""
     series = [
         Series(scheme, [curve.bytes_both_ways * step / 1e6 for step in curve.steps], curve.means(), curve.spreads())
         for scheme, curve in curves.items()
@@ -219,7 +219,7 @@ def rate_plot(times: Sequence[StepTimes]) -> Plot:
 
 
 def data_of(times: dict[str, list[StepTimes]], curves: dict[str, Curves]) -> dict[str, Any]:
-    """What plots and tables do not have: what a step costs alone, and the last loss of each seed."""
+    """Data beyond plots and tables: the time of a step alone, and the last loss of each seed."""
     return {
         "without averaging [ms]": {
             model: {f"{at.gbit:g}": round(at.alone_ms, 1) for at in each} for model, each in times.items()

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: What a command or its answer says.
+#: A command or its answer.
 Words = dict[str, Any]
 
 _CONNECT_S = 60.0
 
 
 def serve(path: Path, number: int, commands: dict[str, Callable[[Words], Words]]) -> None:
-    """Carry out the commands that come, until there are no more. number: who this is."""
+    """Carry out commands until their end. number: the program's."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         with connection.makefile("rw", encoding="utf-8") as lines:
@@ -48,7 +48,7 @@ class Controls:
         self._connections: dict[int, tuple[socket.socket, Any]] = {}
 
     def accept(self) -> None:
-        """Wait until all programs are there; TimeoutError when one is not."""
+        """Wait for all programs. Raises TimeoutError if one does not connect."""
         while len(self._connections) < self._programs:
             connection, _ = self._listener.accept()
             connection.settimeout(_CONNECT_S)

@@ -12,7 +12,7 @@ import numpy as np
 
 from byteps_thc._native import _core
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from congestion.control import Words, serve, wait_until
 from thc_lab.namespaces import inside
 
@@ -21,8 +21,7 @@ class Worker:
     """One worker of the job."""
 
     def __init__(self, servers: list[str], job: int, worker: int, workers: int, codes: int) -> None:
-        config = ThcConfig()
-        self.session = Session(servers, job=job, worker=worker, workers=workers, config=config, run="crowd")
+        self.session = Session(servers, job=job, worker=worker, workers=workers, codes=ServerCodes(), run="crowd")
         size = _core.code_bytes(codes, self.session.code_bits)
         self._codes = np.random.default_rng(worker).integers(0, 256, size, np.uint8)
         self._aggregate = self.session.new_aggregate(codes)

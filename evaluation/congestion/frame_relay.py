@@ -30,7 +30,7 @@ _MAC_BYTES = 6
 _BATCH = 64
 _IDLE_S = 0.05
 _UNLIMITED_BITS_PER_S = 1e12
-#: Before what it measures: beside compilers, one frame in ten left more than a millisecond late without it.
+#: Ahead of the measured programs: without it, beside compilers, one frame in ten left more than a millisecond late.
 _NICE = -10
 
 
@@ -40,7 +40,7 @@ def mac_of(host: int) -> bytes:
 
 
 def open_tap(namespace: str) -> int:
-    """Make eth0 in a namespace; it is there as long as the descriptor."""
+    """Make eth0 in a namespace; it lives as long as the descriptor."""
     with inside(namespace):
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), _IFF_TAP_WITHOUT_HEADER))
@@ -95,12 +95,12 @@ class Relay:
         )  # fmt: skip
 
     def counts(self, _: Words) -> Words:
-        """So far: frames dropped by full queues, lost at random, and bytes that each host has sent."""
+        """Counts so far: frames dropped by full queues, frames lost at random, bytes sent by each host."""
         drops = sum(link.drops for link in (*self._up, *self._down))
         return {"drops": drops, "lost": self._lost, "sent_bytes": [link.bytes for link in self._up]}
 
     def run(self) -> None:
-        """Without an end."""
+        """Relay frames without end."""
         while True:
             until_s = self._events[0][0] - time.monotonic() if self._events else _IDLE_S
             ready, _, _ = select.select(self._taps, [], [], min(_IDLE_S, max(0.0, until_s)))
@@ -134,7 +134,7 @@ class Relay:
             elif self._random.random() < self._loss:
                 self._lost += 1
             else:
-                # From when it should have been: a relay that is late must not slow the link down.
+                # Measured from the due time: a late relay must not slow the link down.
                 left_s = self._down[host].pass_on(len(frame), min(at_s, now_s), self._bits_per_s, self._queue_bytes)
                 if left_s is not None:
                     self._later(left_s + self._delay_s, host, True, frame)

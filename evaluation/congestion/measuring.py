@@ -1,4 +1,4 @@
-"""Measures a row: THC with servers, and what else there is to average with, on the same links."""
+"""Measures a row: THC with servers, and the other ways to average, on the same links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from congestion.tcp import FRAME_BYTES_PER_BYTE, TcpStream
 from congestion.workers import Host, Steps, Workers
 from thc_lab.namespaces import inside
 
-#: Steps on links that are not shaped, for what the processors take.
+#: Steps on unshaped links, for the processors' time.
 _UNSHAPED_STEPS = 3
 _CLOSE_S = 30.0
 
@@ -29,13 +29,13 @@ class Network(Protocol):
         """Give the links the rates, queues, delays and losses of a row."""
 
     def unshape(self) -> None:
-        """Let the links carry what the processors do."""
+        """Let the links carry as much as the processors can."""
 
     def drops(self) -> int:
         """Packets that found a queue full so far."""
 
     def sent_bytes(self, host: int) -> int:
-        """What a host has put on its link so far."""
+        """Bytes that a host has put on its link so far."""
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Measured:
 
     @property
     def median_s(self) -> float | None:
-        """Without the first step."""
+        """The median without the first step."""
         return statistics.median(self.later_s) if self.later_s else None
 
     @property
     def worst_s(self) -> float | None:
-        """Without the first step."""
+        """The longest step but the first."""
         return max(self.later_s, default=None)
 
     @property

@@ -1,6 +1,6 @@
 """A rank on a host of its own: averages named tensors by ThcReducer with servers, among the ranks, or in bf16.
 
-Ranks meet at rank 0's host over eth0, as those of torchrun do; the settings are the defaults.
+Ranks meet at rank 0's host over eth0, as torchrun's do; the settings are the defaults.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc import NetworkConfig, ThcReducer
+from byteps_thc._base.errors import DeadlineError
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import DeadlineError
 from congestion.control import Words, serve, wait_until
 from thc_lab.namespaces import inside
 
@@ -33,10 +32,10 @@ _opened: list[Session] = []
 
 
 class ObservedNetwork(NetworkConfig):
-    """Keeps the sessions, for their counters: those that failover opens, too."""
+    """Keeps the sessions, failover's too, for their counters."""
 
-    def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
-        session = super().open_session(config, worker, workers, deadline_s)
+    def open_session(self, worker: int, workers: int, deadline_s: float) -> Session:
+        session = super().open_session(worker, workers, deadline_s)
         _opened.append(session)
         return session
 
@@ -65,7 +64,7 @@ class Rank:
         return {"seconds": time.monotonic() - start, **self._counts()}
 
     def average(self, words: Words) -> Words:
-        """begin_s: when. limit_s: how long it may take; an average that is late is given up, with its counters."""
+        """begin_s: the start. limit_s: the longest time; a late average is aborted, with its counters."""
         for name, tensor in self._given.items():
             self._tensors[name].copy_(tensor)
         wait_until(words["begin_s"])

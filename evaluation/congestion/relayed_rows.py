@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import fork_server
-
 from congestion.control import Controls, Words
 from congestion.frame_relay import INTERFACE, mac_of
 from congestion.rows import RANKS, Row
+from thc_lab import fork_server
 from thc_lab.namespaces import Namespaces
 from thc_lab.shaped_network import run_inside
 
@@ -82,7 +81,7 @@ class RelayedRows:
         self._ask("unshape")
 
     def drops(self) -> int:
-        """See measuring.Network; without those lost at random."""
+        """See measuring.Network; random losses are not counted."""
         drops: int = self._ask("counts")["drops"]
         return drops
 
@@ -102,5 +101,5 @@ class RelayedRows:
         run_inside(host.namespace, *link, "addrgenmode", "none")
         run_inside(host.namespace, *link, "address", mac, "txqueuelen", str(_TAP_FRAMES), "up")
         run_inside(host.namespace, "ip", "address", "add", f"{host.ip}/24", "dev", INTERFACE)
-        # As in shaped_network.py: Linux's default, whatever this machine's own setting is.
+        # Linux's default, as in shaped_network.py, whatever this machine's own setting is.
         run_inside(host.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")

@@ -1,4 +1,4 @@
-"""The rows of the target table: which links, which workers and servers, how many parameters."""
+"""The rows of the target table: links, workers, servers, numbers of parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Row:
         return bool(self.round_trip_s or self.loss)
 
     def rates(self) -> list[float]:
-        """Of the workers' links."""
+        """Rates of the workers' links."""
         if self.crowd:
             return [self.bits_per_s / CROWD_EACH] * (CROWD_HOSTS * CROWD_EACH)
         return [self.bits_per_s] * (RANKS - 1) + [self.slow_bits_per_s or self.bits_per_s]
@@ -71,7 +71,7 @@ def _queues(bits_per_s: float) -> dict[str, int]:
 
 
 def all_rows() -> Sequence[Row]:
-    """In the order of the table."""
+    """Rows in the order of the table."""
     placements: tuple[Placement, Placement] = ("one", "four")
     rows = [
         Row(f"{rate}-{queue}-{placement}", placement, parameters, bits_per_s, queue_bytes)

@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class TcpStream:
-    """From one host to another as long as it is entered; a stream that stops ends with TimeoutError in received()."""
+    """A stream between two hosts, from enter to exit. If it stops, received() raises TimeoutError."""
 
     def __init__(self, sender: Host, receiver: Host) -> None:
         with inside(receiver.namespace), socket.create_server((receiver.ip, 0)) as listener:

@@ -1,11 +1,11 @@
-"""How much the fastest average sends, and how long that takes at least."""
+"""Bytes of the fastest average, and their least time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._base.wire.layout import SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 #: Ethernet, IP and UDP, as a token bucket counts them.
 FRAME_HEADER_BYTES = 14 + 20 + 8
@@ -15,7 +15,7 @@ ROUND_TRIPS = 3
 
 def packet_frames(parameters: int, workers: int, codes_per_packet: int) -> tuple[float, float]:
     """Bytes of the codes of a worker, and of the sums for one worker, in frames."""
-    resolved = ThcConfig().resolve(workers)
+    resolved = ServerCodes().resolve(workers)
     packets = parameters / codes_per_packet
     headers = Header.SIZE_BYTES + FRAME_HEADER_BYTES
     up, down = (
@@ -51,9 +51,7 @@ def ideal_s(
 
 
 def bf16_ideal_s(parameters: int, worker_bits_per_s: Sequence[float], round_trip_s: float = 0.0) -> float:
-    """The same of a ring all-reduce of 2 bytes a parameter, without headers: 2 (n - 1) rounds, of which each takes half
-    a round trip.
-    """
+    """Ideal of a ring all-reduce with 2 bytes a parameter, without headers: 2 (n - 1) rounds of half a round trip."""
     workers = len(worker_bits_per_s)
     sent_bytes = 2 * (workers - 1) / workers * 2 * parameters
     return sent_bytes * 8 / min(worker_bits_per_s) + (workers - 1) * round_trip_s

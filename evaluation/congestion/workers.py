@@ -1,4 +1,4 @@
-"""Starts programs of workers on hosts, has them average, and puts together what they report."""
+"""Starts programs of workers on hosts, has them average, and combines their reports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import fork_server
-
 from congestion.control import Controls
+from thc_lab import fork_server
 
 #: Between a command and the time that it names: all programs have read it then.
 _LEAD_S = 0.03
@@ -22,7 +21,7 @@ _LOG_LINES = 12
 
 
 class Host(Protocol):
-    """Where a program runs: a network namespace with an address."""
+    """A program's place: a network namespace with an address."""
 
     namespace: str
     ip: str
@@ -40,7 +39,7 @@ class Steps:
     packets: int = 0
     repeated: int = 0
     moves: int = 0
-    """times that a worker went on with other servers: one of them was taken for dead, or for alive again"""
+    """times that a worker changed servers: one seemed dead, or alive again"""
     rejoins: int = 0
     """times that a server did not know a worker any more"""
     cpu_s: float = 0.0
@@ -49,7 +48,7 @@ class Steps:
 
     @property
     def repeated_share(self) -> float:
-        """Of all packets that workers sent."""
+        """Share of all packets that workers sent."""
         return self.repeated / self.packets if self.packets else 0.0
 
 
@@ -102,7 +101,7 @@ class Workers:
             process.kill()
 
     def open(self, scheme: str, servers: Sequence[str] | None, parameters: int, limit_s: float) -> Steps:
-        """Open what averages; see Rank.open."""
+        """Open a way to average; see Rank.open."""
         self._jobs += 1
         answers = self._controls.ask(
             "open", limit_s, scheme=scheme, servers=servers, parameters=parameters, job=self._jobs
@@ -122,7 +121,7 @@ class Workers:
         steps.spread.append(max(took_s) / min(took_s))
 
     def close(self, limit_s: float) -> None:
-        """Close what open() has opened."""
+        """Close the way that open() has opened."""
         self._controls.ask("close", limit_s)
 
     def last_words(self) -> str:

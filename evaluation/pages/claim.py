@@ -1,4 +1,4 @@
-"""A claim of the paper, and what measuring it gives.
+"""A claim of the paper, and its measured result.
 
 evaluation/claims has a file for each, which ends in
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-#: In the order of the page; each is a module of evaluation/claims.
+#: Claims in the order of the page; each is a module of evaluation/claims.
 NAMES = (
     "error_by_scheme",
     "granularity",
@@ -27,6 +27,7 @@ NAMES = (
     "loss_and_stragglers",
     "ablation",
     "diloco",
+    "gathered_weights",
     "tables",
 )
 Axis = Literal["linear", "log"]
@@ -36,7 +37,7 @@ Axis = Literal["linear", "log"]
 class Check:
     """One expectation. expected: with its tolerance; got: in the same words; met: whether it held.
 
-    why: where it did not hold, what is known of the reason; empty else.
+    why: the known reason of a failure; empty else.
     """
 
     what: str
@@ -70,7 +71,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """name: of its file, <name>.svg. x, y: what the axes show, with units. bars: one for each scheme at each x."""
+    """name: the file's, <name>.svg. x, y: titles of the axes, with units. bars: one for each scheme at each x."""
 
     name: str
     title: str
@@ -88,7 +89,7 @@ MOST_SERIES = 6
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plot's series that are drawn: scheme -> label, MOST_SERIES at most. All of them are in the results' files.
+    """A plot's drawn series: scheme -> label, MOST_SERIES at most. The results' files have all series.
 
     against: a scheme by whose y the others' are divided where it has such an x, on a line between logarithms of its
     points; empty: none. title, y: in place of the plot's; empty: the plot's.
@@ -102,7 +103,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Result:
-    """What measuring a claim gives. data: the figures behind it, as JSON has them."""
+    """Result of a claim. data: the figures behind it, as JSON has them."""
 
     checks: list[Check]
     tables: list[Table] = field(default_factory=list)
@@ -111,7 +112,7 @@ class Result:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Result:
-        """From what dataclasses.asdict() gives."""
+        """From the output of dataclasses.asdict()."""
         plots = [Plot(**{**plot, "series": [Series(**one) for one in plot["series"]]}) for plot in found["plots"]]
         checks = [Check(**check) for check in found["checks"]]
         return cls(checks, [Table(**table) for table in found["tables"]], plots, found["data"])
@@ -119,10 +120,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Claim:
-    """figure: of the paper. paper: what that says. minutes: that measure(False) takes at most on two cores.
+    """figure: of the paper. paper: its statement. minutes: limit of measure(False) on two cores.
 
-    stand_in: what of the paper's experiment cannot be had on two cores, and what is measured in its place.
-    measure: quick or not; quick takes a minute or less, on smaller data, and has the same checks. root: needs it.
+    stand_in: the part of the paper's experiment that two cores cannot repeat, and its replacement. measure: quick or
+    not; quick takes a minute or less, on smaller data, and has the same checks. root: needs it.
     """
 
     name: str
@@ -160,7 +161,7 @@ def shown(plot: Plot, drawn: Drawn) -> Plot:
 
 
 def ratio(series: Series, to: Series) -> Series:
-    """Divide a series by another one, at those x that the other one has on both sides."""
+    """Divide a series by another, at each x between two points of the other."""
     pairs = [(x, y / below) for x, y in zip(series.x, series.y, strict=True) if (below := between(to, x)) is not None]
     return Series(series.scheme, [x for x, _ in pairs], [y for _, y in pairs])
 

@@ -95,7 +95,7 @@ def sections(measured: Measured) -> list[str]:
 
 
 def stand_ins(measured: Measured) -> list[str]:
-    """What could not be had, claim by claim."""
+    """The replaced experiments, claim by claim."""
     return [f"- {claim.title}: {claim.stand_in}" for claim, _ in measured]
 
 
@@ -107,7 +107,7 @@ def source(figure: str) -> str:
 def narrow(cells: list[list[str]]) -> list[list[list[str]]]:
     """Return tables of MOST_COLUMNS at most: transposed if that is enough, else parts that begin with the same columns.
 
-    These columns are the first one and those behind it without which two rows are alike.
+    The common columns are the first, and further ones until no two rows are alike.
     """
     head, *rows = cells
     if len(head) <= MOST_COLUMNS:
@@ -125,7 +125,7 @@ def verdict(check: Check) -> str:
 
 
 def anchor(title: str) -> str:
-    """As GitHub makes it of a heading."""
+    """GitHub's anchor of a heading."""
     kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -")
     return kept.replace(" ", "-")
 

@@ -1,4 +1,4 @@
-"""What measuring a claim gave, when and where, as a file."""
+"""The result of a claim, with time and machine, as a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Record:
         return cls(**{**found, "result": Result.of(found["result"])})
 
     def write(self, path: Path) -> None:
-        """At once, so that a file is whole or not there."""
+        """Write by renaming, so that a file is whole or absent."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")

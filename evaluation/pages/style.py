@@ -1,4 +1,4 @@
-"""One colour for each scheme, in every plot: those of Okabe and Ito, told apart by the colour-blind, too."""
+"""One colour for each scheme, in every plot: Okabe's and Ito's, told apart by the colour-blind, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"),
 )
-#: By the beginning of a scheme's name, the longest that fits: (colour, marker, line).
+#: Styles by the beginning of a scheme's name, the longest that fits: (colour, marker, line).
 _STYLES = {
     "fp32": (BLACK, "p", "-"),
     "bf16": (GREY, "s", "-"),
@@ -45,6 +45,7 @@ _STYLES = {
     "SignSGD": (ORANGE, ">", "--"),
     "MXFP": (YELLOW, "h", "-"),
     "NVFP": (BLACK, "H", "--"),
+    "MS-EDEN": (BLACK, "h", ":"),
     "int": (ORANGE, "d", "--"),
     "correlated": (GREEN, "d", ":"),
     "SDP4Bit": (GREY, "d", "--"),

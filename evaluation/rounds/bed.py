@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from fork_server import ForkedProcess, start_program
-
 from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
 from rounds.process import SOCKET
 from rounds.schemes import PLACEMENTS, THC, WORKERS
+from thc_lab.fork_server import ForkedProcess, start_program
 from thc_lab.shaped_network import ShapedNetwork, inside, tcp_rate
 
 PROGRAM = Path(__file__).with_name("process.py")
@@ -28,8 +27,8 @@ _TCP_RATE_S = 1.0
 class Round:
     """ms: by stage, and "round", which is their sum. For THC "up" is all of up, server and down, which overlap.
 
-    bytes_in, bytes_out: of frames, on the link of the (first) server's host. server_ms: processor time of
-    all servers together: "cpu" of the processes, and of decoding servers by what they did (ServerTimes).
+    bytes_in, bytes_out: of frames, on the link of the (first) server's host. server_ms: processor time of all servers
+    together: "cpu" of the processes, and decoding servers' by kind of work (ServerTimes).
     """
 
     ms: dict[str, float]
@@ -70,7 +69,7 @@ class Processes:
         assert json.loads(self._lines[name].readline()) == name
 
     def ask(self, names: list[str], do: str, **arguments: Any) -> list[Any]:
-        """Tell all of them, then return what each answers. RuntimeError, with its log, for one that has failed."""
+        """Command all processes, then return their answers. RuntimeError, with its log, for one that has failed."""
         self.tell(names, do, **arguments)
         return self.answers(names)
 
@@ -134,7 +133,7 @@ class RoundBed:
         self._stack.close()
 
     def shape(self, gbit: float) -> float:
-        """Let every link carry that much in each direction; return what one TCP stream gets of it, Gb/s."""
+        """Let every link carry that much in each direction; return one TCP stream's rate, Gb/s."""
         for host in self._hosts:
             host.shape(gbit * 1e9)
         return tcp_rate([(self._hosts[0], self._hosts[1])], _TCP_RATE_S) / 1e9
@@ -165,17 +164,17 @@ class RoundBed:
 
 
 def seconds_of(servers: list[dict[str, float]], thc_ps_s: float) -> dict[str, float]:
-    """Processor time of decoding servers together, by what they did; without any, that of thc-ps."""
+    """Processor time of decoding servers together, by kind of work; without any, thc-ps's."""
     if not servers:
         return {"cpu": thc_ps_s}
     return {key.removesuffix("_s"): sum(one[key] for one in servers) for key in servers[0] if key.endswith("_s")}
 
 
 def stages_ms(workers: list[dict[str, float]], servers: list[dict[str, float]]) -> dict[str, float]:
-    """Cut a round where the last worker, or the last server, has come to the next stage. servers: none: not known."""
+    """Cut a round where the last worker, or the last server, has reached the next stage. servers: none: not known."""
     start, done = min(one["start"] for one in workers), max(one["done"] for one in workers)
     last = max(workers, key=lambda one: one["encoded"])
-    # Who encodes nothing is at once at the next stage, however late the machine lets it start.
+    # A worker that encodes nothing is at once at the next stage, however late the machine lets it start.
     encoded = last["encoded"] - last["waited_s"] if last["encoded"] > last["start"] else start
     received = max(one["received"] for one in workers)
     cuts = [max(one["last"] for one in servers), max(one["reply"] for one in servers)] if servers else [received] * 2

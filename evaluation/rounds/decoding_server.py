@@ -1,7 +1,7 @@
-"""A parameter server that decodes all payloads, averages, encodes the average and sends that: what THC does without.
+"""A parameter server that decodes all payloads, averages, encodes the average and sends it, all unneeded with THC.
 
-One thread. It decodes and adds a worker's payload as soon as that is complete, while the kernel takes what others send;
-the average goes to all workers at once, out of the kernel's buffers. fp32 is added where it was received.
+One thread. It decodes and adds a worker's payload as soon as it is complete, while the kernel receives other workers'
+bytes; the average goes to all workers at once, out of the kernel's buffers. fp32 is added where it was received.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BUFFER_BYTES = 16 << 20
 
 @dataclass
 class ServerTimes:
-    """Of one round.
+    """Times of one round.
 
-    last: when the last byte had come; reply: when the last answer began to leave; both of the clock that all processes
-    share. The others: seconds of the processor. receive_s, send_s: copying from and to the kernel, and its TCP. keep_s:
-    keeping what encoding lost, once answers are sent. cpu_s: of all of it.
+    last: arrival of the last byte; reply: start of the last answer; both by the clock that all processes share. The
+    others: seconds of the processor. receive_s, send_s: copying from and to the kernel, and its TCP. keep_s: keeping
+    the encoder's losses, once answers are sent. cpu_s: total.
     """
 
     last: float = 0.0
@@ -74,9 +74,9 @@ class Adder:
 
 
 class Decoder:
-    """A codec's payloads of one piece; what encoding the average loses is kept for the next one, where workers do so.
+    """A codec's payloads of one piece; if workers keep losses, the average's encoder keeps its own.
 
-    That is DoubleSqueeze (Tang et al., ICML 2019), as averagers.Baseline simulates it.
+    The server then follows DoubleSqueeze (Tang et al., ICML 2019), as averagers.Baseline simulates it.
     """
 
     def __init__(self, config: CodecConfig, spec: VectorSpec, workers: int) -> None:
@@ -115,7 +115,7 @@ class Decoder:
 
 
 def adders(scheme: Scheme, server: int, servers: int, workers: int) -> list[Adder | Decoder]:
-    """What adds the pieces of one of so many servers, kept from round to round."""
+    """Adders for the pieces of one of so many servers, kept from round to round."""
     own = scheme.specs(servers)[server * scheme.pieces : (server + 1) * scheme.pieces]
     config = scheme.config
     return [Adder(workers) if config is None else Decoder(config, spec, workers) for spec in own]
@@ -164,7 +164,7 @@ class DecodingServer:
         return times
 
     def _ready(self, counts: Sequence[int], whole: int) -> list[int]:
-        """Workers of whom there is something to read."""
+        """Workers with bytes to read."""
         missing = {connection: i for i, connection in enumerate(self._connections) if counts[i] < whole}
         ready, _, _ = select.select(list(missing), [], [], TIMEOUT_S)
         if not ready:

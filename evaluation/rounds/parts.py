@@ -17,7 +17,7 @@ from rounds.decoding_server import ServerTimes, adders
 from rounds.schemes import COORDINATES, SCHEMES, STREAMED, THC, THC_CONFIG, WORKERS, gradient_of
 from rounds.worker import CodecRounds
 
-#: By scheme: ms of "compress", "server", "decompress" and of what "server" is made of.
+#: By scheme: ms of "compress", "server", "decompress" and of the parts of "server".
 Parts = dict[str, dict[str, float]]
 
 
@@ -53,7 +53,7 @@ class ThcParts:
 
 
 class SchemeParts:
-    """The same of a scheme of the decoding server."""
+    """Parts of a scheme of the decoding server, as ThcParts."""
 
     def __init__(self, name: str, servers: int) -> None:
         scheme = SCHEMES[name]
@@ -125,8 +125,8 @@ class Link:
 def network_ms(scheme: str, link: Link, servers: int, gbit: float) -> float:
     """Time of a round's bytes at a rate.
 
-    With one server what streams has both directions at once, each a half of the link. Where every host is a worker and
-    a server all directions are both up and down, and nothing is gained.
+    With one server, streamed schemes use both directions at once, each a half of the link. If every host is a worker
+    and a server, all directions are both up and down, and nothing is gained.
     """
     both = servers == 1 and scheme in STREAMED
     count = max(link.bytes_in, link.bytes_out) if both else link.bytes_in + link.bytes_out
@@ -138,6 +138,6 @@ def network_ms(scheme: str, link: Link, servers: int, gbit: float) -> float:
 def computed_ms(
     scheme: str, parts: dict[str, float], link: Link, servers: int, gbit: float, *, at_workers: bool = True
 ) -> float:
-    """A round whose parts follow each other. at_workers: with what workers compress and decompress."""
+    """A round whose parts follow each other. at_workers: with compression and decompression by workers."""
     work = parts["server"] + (parts["compress"] + parts["decompress"] if at_workers else 0.0)
     return work + network_ms(scheme, link, servers, gbit)

@@ -1,4 +1,4 @@
-"""What was measured with servers placed in one way, and what is computed from it."""
+"""Measurements with servers placed in one way, and rounds computed from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FP32 = "fp32"
 
 @dataclass(frozen=True)
 class Placed:
-    """What was found with servers placed so. rounds: by rate and scheme; tcp_gbit: of one stream, by rate."""
+    """Results for one placement of servers. rounds: by rate and scheme; tcp_gbit: of one stream, by rate."""
 
     name: str
     parts: Parts
@@ -48,7 +48,7 @@ class Placed:
         return computed_ms(scheme, self.parts[scheme], self.link(scheme), servers, gbit, at_workers=at_workers)
 
     def either(self, scheme: str, gbit: float) -> float:
-        """Measured where it was, else computed."""
+        """Measured if it was, else computed."""
         return self.ms(gbit, scheme) if gbit in self.rounds else self.computed(scheme, gbit)
 
     def against_fp32(self, scheme: str, gbit: float, *, at_workers: bool = True) -> str:

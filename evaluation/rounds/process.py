@@ -1,4 +1,4 @@
-"""A worker, a decoding server or the parts alone, told what to do over a Unix socket: one line of JSON for another.
+"""A worker, a decoding server or the parts alone, commanded over a Unix socket: one line of JSON for another.
 
 Started by bed.py: process.py FOLDER NAME NAMESPACE; FOLDER has the socket.
 """
@@ -25,7 +25,7 @@ from rounds.worker import CodecRounds, DenseRounds, Rounds, ThcRounds
 from thc_lab.namespaces import inside
 
 SOCKET = "socket"
-#: Nobody tells a process anything for so long only if whoever does has gone.
+#: A process hears nothing for so long only if its commander has gone.
 _PATIENCE_S = 300.0
 Answers = dict[str, Callable[..., Any]]
 
@@ -72,7 +72,7 @@ class Worker:
             tune(connections[-1])
             connections[-1].sendall(bytes([self._index]))
         gradient = gradient_of(self._index)
-        session = Session(thc, job=1, worker=self._index, workers=WORKERS, config=THC_CONFIG)
+        session = Session(thc, job=1, worker=self._index, workers=WORKERS, codes=THC_CONFIG)
         self._session = session
         self._rounds: dict[str, Rounds] = {THC: ThcRounds(gradient, session, len(servers))}
         for name, scheme in SCHEMES.items():
@@ -82,7 +82,7 @@ class Worker:
                 self._rounds[name] = CodecRounds(scheme, scheme.config, gradient, connections, self._index)
 
     def round(self, scheme: str, number: int) -> dict[str, float]:
-        """Add what tells whether all workers have the same average."""
+        """Add sums that show whether all workers have the same average."""
         rounds = self._rounds[scheme]
         times = rounds.run(number)
         rounds.keep()

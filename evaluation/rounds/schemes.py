@@ -1,4 +1,4 @@
-"""What is compared: a scheme for the decoding server, and THC for thc-ps."""
+"""The compared schemes, for the decoding server, and THC for thc-ps."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from baselines.codec import VectorSpec
 from baselines.config import CodecConfig
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
 COORDINATES = 1 << 20
 WORKERS = 4
 #: Servers of a placement; colocated: one on each worker's host, for a quarter of the partition.
 PLACEMENTS = {"one server": 1, "colocated": WORKERS}
 THC = "THC"
-THC_CONFIG = ThcConfig()
+THC_CONFIG = ServerCodes()
 
 
 @dataclass(frozen=True)
 class Scheme:
     """Through the decoding server. config: None: fp32, which is added as it is.
 
-    pieces: of what a server has of the partition; each is encoded, added and answered by itself, so that with several
-    one travels up while another travels down.
+    pieces: of a server's part of the partition; each is encoded, added and answered by itself, so that with several one
+    travels up while another travels down.
     """
 
     config: CodecConfig | None
     pieces: int = 1
 
     def specs(self, servers: int) -> list[VectorSpec]:
-        """Of the pieces of the partition, those of the first server first."""
+        """Specs of the partition's pieces, the first server's first."""
         count = self.pieces * servers
         return [VectorSpec.of(f"piece{i}", {f"tensor{i}": COORDINATES // count}) for i in range(count)]
 
     def payload_bytes(self, servers: int) -> int:
-        """Of one piece."""
+        """Bytes of one piece's payload."""
         if self.config is None:
             return COORDINATES // (self.pieces * servers) * 4
         return self.config.codec().payload_bytes(self.specs(servers)[0], 0)
@@ -53,7 +53,7 @@ SCHEMES = {
     "TernGrad": Scheme(TernGrad()),
 }
 NAMES = (*SCHEMES, THC)
-#: Their answers begin before all of the partition is there.
+#: Their answers begin before the whole partition has arrived.
 STREAMED = ("fp32, 16 pieces", THC)
 
 

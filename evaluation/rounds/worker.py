@@ -24,7 +24,7 @@ from rounds.schemes import COORDINATES, THC_CONFIG, WORKERS, Scheme
 
 @dataclass
 class WorkerTimes:
-    """Of one round, of the clock that all processes share. encoded, received: when the last of it was.
+    """Times of one round, by the clock that all processes share. encoded, received: end of the last piece's.
 
     waited_s: for norms, before `encoded`.
     """
@@ -37,7 +37,7 @@ class WorkerTimes:
 
 
 class Rounds(Protocol):
-    """average: float32[COORDINATES], of the last round. keep(): what may wait until the round is over."""
+    """average: float32[COORDINATES], of the last round. keep(): work that may wait until the round is over."""
 
     average: Tensor
 
@@ -71,7 +71,7 @@ class DenseRounds(Rounds):
 
 
 class CodecRounds(Rounds):
-    """What of a piece was lost is kept when the round is over, as it may be beside what follows."""
+    """A piece's losses are kept when the round is over, as this work may run beside the next one."""
 
     def __init__(
         self, scheme: Scheme, config: CodecConfig, gradient: Tensor, connections: Sequence[socket.socket], worker: int
@@ -167,7 +167,7 @@ class ThcRounds(Rounds):
 
 
 def order(count: int, first: int) -> list[int]:
-    """All of them, from one's own on: not everybody begins with the same server."""
+    """All servers, the own one first: not everybody begins with the same server."""
     return [(first + i) % count for i in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Ranks on the hosts of a shaped network, and what they measured."""
+"""Ranks on the hosts of a shaped network, and their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Ranks = list[dict[str, Any]]
 def run_ranks(
     program: Path, hosts: Sequence[Host], folder: Path, options: list[str], *, deadline_s: float = DEADLINE_S
 ) -> Ranks:
-    """Run a rank on each of the hosts; what each rank measured. SystemExit when one fails."""
+    """Run a rank on each host; return each rank's results. SystemExit when one fails."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY
     processes = [
         subprocess.Popen(

@@ -1,6 +1,6 @@
 """One rank on its own host of a shaped network: times DDP's steps, scheme by scheme, in turn.
 
-A program makes its schemes when run() has joined the other ranks; <folder>/rank<r>.json is what it leaves. Ranks meet
+A program makes its schemes when run() has joined the other ranks; its results are <folder>/rank<r>.json. Ranks meet
 through a file in the folder and talk over eth0.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import torch
 import torch.distributed as dist
@@ -23,27 +24,27 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc._cli.compare.ranks import POWER_SGD_START, power_sgd_by_bucket
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.decoding.settings import RankKeywords
 from byteps_thc.ddp import NetworkConfig, compress
 from shaped_ddp.ranks import ALONE
 
 TIMEOUT_S = 120
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first
 
-#: Does what is not timed of a step, and returns what is.
+#: Does the untimed part of a step, and returns the timed one.
 Prepare = Callable[[DistributedDataParallel], Callable[[], object]]
 
 
 @dataclass
 class Measured:
-    """Of one rank and scheme."""
+    """Measurements of one rank and scheme."""
 
     step_s: list[float] = field(default_factory=list)
     """the timed part of a step, one per repetition"""
     cpu_s: list[float] = field(default_factory=list)
     """processor time of all threads meanwhile, kernel included"""
     sent_bytes: int = 0
-    """frames of one step, ACKs for what was received included"""
+    """frames of one step, ACKs for received data included"""
     stats: dict[str, float] = field(default_factory=dict)
     """compression_stats() of the last step"""
     hook_us: float = 0.0
@@ -73,7 +74,7 @@ class Scheme:
             self.step(measured)
 
     def count(self) -> None:
-        """One more step, with what leaves this host meanwhile."""
+        """Run one more step, and count bytes that leave this host meanwhile."""
         dist.barrier()
         before = interface_bytes()
         self.step(Measured())
@@ -110,11 +111,11 @@ class Compressed(Scheme):
         self,
         model: nn.Module,
         prepare: Prepare,
-        config: ThcConfig,
         network: NetworkConfig | None = None,
+        **settings: Unpack[RankKeywords],
     ) -> None:
         super().__init__(model, prepare)
-        self._state = compress(self.ddp, config, network=network)
+        self._state = compress(self.ddp, network=network, **settings)
 
     def count(self) -> None:
         super().count()
@@ -122,7 +123,7 @@ class Compressed(Scheme):
 
 
 def interface_bytes() -> int:
-    """What has left eth0: bytes of the frames, counted where they are shaped."""
+    """Bytes of the frames that have left eth0, counted where they are shaped."""
     shown = subprocess.run(
         ["tc", "-s", "-j", "qdisc", "show", "dev", "eth0"], stdout=subprocess.PIPE, timeout=10, check=True
     )
@@ -130,7 +131,7 @@ def interface_bytes() -> int:
 
 
 def rank_parser(description: str | None) -> argparse.ArgumentParser:
-    """What ranks.run_ranks() passes, and the number of repetitions."""
+    """Options of ranks.run_ranks(), and the number of repetitions."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)

@@ -26,7 +26,7 @@ RANK_PROGRAM = Path(__file__).with_name("rank.py")
 RANKS = 4
 DEADLINE_S = 900.0
 DEFAULT = "THC, default"
-#: What is compared, here and where losses are.
+#: The compared schemes, here and for losses.
 SCHEMES: dict[str, Scheme] = {
     "fp32": FP32,
     "bf16": BF16,
@@ -44,7 +44,7 @@ PLACEMENTS: dict[str, slice] = {ONE_SERVER: slice(RANKS, None), COLOCATED: slice
 
 @dataclass(frozen=True)
 class StepTimes:
-    """At one bandwidth. alone_ms: of a step without averaging. sent_mb: by scheme, what a rank sends in a step."""
+    """Times at one bandwidth. alone_ms: of a step without averaging. sent_mb: of a rank and step, by scheme."""
 
     gbit: float
     alone_ms: float

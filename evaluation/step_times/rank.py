@@ -1,7 +1,7 @@
 """One rank of measure.py, on its own host of the shaped network.
 
-The batch is small, so that computing a step takes about what it takes beside such links where there are accelerators:
-two cores compute for four ranks here.
+The batch is small: computing a step then takes about as long as on accelerators beside such links, although two cores
+compute for four ranks here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainings.models import CHARACTERS, PIXELS, Batch, Training, cnn, gpt
 
-from byteps_thc._scheme.config import ThcConfig
 from byteps_thc.ddp import NetworkConfig
 from step_times.measure import PLACEMENTS, SCHEMES
 
@@ -78,7 +77,7 @@ def whole_step(training: Training, batch: Batch) -> Prepare:
 
 
 def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
-    """What averages so. Dense schemes are DDP's and torch's own."""
+    """Make the scheme of a config. Dense schemes are DDP's and torch's own."""
     model = deepcopy(training.model)
     if config == FP32:
         return Scheme(model, prepare)
@@ -87,7 +86,7 @@ def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
     if isinstance(config, PowerSgd):
         return PowerSgdScheme(model, prepare, config.rank)
     if isinstance(config, RankCodes):
-        return Compressed(model, prepare, ThcConfig(bits=config.up_bits, down_bits=config.down_bits))
+        return Compressed(model, prepare, bits=config.up_bits, down_bits=config.down_bits)
     assert isinstance(config, CodecConfig)
     scheme = Scheme(model, prepare)
     scheme.ddp.register_comm_hook(CodecState(config, dist.get_world_size()), codec_hook)
@@ -107,7 +106,7 @@ def main() -> None:
         schemes = {name: make_scheme(config, training, prepare) for name, config in SCHEMES.items()}
         for job, (name, hosts) in enumerate(PLACEMENTS.items(), start=1):
             network = NetworkConfig(args.servers[hosts], job=job)
-            schemes[name] = Compressed(deepcopy(training.model), prepare, ThcConfig(), network)
+            schemes[name] = Compressed(deepcopy(training.model), prepare, network)
         return schemes
 
     run(args, make_all)

@@ -44,7 +44,7 @@ class Training:
     steps: int
 
     def __post_init__(self) -> None:
-        # In the order in which gradients appear, as in DDP's buckets.
+        # Parameters in the order of their gradients, as in DDP's buckets.
         self.parameters = list(self.model.parameters())[::-1]
         ends = list(itertools.accumulate((parameter.numel() for parameter in self.parameters), initial=0))
         self.tensors = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
@@ -145,7 +145,7 @@ def _image_batches(images: Tensor, labels: Tensor, size: int, seed: int) -> Iter
 
 
 def character_images() -> Batch:
-    """float32[images, 1, 32, 32] of mean 0 and variance 1, and int64[images]: what character it is."""
+    """float32[images, 1, 32, 32] with mean 0 and variance 1, and int64[images]: the characters."""
     folder = Path(matplotlib.get_data_path()) / "fonts/ttf"
     paths = sorted({path for pattern in FACES for path in folder.glob(f"{pattern}.ttf")})
     images = [

@@ -1,7 +1,8 @@
-"""DiLoCo (Douillard et al., 2023): workers take inner steps by themselves, and average what came of them.
+"""DiLoCo (Douillard et al., 2023): workers take inner steps by themselves, and average the differences.
 
-A worker's outer gradient is its parameters before the inner steps, of AdamW, less those after them. The average over
-the workers is the gradient of an outer SGD with Nesterov's momentum; all go on with what that comes to.
+A worker's outer gradient is its parameters before the inner steps, of AdamW, less its parameters after them. The
+average over the workers is the gradient of an outer SGD with Nesterov's momentum; all workers continue from its
+parameters.
 """
 
 from __future__ import annotations

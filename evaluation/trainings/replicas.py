@@ -14,21 +14,21 @@ from trainings.train import MODELS
 
 
 def replica_of(name: str, workers: int, steps: int, optimizer: str, seed: int, worker: int) -> SmallTraining:
-    """What one of the workers of a training has: its own batches, and a model that begins like the others'."""
+    """One worker's part of a training: its own batches, and a model that begins like the others'."""
     small = MODELS[name](workers, steps, optimizer, seed)
     small.training.batches = [small.training.batches[worker]]
     return small
 
 
 class Replicas:
-    """Those of the workers that are in this process."""
+    """Replicas of the workers in this process."""
 
     def __init__(self, replicas: Sequence[SmallTraining]) -> None:
         self.all = replicas
 
     @classmethod
     def of(cls, name: str, workers: int, steps: int, optimizer: str, seed: int) -> Self:
-        """All of them."""
+        """Replicas of all workers."""
         return cls([replica_of(name, workers, steps, optimizer, seed, worker) for worker in range(workers)])
 
     def gradients(self) -> Tensor:

@@ -1,7 +1,7 @@
 """Small trainings with a held-out loss: a perceptron and a CNN that read digits, and a small GPT of the demo's kind.
 
-Digits are drawn in those faces of models.py that have digits; every third of them is held out. The GPT learns the code
-of Python's standard library. Fine-tuning goes on with the library's prose about the language (pydoc_data); every tenth
+Digits are drawn in those faces of models.py that have digits; every third image is held out. The GPT learns the code of
+Python's standard library. Fine-tuning continues with the library's prose about the language (pydoc_data); every tenth
 topic is held out.
 """
 
@@ -26,16 +26,16 @@ OPTIMIZERS = ("SGD", "AdamW")
 NOISE = 0.7
 HELD_OUT_STRIDE = 3
 GPT_SHAPE = GptShape(layers=2, heads=4, width=96, context=64)
-#: Of the text that the GPT is trained with; its loss on held-out text is of all windows.
+#: Training windows in a loss of the GPT; its loss on held-out text covers all windows.
 GPT_WINDOWS = 96
-#: Of the GPT that is fine-tuned, with exact averages.
+#: Steps of the GPT before fine-tuning, with exact averages.
 PRETRAINING_STEPS = 200
 LEARNING_RATE, FINE_TUNING_RATE = 5e-3, 1e-3
 
 
 @dataclass(frozen=True)
 class SmallTraining:
-    """A training, and its losses on what it is trained with and on what is held out.
+    """A training, and its losses on training data and on held-out data.
 
     accuracies: of a classifier, likewise, in per cent; None: it is none.
     """

@@ -26,7 +26,7 @@ Average = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Losses:
-    """Held-out losses in nats, by step: after so many steps, one more than what is taken of the training."""
+    """Held-out losses in nats, by step, with one more step than the training."""
 
     steps: list[int]
     held_out: list[float]
@@ -56,5 +56,5 @@ def spread(values: Sequence[float]) -> float:
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 4) -> str:
-    """For people."""
+    """Format mean and spread for readers."""
     return f"{statistics.mean(values):.{digits}f} ± {spread(values):.{digits}f}"

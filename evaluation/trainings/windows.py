@@ -15,7 +15,7 @@ from trainings.models import Training
 
 @dataclass(frozen=True)
 class Window:
-    """Of one step: float32[workers, coordinates], without parameters so small that they travel uncompressed."""
+    """Gradients of one step: float32[workers, coordinates], without parameters that travel uncompressed."""
 
     name: str
     gradients: Tensor

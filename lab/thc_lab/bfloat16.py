@@ -1,7 +1,7 @@
 """Virtual machines that show AMX, the processor's matrix unit, and do not let it run.
 
-There torch's bfloat16 layers end the process with SIGILL, because oneDNN, which computes them, believes what it is
-shown. ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX, with the same results.
+On such a machine torch's bfloat16 layers end the process with SIGILL, because oneDNN, which computes them, believes the
+processor. ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX, with the same results.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from byteps_thc._cli.doctor.processes import Outcome, run_command
 
-#: What a process needs in its environment before it computes with torch.
+#: A variable that a process needs before it computes with torch.
 VARIABLE, WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
-#: What it is, for people.
+#: The explanation for users.
 CRASH = "this machine shows AMX and does not let it run: torch's bfloat16 layers end with SIGILL"
 
 _PROBE = "import torch; torch.nn.Linear(64, 64, device='cpu').bfloat16()(torch.ones(8, 64, device='cpu').bfloat16())"
@@ -23,7 +23,7 @@ _PROBE_DEADLINE_S = 90.0
 
 
 def try_bfloat16() -> Outcome:
-    """Compute a bfloat16 layer in a process of its own, and return how that ended."""
+    """Compute a bfloat16 layer in a separate process, and return its outcome."""
     return run_command([sys.executable, "-P", "-c", _PROBE], _PROBE_DEADLINE_S)
 
 
@@ -41,9 +41,9 @@ def shows_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def do_without_amx_if_it_crashes() -> str:
-    """Set VARIABLE for this process and its children where it is needed; return what to say about it, "" for nothing.
+    """Set VARIABLE for this process and its children if they need it; return a message about it, "" for nothing.
 
-    It takes as long as it takes to import torch, where the processor shows AMX. Call it before torch computes.
+    If the processor shows AMX, the check takes as long as an import of torch. Call it before torch computes.
     """
     if VARIABLE in os.environ or not shows_amx() or not is_crash(try_bfloat16()):
         return ""

@@ -1,6 +1,6 @@
 """Network namespaces of this machine, with cables (veth pairs) between them.
 
-Those of Namespaces end with the process that made them, and are named after it.
+Namespaces of class Namespaces end with the process that made them, and are named after it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportError
+from byteps_thc._base.errors import ConfigurationError, ThcError, TransportError
 
 FOLDER = Path("/run/netns")
 _TIMEOUT_S = 20.0
 _CLONE_NEWNET = 0x40000000
 _SIOCETHTOOL = 0x8946
 # Commands of linux/ethtool.h that set one feature, in an order in which none depends on a later one: TSO, GSO, GRO,
-# checksums of what comes, checksums of what goes.
+# receive checksums, transmit checksums.
 _SET_COMMANDS = (0x1F, 0x24, 0x2C, 0x15, 0x17)
 
 
-#: Of /proc/PID/stat, from behind the command's name: the state, and when the process was started, in clock ticks.
+#: Fields of /proc/PID/stat behind the command's name: the state, and the process's start in clock ticks.
 _STATE, _START = 0, 19
 
 #: Number of the process; when it was started, because a number is given again to a later process; and which host or
@@ -64,8 +64,8 @@ class Cable:
 class Namespaces:
     """A context manager that removes the namespaces made meanwhile, and the cables between them.
 
-    Those of processes that were killed are removed when the context is entered. Raises ConfigurationError when this
-    process may not make any, or has no `ip` command.
+    Namespaces of killed processes are removed when the context is entered. Raises ConfigurationError when this process
+    may not make any, or has no `ip` command.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Namespaces:
 
 
 def name_prefix() -> str:
-    """What the names of this process's namespaces begin with."""
+    """The first letters of the names of this process's namespaces."""
     return f"thc{os.getpid()}.{_start_ticks()}.{_pid_namespace()}-"
 
 
@@ -106,13 +106,13 @@ def find_leftovers(folder: Path = FOLDER) -> list[str]:
 
 
 def remove_leftovers() -> None:
-    """Remove what find_leftovers() returns. Needs root."""
+    """Remove the namespaces of find_leftovers(). Needs root."""
     for name in find_leftovers():
         delete(name)
 
 
 def delete(name: str) -> None:
-    """Remove a namespace, if it is there and can be; another process may be removing the same leftovers."""
+    """Remove a namespace if possible; another process may be removing the same leftovers."""
     with contextlib.suppress(ThcError):
         remove(name)
 
@@ -150,7 +150,7 @@ def why_not() -> str | None:
 
 
 def is_there(namespace: str) -> bool:
-    """Whether there is a namespace of that name."""
+    """Whether a namespace of that name exists."""
     return (FOLDER / namespace).exists()
 
 
@@ -161,7 +161,7 @@ def add(namespace: str) -> None:
 
 
 def remove(namespace: str) -> None:
-    """Remove a namespace's name, if it is there; its cables go with the last process that is in it."""
+    """Remove a namespace's name, if it exists; its cables end with the last process inside."""
     if is_there(namespace):
         _run("ip", "netns", "del", namespace)
 
@@ -195,7 +195,7 @@ def bridge(namespace: str, interfaces: Sequence[str]) -> None:
 
 
 def has(end: CableEnd) -> bool:
-    """Whether that end of a cable is there."""
+    """Whether the given end of a cable exists."""
     with inside(end.host):
         return end.interface in {name for _, name in socket.if_nameindex()}
 
@@ -212,7 +212,7 @@ def inside(namespace: str) -> Iterator[None]:
 
 
 def command_inside(namespace: str) -> list[str]:
-    """What to put in front of a command to run it in a namespace."""
+    """The words before a command that run it in a namespace."""
     # Unlike `ip netns exec` and `ip -n` it mounts nothing, which fails where / is no mount point (chroot).
     return ["nsenter", f"--net={FOLDER}/{namespace}"]
 
@@ -224,11 +224,11 @@ def with_its_sysfs(namespace: str, argv: Sequence[str]) -> list[str]:
 
 
 def disable_offloads(interface: str) -> None:
-    """Turn off what an interface leaves to hardware, as `ethtool -K DEV rx off tx off tso off gso off gro off` does.
+    """Turn off an interface's offloads, as `ethtool -K DEV rx off tx off tso off gso off gro off` does.
 
-    Without this a frame over a veth pair may carry a checksum that is only begun, and several packets may come as one:
-    a switch would forward both as they are, and the receiver drop them. Do it at both ends of a pair; what matters for
-    checksums is the sender's. OSError: no such interface, or no CAP_NET_ADMIN.
+    Without this a frame over a veth pair may carry a checksum that is only begun, and several packets may arrive as
+    one: a switch would forward both as they are, and the receiver drop them. Do it at both ends of a pair; for
+    checksums, the sender's matters. OSError: no such interface, or no CAP_NET_ADMIN.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for command in _SET_COMMANDS:
@@ -238,7 +238,7 @@ def disable_offloads(interface: str) -> None:
 
 
 def _set_namespace(namespace: IO[bytes]) -> None:
-    # os.setns() is there from Python 3.12 on.
+    # Python has os.setns() from 3.12.
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
         raise TransportError(f"cannot enter the network namespace: {os.strerror(ctypes.get_errno())}")

@@ -2,10 +2,10 @@
 
     host 0 --- eth0 ══ port0 --- bridge --- port1 ══ eth0 --- host 1
 
-A link is a veth pair, and what leaves either end passes a token bucket (`tc qdisc ... tbf`): eth0 shapes what the host
-sends and the bridge's port what it receives. Rates count Ethernet frames without preamble and check sequence. Frames
-are 1514 bytes at most, but segmentation is left to the interfaces, as with a network card: TSO and UDP GSO hand up to
-64 KiB to the kernel at a time, and the token bucket counts every header that would be on the wire.
+A link is a veth pair, and packets that leave either end pass a token bucket (`tc qdisc ... tbf`): eth0 shapes the
+host's packets and the bridge's port those for the host. Rates count Ethernet frames without preamble and check
+sequence. Frames are 1514 bytes at most, but the interfaces segment them, as a network card does: TSO and UDP GSO pass
+up to 64 KiB to the kernel at a time, and the token bucket counts every header that would be on the wire.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _COMMAND_TIMEOUT_S = 10.0
 _STREAM_TIMEOUT_S = 30.0
 #: A GSO packet of 64 KiB and the headers of its 45 frames must fit into the bucket, or the kernel cuts it up.
 _MIN_BURST_BYTES = 72_000
-#: Timers wake up late by up to this much; the bucket holds what leaves meanwhile.
+#: Timers are late by up to this much; the bucket holds packets meanwhile.
 _BURST_S = 0.3e-3
-#: Waiting time of a full queue: 1.25 MB at 1 Gb/s, about what a port of a switch with a shared buffer has.
+#: Waiting time of a full queue: 1.25 MB at 1 Gb/s, about a port's share in a switch with a shared buffer.
 _QUEUE_S = 10e-3
 _MIN_QUEUE_BYTES = 512 << 10
 
 
 @dataclass(frozen=True)
 class LinkCount:
-    """What one end of a link has sent, headers of all frames included."""
+    """Counts of one end of a link, headers of all frames included."""
 
     bytes: int
     packets: int
@@ -64,7 +64,7 @@ class Host:
         return f"port{self.number}"
 
     def command(self) -> list[str]:
-        """What to put in front of a command to run it on this host."""
+        """The words before a command that run it on this host."""
         return command_inside(self.namespace)
 
     def connect(self) -> None:
@@ -94,11 +94,11 @@ class Host:
             run_inside(namespace, "tc", "qdisc", "delete", "dev", interface, "root")
 
     def sent(self) -> LinkCount:
-        """What the host has put on its link since the link was shaped."""
+        """The host's count on its link since the link was shaped."""
         return _count(self.namespace, INTERFACE)
 
     def received(self) -> LinkCount:
-        """What the switch has put on the host's link since then; drops are those of a full port."""
+        """The switch's count on the host's link since then; drops are a full port's."""
         return _count(self._switch, self.port)
 
     def _ends(self) -> tuple[tuple[str, str], ...]:
@@ -109,7 +109,7 @@ class Host:
 class ShapedNetwork:
     """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces).
 
-    name: of another network of this process, which may be there at the same time.
+    name: distinguishes networks that this process has at the same time.
     """
 
     def __init__(self, hosts: int, name: str = "") -> None:
@@ -176,7 +176,7 @@ def _stream_rate(sender: Host, receiver: Host, seconds: float) -> float:
 
 
 def _unread_bytes(connection: socket.socket) -> int:
-    """What has arrived already: a reader that the machine kept from running finds it all at once."""
+    """Bytes that have arrived already: a reader kept from running finds them all at once."""
     unread: int
     (unread,) = struct.unpack("i", fcntl.ioctl(connection, termios.FIONREAD, bytes(4)))
     return unread
@@ -193,7 +193,7 @@ def _send_stream(sender: Host, ip: str, port: int, seconds: float) -> None:
 
 
 def _count(namespace: str, interface: str) -> LinkCount:
-    # Not the interface's own counters: those count a GSO packet's headers once.
+    # The queue's counters, because the interface's own count a GSO packet's headers once.
     (qdisc,) = json.loads(run_inside(namespace, "tc", "-s", "-j", "qdisc", "show", "dev", interface))
     return LinkCount(qdisc["bytes"], qdisc["packets"], qdisc["drops"])
 

@@ -15,7 +15,7 @@ from typing import Self
 Address = tuple[str, int]
 
 MAX_DATAGRAM_BYTES = 65535
-#: A datagram that was held back goes on after so long at the latest.
+#: A delayed datagram is forwarded after so long at the latest.
 HOLD_S = 0.01
 
 

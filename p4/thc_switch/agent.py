@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.wire.layout import (
+    SILENCE_MS,
     UDP_PORT,
     VERSION,
     ConfigField,
@@ -25,7 +26,7 @@ from byteps_thc._scheme.wire.layout import (
     WelcomePayload,
 )
 from thc_switch import frames, limits
-from thc_switch.agent_job import LIVENESS_S, AgentJob, JoinedWorker, is_clean
+from thc_switch.agent_job import AgentJob, JoinedWorker, is_clean
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.description import Deployment
 from thc_switch.frames import Datagram
@@ -164,7 +165,7 @@ class SwitchAgent:
 
     def _is_alive(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> bool:
         self._note_packets(job, number, worker, now_s)
-        return now_s - worker.heard_s < LIVENESS_S
+        return now_s - worker.heard_s < SILENCE_MS / 1e3
 
     def _note_packets(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> None:
         packets = self._control.worker_packets(job.allocation, number)

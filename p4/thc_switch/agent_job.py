@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from byteps_thc._scheme.wire.layout import Flag, Header, MessageType
+from byteps_thc._base.wire.layout import (
+    PATIENCE_MS,
+    PROBE_INTERVAL_MS,
+    PROBES,
+    SILENCE_MS,
+    Flag,
+    Header,
+    MessageType,
+)
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig
 from thc_switch.root_link import RootLink
 
-#: Interval and number of PROBEs to a worker whose job another training wants; it is gone if it answers none of them for
-#: LIVENESS_S. A process that was silent for that long may also be replaced by another one of the same training.
-_PROBE_INTERVAL_S, _PROBES, LIVENESS_S = 0.15, 5, 1.0
-#: A job that another training wants gets HELLOs at shorter intervals.
-_PATIENCE_S = 2.0
+#: Three quarters of thc-ps's interval: without a clock, a PROBE waits for the next HELLO, which comes that often.
+_PROBE_INTERVAL_S = 0.75e-3 * PROBE_INTERVAL_MS
 
 
 @dataclass
@@ -35,15 +40,15 @@ class JoinedWorker:
         """Whether to send a PROBE now. Call it for each HELLO that wants the worker's job."""
         if now_s - self._probed_s < _PROBE_INTERVAL_S:
             return False
-        if self.heard_s > self._asked_s or now_s - self._probed_s > _PATIENCE_S:
+        if self.heard_s > self._asked_s or now_s - self._probed_s > PATIENCE_MS / 1e3:
             self._unanswered, self._asked_s = 0, now_s
         self._unanswered, self._probed_s = self._unanswered + 1, now_s
         return True
 
     def is_silent(self, now_s: float) -> bool:
         """Whether enough PROBEs got no answer."""
-        is_late = self._unanswered >= _PROBES and now_s - self._asked_s >= LIVENESS_S
-        return is_late and self.heard_s <= self._asked_s and now_s - self._probed_s <= _PATIENCE_S
+        is_late = self._unanswered >= PROBES and now_s - self._asked_s >= SILENCE_MS / 1e3
+        return is_late and self.heard_s <= self._asked_s and now_s - self._probed_s <= PATIENCE_MS / 1e3
 
 
 @dataclass

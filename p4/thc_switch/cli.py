@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls import JobCheck, SlotCheck
@@ -33,7 +33,6 @@ app = typer.Typer(
 DescriptionFile = Annotated[Path, typer.Argument(metavar="JOBS.toml", help="Job description (p4/README.md).")]
 TargetOption = Annotated[Target, typer.Option("--target", help="How to reach the switch.")]
 Only = Annotated[list[Section] | None, typer.Option("--only", help="Only this part of the plan; may be repeated.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what the switch would be told, and tell it nothing.")]
 
 
 @app.command()
@@ -41,30 +40,22 @@ def plan(
     file: DescriptionFile,
     target: Annotated[Target | None, typer.Option(help="Print what this target would be told.")] = None,
     only: Only = None,
-    against: Annotated[Path | None, typer.Option(help="Print what changes from this job description.")] = None,
 ) -> None:
-    """Check a job description and print what the switch must be told."""
+    """Check a job description and print the switch's configuration."""
     deployment = Deployment.load(file)
     wanted = make_plan(deployment)
-    if deployment.advice:
-        typer.echo(f"thc: {deployment.advice}", err=True)
-    if against is not None:
-        typer.echo("".join(f"{line}\n" for line in wanted.difference(make_plan(Deployment.load(against)))), nl=False)
-    elif target is None:
+    if target is None:
         typer.echo("\n".join(wanted.lines(only or ALL_SECTIONS)))
     else:
         typer.echo(render(wanted.operations(only or ALL_SECTIONS), target, deployment.switch), nl=False)
 
 
 @app.command()
-def install(file: DescriptionFile, target: TargetOption, only: Only = None, dry_run: DryRun = False) -> None:
-    """Install a job description on a running switch. Jobs that run there are closed: their workers say HELLO again."""
+def install(file: DescriptionFile, target: TargetOption, only: Only = None) -> None:
+    """Install a job description on a running switch. Its running jobs are closed: their workers say HELLO again."""
     deployment = Deployment.load(file)
     sections = only or ALL_SECTIONS
     operations = list(make_plan(deployment).operations(sections))
-    if dry_run:
-        typer.echo(render(operations, target, deployment.switch), nl=False)
-        return
     control = new_model(deployment.switch) if target is Target.MODEL else connect(target, deployment.switch)
     control.apply(operations)
     done = ", ".join(section.value for section in sections)
@@ -78,7 +69,7 @@ def status(
     target: TargetOption,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the jobs of a running switch, and what became of packets."""
+    """Show the jobs of a running switch, and packet counters by reason."""
     deployment = Deployment.load(file)
     current = read_status(connect(target, deployment.switch), allocate(deployment))
     if json:
@@ -92,7 +83,6 @@ def reset(
     file: DescriptionFile,
     job: Annotated[int, typer.Argument(help="job_id.")],
     target: TargetOption,
-    dry_run: DryRun = False,
 ) -> None:
     """Start a job over: its packets are refused, its slots cleared; the next HELLO gets a new epoch from the agent."""
     deployment = Deployment.load(file)
@@ -101,9 +91,6 @@ def reset(
         RemoveEntries(JobCheck.full_name("job"), "job_id", allocation.job_id),
         *SlotCheck.clear_job(allocation),
     ]
-    if dry_run:
-        typer.echo(render(operations, target, deployment.switch), nl=False)
-        return
     connect(target, deployment.switch).apply(operations)
     typer.echo(f"job {job} was reset; its workers say HELLO again")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
@@ -17,11 +16,11 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_RANKS
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import MAX_WORKERS
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import MAX_RANKS
+from byteps_thc._base.wire.layout import MAX_WORKERS
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import limits
 from thc_switch.description_types import (
     ControlAddress,
@@ -51,7 +50,7 @@ class PortSettings(Description):
 
 
 class RecirculationPort(Description):
-    """Where packets go round again: one for each pipe the rows are spread over."""
+    """A port at which packets recirculate, one for each pipe that holds rows."""
 
     port: PortNumber
     loopback_speed: Literal["100G", "200G", "400G"] | None = None
@@ -89,7 +88,7 @@ class SwitchDescription(Description):
     cpu_port_speed: PortSpeed | None = None
     """None: installing does not bring it up, because it is (PCIe), or has settings that PortSettings lacks"""
     cpu_interface: InterfaceName | None = None
-    """the agent's end of it: a network interface of the host"""
+    """the agent's network interface to that port"""
     program: str = Field(default="thc_tna", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """name of the P4 program: of its source in p4/programs/tna, and in the configuration of bf_switchd"""
     control_address: ControlAddress | None = None
@@ -100,8 +99,6 @@ class SwitchDescription(Description):
     ports: tuple[PortSettings, ...] = ()
     stations: tuple[Station, ...] = Field(default=(), max_length=limits.MAX_STATIONS)
     routes: tuple[Route, ...] = Field(default=(), max_length=limits.MAX_ROUTES)
-    flood_group: int = Field(default=65535, gt=limits.MAX_JOBS, le=65535)
-    """multicast group for frames to unknown stations"""
     buffer_bytes: int = Field(default=1 << 20, ge=1 << 12, le=1 << 30)
     """bytes in flight towards the switch that its buffers take; the workers of all jobs share them as their windows"""
 
@@ -155,7 +152,7 @@ class SwitchDescription(Description):
 
     @property
     def internal_ports(self) -> frozenset[int]:
-        """Ports that no frame may be forwarded to: the CPU's and those that recirculate."""
+        """Ports that no frame may be forwarded to: the CPU's and recirculation ports."""
         return frozenset({self.cpu_port, *(entry.port for entry in self.recirculation)})
 
     @property
@@ -201,7 +198,7 @@ class JobDescription(Description):
     """the root, when this switch sums for one rack: `workers` are that rack's, in order"""
     lanes: int = Field(default=1, ge=1, le=16)
     """lane k is job job_id + k with as many slots, from the UDP port k above: a lane of BytePS, or a shard of a mesh"""
-    thc: ThcConfig = ThcConfig()
+    thc: ServerCodes = ServerCodes()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -234,8 +231,8 @@ class JobDescription(Description):
 
     def _check_thc(self) -> None:
         config = self.thc
-        if config.code_bits != limits.CODE_BITS:
-            raise ValueError(f"thc.bits is {config.code_bits}; the switch looks up {limits.CODE_BITS}-bit codes")
+        if config.bits != limits.CODE_BITS:
+            raise ValueError(f"thc.bits is {config.bits}; the switch looks up {limits.CODE_BITS}-bit codes")
         if config.codes_per_packet not in ("auto", limits.CODES_PER_PACKET):
             raise ValueError(
                 f"thc.codes_per_packet is {config.codes_per_packet}; a switch packet has {limits.CODES_PER_PACKET}"
@@ -272,7 +269,7 @@ class JobDescription(Description):
 
     @property
     def num_workers(self) -> int:
-        """Workers of the job, those of other racks as well."""
+        """Workers of the job, in all racks."""
         return len(self.workers) if self.upstream is None else self.upstream.num_workers
 
     @property
@@ -292,7 +289,7 @@ class JobDescription(Description):
         return len(self.workers) if self.quorum is None else self.quorum
 
     @cached_property
-    def resolved(self) -> ResolvedConfig:
+    def resolved(self) -> ResolvedCodes:
         """Lookup table and settings, as the workers resolve them with value_bits=8."""
         return self.thc.model_copy(update={"value_bits": limits.VALUE_BITS}).resolve(self.num_workers)
 
@@ -307,7 +304,7 @@ class Deployment(Description):
 
     switch: SwitchDescription
     jobs: tuple[JobDescription, ...] = ()
-    """those of lanes included, each on its own"""
+    """with a job for each lane"""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -321,21 +318,6 @@ class Deployment(Description):
             return cls(**fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from error
-
-    @property
-    def advice(self) -> str | None:
-        """Return how to save bandwidth of the recirculation ports; None: the home pipe has the most workers."""
-        switch = self.switch
-        workers = Counter(switch.pipe_of(worker.port) for job in self.jobs for worker in job.workers)
-        home = switch.pipe_of(switch.home_port)
-        pipe, most = max(workers.items(), key=lambda item: item[1], default=(home, 0))
-        if most <= workers[home]:
-            return None
-        return (
-            f"{workers.total() - workers[home]} of {workers.total()} workers are outside pipe {home}, and their "
-            f"packets recirculate 9 times instead of 8: list a recirculation port of pipe {pipe} first, which has "
-            f"{most} workers"
-        )
 
     @field_validator("jobs")
     @classmethod
@@ -356,11 +338,6 @@ class Deployment(Description):
         if stations > limits.MAX_ALL_WORKERS:
             raise ValueError(
                 f"{stations} workers and roots of all jobs: a switch supports {limits.MAX_ALL_WORKERS}; remove jobs"
-            )
-        if leaves and self.switch.flood_group in limits.ROOT_GROUPS:
-            raise ValueError(
-                f"flood_group {self.switch.flood_group} is among those of roots, {limits.ROOT_GROUPS.start} .. "
-                f"{limits.ROOT_GROUPS.stop - 1}: use another one"
             )
         refuse_repeated("job_id", (job.job_id for job in self.jobs))
         self._check_peers()

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from byteps_thc._scheme.wire.layout import UDP_PORT
+from byteps_thc._base.wire.layout import UDP_PORT
 from thc_switch.description import Peer, SwitchDescription
 
 _ETHERNET = struct.Struct("!6s6sH")

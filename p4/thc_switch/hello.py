@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.hello import unpack
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.wire.hello import unpack
+from byteps_thc._base.wire.layout import (
     CODE_BITS,
     MAX_CODES_PER_PACKET,
     MAX_WORKERS,
@@ -18,6 +17,7 @@ from byteps_thc._scheme.wire.layout import (
     Header,
     HelloPayload,
 )
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import limits
 from thc_switch.description import JobDescription
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteps_thc._scheme.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._base.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
 
 CODE_BITS = 4
 VALUE_BITS = 8
@@ -36,6 +36,8 @@ MAX_JOBS = JOB_ENTRIES // JOB_ROWS
 ROOT_ROWS = 4
 #: Multicast groups of leaves' jobs towards their roots (IS_TO_ROOT in metadata.p4).
 ROOT_GROUPS = range(1 << 15 | 1, (1 << 15 | 1) + MAX_JOBS)
+#: The multicast group of frames to unknown stations.
+FLOOD_GROUP = 0xFFFF
 
 
 def max_slots(pipes: int) -> int:

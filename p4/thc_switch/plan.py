@@ -5,7 +5,6 @@ Names are the P4 programs' control-plane names, without architecture prefixes su
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Collection, Iterator
 from dataclasses import astuple, dataclass
@@ -148,7 +147,7 @@ class RemoveEntries:
 
 @dataclass(frozen=True)
 class ClearRegister:
-    """Zero `count` elements of a register from `first`; None: all of it."""
+    """Zero `count` elements of a register from `first`; None: all elements."""
 
     register: str
     first: int = 0
@@ -204,8 +203,3 @@ class Plan:
     def lines(self, sections: Collection[Section] = ALL_SECTIONS) -> list[str]:
         """Return the steps, a line each."""
         return [str(operation) for operation in self.operations(sections)]
-
-    def difference(self, before: Plan) -> list[str]:
-        """Return removed (-) and added (+) lines against another plan; empty if they are the same."""
-        changes = difflib.unified_diff(before.lines(), self.lines(), lineterm="", n=0)
-        return [line for line in changes if not line.startswith(("---", "+++", "@@"))]

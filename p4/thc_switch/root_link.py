@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire import hello as wire_hello
-from byteps_thc._scheme.wire.hello import fnv1a_64
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.wire import hello as wire_hello
+from byteps_thc._base.wire.hello import fnv1a_64
+from byteps_thc._base.wire.layout import (
+    CONTEST_MS,
     ChallengePayload,
     ConfigField,
     ErrorPayload,
@@ -21,6 +21,7 @@ from byteps_thc._scheme.wire.layout import (
     MessageType,
     WelcomePayload,
 )
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import frames, limits
 from thc_switch.allocation import JobAllocation, norm_slots_of
 from thc_switch.description import SwitchDescription
@@ -34,8 +35,6 @@ _REPEAT_S = 0.1
 _ANSWER_S = 3.0
 #: Workers repeat HELLO more often than this.
 _FORGOTTEN_S = 5.0
-#: The root needs a second to see that an earlier process of this leaf, or an earlier training, is gone (PROBE).
-_CONTEST_PATIENCE_S = 3.0
 #: Fields in which the root compares racks, which mean nothing to workers.
 _OF_RACKS = (ConfigField.NUM_WORKERS, ConfigField.QUORUM, ConfigField.WORKER_ID, ConfigField.CODE_BITS)
 
@@ -146,7 +145,7 @@ class RootLink:
             self._is_refused_for_another = reason is ErrorReason.OTHER_TRAINING
             if self._contest_since_s is None:
                 self._contest_since_s = now_s
-            if now_s - self._contest_since_s < _CONTEST_PATIENCE_S:
+            if now_s - self._contest_since_s < CONTEST_MS / 1e3:
                 return None
         field = ConfigField(error.field) if error.field in list(ConfigField) else ConfigField.NONE
         _log.error("%s: refused, %s %s (the job has %d)", self.name, reason.name, field.name, error.job_value)

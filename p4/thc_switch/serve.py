@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_switch.agent import SwitchAgent
 
 _ETH_P_IP = 0x0800

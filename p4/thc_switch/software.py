@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_switch import limits
 from thc_switch.agent import SwitchAgent
 from thc_switch.controls import plan

@@ -9,8 +9,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import MAX_WORKERS, UDP_PORT
+from byteps_thc._base.wire.layout import MAX_WORKERS, UDP_PORT
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import limits
 from thc_switch.description_types import Description, MacAddress, PortNumber, UdpPort
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: By the kind of file: an address of another site that a browser loads by itself.
+#: Addresses of other sites that a browser loads by itself, by the kind of file.
 _LOADED = {
     ".html": re.compile(
         r"""<(?:script|img|link|iframe|source|object)\b[^>]*\s(?:src|href|data)="((?:https?:)?//[^"]+)"""
     ),
     ".css": re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s;]+)"""),
 }
-#: In pages: code that looks like a path, from one of _BASES or the page's own folder. NAME stands for any name.
+#: Code of pages that looks like a path, from one of _BASES or the page's own folder. NAME stands for any name.
 _PATH = re.compile(
     r"`((?:byteps_thc|docs|lab|p4|ps_software|scripts|tables|tests|worker_dpdk)/(?![\w/]*NAME)[\w./-]+)`"
 )
 _BASES = (".", "byteps_thc", "tests")
-#: In sources and pages: the name of a page of the guide, in an error message or a comment.
+#: Name of a page of the guide, in an error message, a comment or a page.
 _PAGE = re.compile(r"\bdocs/(?!NAME)[\w/]+\.md\b")
 _SOURCES = {".py", ".md", ".cc", ".h", ".p4", ".sh", ".toml", ".cmake", ".service"}
 _FOLDERS = ("byteps_thc", "docs", "lab", "p4", "ps_software", "scripts", "tables", "tests", "worker_dpdk")

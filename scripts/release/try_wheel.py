@@ -1,4 +1,4 @@
-"""Run an installed byteps_thc as a user would: imports, thc, an average through thc-ps, DDP where torch is there.
+"""Run an installed byteps_thc as a user would: imports, thc, an average through thc-ps, DDP if torch is installed.
 
 Usage: PYTHON -P try_wheel.py VERSION, by the Python of the environment that the wheel is installed in.
 """
@@ -66,15 +66,15 @@ def _commands_run(version: str) -> None:
 def _averages_through_thc_ps() -> None:
     import numpy as np
 
-    from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
+    from byteps_thc import Compressor, GradientAverager, ServerCodes, Session
     from byteps_thc._cli.launch import ParameterServer
 
-    config = ThcConfig()
+    config = ServerCodes()
     gradients = [np.random.default_rng(worker).normal(size=100_000).astype(np.float32) for worker in range(2)]
     exact = (gradients[0] + gradients[1]) / 2
 
     def work(worker: int, server: str) -> None:
-        with Session([server], job=1, run="wheel", worker=worker, workers=2, config=config) as session:
+        with Session([server], job=1, run="wheel", worker=worker, workers=2, codes=config) as session:
             averager = GradientAverager(session, Compressor(config, workers=2, worker=worker))
             averager.average({"gradient": gradients[worker]})
 
@@ -91,12 +91,12 @@ def _averages_through_thc_ps() -> None:
 
 def _dpdk_says_how_to_build_it() -> None:
     """Released wheels lack DPDK: they would depend on one distribution's versions of its libraries."""
-    from byteps_thc import DpdkConfig, Session, ThcConfig
-    from byteps_thc._scheme.errors import DpdkUnavailableError
+    from byteps_thc import DpdkConfig, ServerCodes, Session
+    from byteps_thc._base.errors import DpdkUnavailableError
 
     said = None
     try:
-        Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), backend=DpdkConfig("10.0.0.2"))
+        Session(["10.0.0.1"], job=1, worker=0, workers=1, codes=ServerCodes(), backend=DpdkConfig("10.0.0.2"))
     except DpdkUnavailableError as error:
         said = str(error)
     assert said is not None, "a released wheel has DPDK"

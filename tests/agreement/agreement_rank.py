@@ -1,11 +1,8 @@
 """A rank that differs from the others, in one way in each training; and gradients with values that are no numbers.
 
-settings: {"kernels": "host" or "device"; "front_end": its name; "differences": their names; "odd": the ranks that
-differ}. Reports, for every difference, the error, and whether parameters have changed because of it;
-for values, the averages of steps with them.
+settings: {"kernels": "host" or "device"; "front_end"; "differences": names; "odd": the ranks that differ}. Reports the
+error of every difference and whether parameters have changed; for values, the averages of steps with them.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from device_ranks import take_cpu_for_device_of_ranks
-from ranks import Rank, joined_rank
 from torch import Tensor
 from trainings import FRONT_ENDS, Setup, Training
+
+from thc_lab.ranks import Rank, joined_rank
 
 _A_B = Setup()
 _SCALED = Setup(scale=2.0)
@@ -24,7 +22,7 @@ _SCALED = Setup(scale=2.0)
 
 @dataclass(frozen=True)
 class Difference:
-    """usual, odd: what ranks train. ahead: counters of the checkpoint that the odd rank goes on from after a step, when
+    """usual, odd: trainings of ranks. ahead: counters of the checkpoint that the odd rank loads after a step, when
     all load one. later: loss scale of the odd rank after a step; None: it stays.
     """
 
@@ -52,9 +50,9 @@ DIFFERENCES = {
     "loss scale": Difference(replace(_SCALED, scale=1024.0), _SCALED),
     "loss scale, later": Difference(_SCALED, _SCALED, later=1024.0),
     "no loss scale": Difference(_A_B, _SCALED),
-    "bits": Difference(Setup(config={"bits": 4})),
+    "bits": Difference(Setup(codes={"bits": 5})),
     "policy": Difference(Setup(policy={"bypass_elements": 64})),
-    # What one rank compresses travels exactly on another.
+    # One rank compresses a gradient, another sends it exactly.
     "one is small": Difference(replace(_EXACT_C_D, shapes=_names("c", "d")), _EXACT_C_D),
     "one is in warm-up": Difference(_WARM_UP, _WARM_UP, ahead={"step": 10}),
     "names in warm-up": Difference(replace(_WARM_UP, shapes=_names("a", "c")), _WARM_UP),
@@ -89,7 +87,7 @@ def differ(rank: Rank, front_end: str, name: str) -> dict[str, Any]:
                 training.change_state(**(difference.ahead if odd else {}))
             if step == 0 and difference.later is not None and odd:
                 training.change_scale(difference.later)
-    except Exception as failed:  # of whatever kind: it comes through torch
+    except Exception as failed:  # of any kind: it comes through torch
         error = f"{type(failed).__name__}: {failed}"
     changed = False
     if training is not None:
@@ -114,17 +112,12 @@ def values(rank: Rank, front_end: str) -> dict[str, Any]:
     return averages
 
 
-def main() -> None:
-    with joined_rank(timeout_s=120) as rank:
-        if rank.settings["kernels"] == "device":
-            take_cpu_for_device_of_ranks()
-        front_end = rank.settings["front_end"]
-        differences: dict[str, dict[str, Any]] = {}
-        for name in rank.settings["differences"]:
-            differences[name] = differ(rank, front_end, name)
-            dist.barrier()
-        rank.report({"differences": differences, "values": values(rank, front_end)})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank(timeout_s=120) as rank:
+    if rank.settings["kernels"] == "device":
+        take_cpu_for_device_of_ranks()
+    front_end = rank.settings["front_end"]
+    differences: dict[str, dict[str, Any]] = {}
+    for name in rank.settings["differences"]:
+        differences[name] = differ(rank, front_end, name)
+        dist.barrier()
+    rank.report({"differences": differences, "values": values(rank, front_end)})

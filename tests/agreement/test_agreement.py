@@ -3,18 +3,17 @@
 And gradients of zeros, with NaN and with Inf: averages are the same on all ranks, and no other parameter's are spoiled.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from device_ranks import INTERPRETER
-from ranks import run_ranks
+from reports import Reports
+
+from thc_lab.ranks import run_ranks
 
 HERE = Path(__file__).parent
 FRONT_ENDS = ("DDP", "two levels", "FSDP2", "HSDP", "ThcReducer")
@@ -23,8 +22,8 @@ DIFFERENCES = (
     *("no loss scale", "bits", "policy", "one is small", "one is in warm-up", "names in warm-up"),
     *("names of small ones", "scale of small ones", "dtype of small ones", "shapes of small ones"),
 )
-#: What torch finds, or no front end promises to find: only numbers of elements are compared where gradients are flat,
-#: and FSDP2 gathers parameters in forward, where gloo ends the process.
+#: Differences that torch finds, or that no front end promises to find: only numbers of elements are compared where
+#: gradients are flat, and FSDP2 gathers parameters in forward, where gloo ends the process.
 LEFT_OUT = {
     *(("DDP", "turned"), ("two levels", "turned"), ("ThcReducer", "turned")),
     *(("FSDP2", "shape"), ("FSDP2", "shapes of small ones")),
@@ -35,7 +34,6 @@ AT_THE_START = {
     *(("HSDP", name) for name in ("shape", "turned", "order", "name", "one is small")),
     *(("HSDP", name) for name in ("names in warm-up", "names of small ones", "shapes of small ones")),
 }
-Reports = list[dict[str, Any]]
 
 
 def expected(front_end: str) -> Iterator[str]:
@@ -45,12 +43,11 @@ def expected(front_end: str) -> Iterator[str]:
 
 def run(front_end: str, kernels: str, ranks: int, odd: list[int], directory: Path) -> Reports:
     path = os.pathsep.join([str(HERE), str(HERE.parent / "lib")])
-    settings = {"kernels": kernels, "front_end": front_end, "differences": [*expected(front_end)], "odd": odd}
     return run_ranks(
         HERE / "agreement_rank.py",
         ranks,
         directory,
-        settings=settings,
+        settings={"kernels": kernels, "front_end": front_end, "differences": [*expected(front_end)], "odd": odd},
         environment={"PYTHONPATH": path},
         before_import=INTERPRETER if kernels == "device" else None,
         timeout_s=600 if kernels == "device" else 180,
@@ -88,7 +85,7 @@ def test_all_ranks_get_the_error(front_end: str, kernels: str, ranks: int, odd: 
 
 
 def require_input_error(error: str, who: object) -> None:
-    """It says what is wrong, what is allowed, and what to do."""
+    """The error names the mistake, the allowed values, and a remedy."""
     assert "InputError: " in error, who
     assert re.search("(ranks|workers) average different (gradients|tensors)", error), who
     assert re.search("what differs first is .* on rank|another one ", error), who
@@ -97,7 +94,6 @@ def require_input_error(error: str, who: object) -> None:
 
 
 def check_values(reports: Reports) -> None:
-    """Steps of agreement_rank.values()."""
     for step, averages in reports[0].items():
         a, b = averages["a"], averages["b"]
         assert all(same(a, report[step]["a"]) and same(b, report[step]["b"]) for report in reports), step

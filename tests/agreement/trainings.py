@@ -1,7 +1,5 @@
 """A training with each front end, of which a rank may have another model, state or setting than the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ThcReducer
 from byteps_thc._engine.saved_state import sealed
 from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
@@ -25,13 +23,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a rank trains. shapes: of its parameters, in their order. dtype: of gradients. scale: of its GradScaler;
+    """A rank's training. shapes: of its parameters, in their order. dtype: of gradients. scale: of its GradScaler;
     None: it has none.
     """
 
     shapes: Shapes = field(default_factory=lambda: {"a": (40, 64), "b": (40, 64)})
     dtype: torch.dtype = torch.float32
-    config: Mapping[str, Any] = field(default_factory=dict)
+    codes: Mapping[str, Any] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     scale: float | None = None
 
@@ -53,8 +51,7 @@ class Training:
 
     def step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Train with these gradients of this rank; return their averages."""
-        wanted = {name: gradient.to(self._setup.dtype) for name, gradient in gradients.items()}
-        loss = self._model(wanted)
+        loss = self._model({name: gradient.to(self._setup.dtype) for name, gradient in gradients.items()})
         (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         if self._average is not None:
             self._average({name: p.grad for name, p in self._model.named_parameters() if p.grad is not None})
@@ -68,7 +65,7 @@ class Training:
         return {name.removeprefix("module."): average for name, average in averages.items()}
 
     def change_state(self, **ahead: int) -> None:
-        """Go on from a checkpoint whose counters are so far ahead."""
+        """Load a checkpoint whose counters are so far ahead."""
         state = self.handle.state_dict()
         self.handle.load_state_dict(sealed(state | {name: state[name] + count for name, count in ahead.items()}))
 
@@ -99,12 +96,7 @@ def _options(setup: Setup) -> dict[str, Any]:
 
 def _sharded(setup: Setup, mesh: DeviceMesh) -> Block:
     # Parameters of one type, which torch gathers in forward; gradients of another one.
-    model = Block(dict(setup.shapes))
-    return fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=setup.dtype))
-
-
-def _config(setup: Setup) -> ThcConfig:
-    return ThcConfig(**dict(setup.config))
+    return fully_shard(Block(dict(setup.shapes)), mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=setup.dtype))
 
 
 def _ddp(_ranks: int, setup: Setup) -> Training:
@@ -119,25 +111,24 @@ def _levels(ranks: int, setup: Setup) -> Training:
 def _of_ddp(setup: Setup, **place: Any) -> Training:
     model = Block(dict(setup.shapes)).to(setup.dtype)
     options, ddp = _options(setup), DistributedDataParallel(model, init_sync=False)  # torch would compare shapes
-    return Training(setup, ddp, options["grad_scaler"], compress(ddp, _config(setup), **place, **options))
+    return Training(setup, ddp, options["grad_scaler"], compress(ddp, **place, **options, **setup.codes))
 
 
 def _fsdp(ranks: int, setup: Setup) -> Training:
     options, model = _options(setup), _sharded(setup, init_device_mesh("cpu", (ranks,)))
-    handle = compress_reduce_scatter(model, _config(setup), **options)
-    return Training(setup, model, options["grad_scaler"], handle)
+    return Training(setup, model, options["grad_scaler"], compress_reduce_scatter(model, **options, **setup.codes))
 
 
 def _hsdp(ranks: int, setup: Setup) -> Training:
     grid = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
     options, model = _options(setup), _sharded(setup, grid["shard"])
-    handle = compress_replicas(model, grid["replicate"], _config(setup), **options)
+    handle = compress_replicas(model, grid["replicate"], **options, **setup.codes)
     return Training(setup, model, options["grad_scaler"], handle)
 
 
 def _reducer(_ranks: int, setup: Setup) -> Training:
     options, model = _options(setup), Block(dict(setup.shapes)).to(setup.dtype)
-    reducer = ThcReducer(None, _config(setup), **options)
+    reducer = ThcReducer(**options, **setup.codes)
     return Training(setup, model, options["grad_scaler"], reducer, reducer.all_reduce)
 
 

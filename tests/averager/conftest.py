@@ -1,7 +1,5 @@
 """Workers as threads of the test, each with its own session and compressor, on a real thc-ps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
+from byteps_thc import Compressor, GradientAverager, ServerCodes, Session
 from byteps_thc._cli.launch import ParameterServer
 
 
@@ -28,17 +26,15 @@ class Team:
 
 @pytest.fixture
 def make_team(thc_ps: ParameterServer) -> Iterator[Callable[..., Team]]:
-    """Joins `workers` workers to a job; rows: GradientAverager's; other keyword arguments are those of Session."""
+    """Joins `workers` workers to a job; rows: GradientAverager's; other keyword arguments are Session's."""
     with ExitStack() as stack:
 
-        def make(workers: int, config: ThcConfig, *, job: int = 1, rows: Sequence[str] = (), **settings: Any) -> Team:
+        def make(workers: int, config: ServerCodes, *, job: int = 1, rows: Sequence[str] = (), **settings: Any) -> Team:
             return Team(
                 [
                     GradientAverager(
                         stack.enter_context(
-                            Session(
-                                [thc_ps.address], job=job, worker=worker, workers=workers, config=config, **settings
-                            )
+                            Session([thc_ps.address], job=job, worker=worker, workers=workers, codes=config, **settings)
                         ),
                         Compressor(config, workers=workers, worker=worker),
                         rows,

@@ -1,21 +1,19 @@
-"""Workers that average different gradients: an error on all of them that names both, before any code is sent."""
-
-from __future__ import annotations
+"""Workers that average different gradients: an error on all workers that names both, before any code is sent."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from byteps_thc import InputError, ThcConfig, TransportError
+from byteps_thc import InputError, ServerCodes, TransportError
 from byteps_thc._engine.saved_state import sealed
 
-SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
+SMALL = ServerCodes(partition_bytes=1 << 14, rotation_block=1024)
 SIZE = 3000
 
 
 def errors_of(team, gradients):
-    """What every worker's average() raises; None for one that returns."""
+    """Return the error of every worker's average(); None for one that returns."""
 
     def run(averager, own):
         try:
@@ -52,26 +50,7 @@ def assert_refused(team, gradients, own, other):
             averager.average(gradients[0])
 
 
-def test_names_in_another_order(make_team, gradients_of):
-    team = make_team(2, SMALL)
-    gradients = gradients_of(2, {"a": SIZE, "b": SIZE})
-    gradients[1] = dict(reversed(gradients[1].items()))
-    # Every worker knows both names, so each can say what the other averages.
-    assert_refused(
-        team,
-        gradients,
-        ["'a' (3000 elements) in round 0", "'b' (3000 elements) in round 0"],
-        ["another one 'b' (3000 elements) in round 0", "another one 'a' (3000 elements) in round 0"],
-    )
-
-
-def test_other_names(make_team, gradients_of):
-    team = make_team(2, SMALL)
-    gradients = [gradients_of(2, {name: SIZE})[0] for name in ("a", "b")]
-    assert_refused(team, gradients, ["'a' ", "'b' "], ["a gradient that is unknown here"] * 2)
-
-
-@pytest.mark.parametrize("ahead", [1, 7, 4096, 1_000_000])
+@pytest.mark.parametrize("ahead", [1, 1_000_000])
 def test_steps_of_other_checkpoints(make_team, gradients_of, ahead):
     team = make_team(2, SMALL)
     team.average(gradients_of(2, {"a": SIZE}))
@@ -111,7 +90,7 @@ def test_a_large_gradient_of_which_a_part_was_averaged(make_team, gradients_of):
 
 
 def test_workers_left_behind_by_a_quorum_are_not_accused(make_team, gradients_of):
-    """One worker is late by several rounds: what it asks for is over, zeros come back, and it catches up."""
+    """One worker is late by several rounds: its sums are over, zeros come back, and it catches up."""
     team = make_team(3, SMALL, quorum=2)
     rounds = [gradients_of(3, {"a": SIZE, "b": SIZE}, seed=seed) for seed in range(8)]
 

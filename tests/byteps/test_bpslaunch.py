@@ -1,7 +1,5 @@
 """bpslaunch on hosts with few CPUs: the installed one, with another folder in place of /sys."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -26,7 +24,7 @@ UNBOUND = "they run on all of them"
 
 
 def launch(folder: Path, cpus: Sequence[int], *, processes: int = 1, **variables: str) -> str:
-    """What bpslaunch and its workers print on a host with these CPUs."""
+    """Return the output of bpslaunch and its workers on a host with these CPUs."""
     for cpu in cpus:
         (folder / "node0" / f"cpu{cpu}").mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))}

@@ -1,7 +1,5 @@
 """The steps of make byteps that need no compiler; that it builds is seen by the tests that run BytePS."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Shared memory of killed workers, with files and processes of the test's own."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal

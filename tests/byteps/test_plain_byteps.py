@@ -1,7 +1,5 @@
 """BytePS itself, as `make byteps` builds it: scheduler, server and workers on loopback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,4 @@
-"""What workers do when something ends, or is not as it must be: an error within the deadline, and the end."""
+"""Workers when something ends, or is not as it must be: an error within the deadline, and the end."""
 
 import re
 from pathlib import Path
@@ -13,20 +13,28 @@ PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM = PROGRAMS / "endless.py"
 
 
-def seconds_until_error(output):
-    """How long a step of endless.py took to end in a DeadlineError; its waits are 5 s long."""
-    found = re.search(r"DeadlineError after ([\d.]+) s", output)
-    assert found is not None, output
-    return float(found[1])
-
-
-def test_thc_ps_dies(tmp_path):
+@pytest.mark.parametrize(
+    ("route", "dies"),
+    [
+        ("network", "thc-ps"),
+        pytest.param("network", "worker1", marks=pytest.mark.slow),
+        pytest.param("servers", "server0", marks=pytest.mark.slow),
+    ],
+)
+def test_one_dies(tmp_path, route, dies):
+    """A step of endless.py ends in an error; its waits are 5 s long."""
     with ParameterServer() as thc_ps, BytepsLab(tmp_path) as lab:
-        lab.start(PROGRAM, environment={"THC_SERVERS": thc_ps.address})
+        lab.start(PROGRAM, environment={"THC_SERVERS": thc_ps.address} if route == "network" else {"THC_ROUTE": route})
         lab.wait_for_output("worker0", "three steps")
-        thc_ps.process.kill()
-        for worker in lab.wait(deadline_s=60):
-            assert 5 <= seconds_until_error(worker.output) < 30, worker.output
+        if dies == "thc-ps":
+            thc_ps.process.kill()
+        else:
+            lab.kill(dies)
+        for number in range(1 if dies == "worker1" else 2):
+            worker = lab.wait_worker(number, deadline_s=60)
+            found = re.search(r"DeadlineError after ([\d.]+) s", worker.output)
+            assert found is not None, worker.output
+            assert route == "servers" or 5 <= float(found[1]) < 30, worker.output
             assert "exit status 3" in worker.output, worker.output
 
 
@@ -38,10 +46,8 @@ def test_workers_with_checkpoints_of_different_steps(tmp_path, route):
         lab.start(PROGRAMS / "other_checkpoints.py", environment=environment)
         for number, worker in enumerate(lab.wait(deadline_s=100)):
             own, other = (8, 1) if number else (1, 8)
-            assert (
-                f"InputError: workers average different gradients: this one (worker {number}) 'weight' "
-                in worker.output
-            )
+            message = f"InputError: workers average different gradients: this one (worker {number}) 'weight' "
+            assert message in worker.output
             assert f"in round {own}, another one the same in round {other}." in worker.output, worker.output
             assert "exit status 3" in worker.output, worker.output
 
@@ -78,26 +84,4 @@ def test_others_do_not_resume(tmp_path):
         lab.start_servers()
         worker = lab.wait_worker(0, deadline_s=60)
         assert "BytePS did not connect to all workers and servers within 8 s" in worker.output, worker.output
-        assert "exit status 3" in worker.output, worker.output
-
-
-@pytest.mark.slow
-def test_a_byteps_server_dies(tmp_path):
-    with BytepsLab(tmp_path) as lab:
-        lab.start(PROGRAM, environment={"THC_ROUTE": "servers"})
-        lab.wait_for_output("worker0", "three steps")
-        lab.kill("server0")
-        for worker in lab.wait(deadline_s=60):
-            assert "DeadlineError after" in worker.output, worker.output
-            assert "exit status 3" in worker.output, worker.output
-
-
-@pytest.mark.slow
-def test_a_worker_dies(tmp_path):
-    with ParameterServer() as thc_ps, BytepsLab(tmp_path) as lab:
-        lab.start(PROGRAM, environment={"THC_SERVERS": thc_ps.address})
-        lab.wait_for_output("worker0", "three steps")
-        lab.kill("worker1")
-        worker = lab.wait_worker(0, deadline_s=60)
-        assert 5 <= seconds_until_error(worker.output) < 30, worker.output
         assert "exit status 3" in worker.output, worker.output

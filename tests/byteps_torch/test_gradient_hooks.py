@@ -1,7 +1,5 @@
 """Hooks end with their optimizer, whose model may live on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from byteps_thc.torch.optimizer.place import NamedParameter
 
 
 class Pushed(PlainReducer):
-    """Notes what is pushed to it."""
+    """Notes the names of pushed parameters."""
 
     def __init__(self, events: list[str]) -> None:
         self._events = events

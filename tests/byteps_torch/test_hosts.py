@@ -49,7 +49,7 @@ def test_thc_with_two_processes_per_worker(tmp_path):
     for rank, report in enumerate(reports):
         is_root = rank % PROCESSES == 0
         assert bool(report["residuals"]) == bool(report["sent_bytes"]) == is_root
-        assert ("the state lacks" if is_root else "local_rank() 0") in report["refused"]
+        assert ("checksums are missing" if is_root else "local_rank() 0") in report["refused"]
         for name, residual in report["residuals"].items():
             assert torch.equal(residual, oracle.residual(rank // PROCESSES, name)), name
 

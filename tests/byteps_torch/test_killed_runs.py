@@ -1,7 +1,5 @@
 """The shared memory of a BytePS training that is killed: who finds it, who removes it, and that others keep theirs."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

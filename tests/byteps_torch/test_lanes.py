@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._engine.parameters import weights_of_all_embeddings
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
@@ -33,17 +33,14 @@ def test_small_parameters_of_a_lane_share_the_last_buffer():
 
 def test_an_excluded_parameter_has_a_buffer_of_its_own_that_is_not_compressed():
     (lane,) = make_lanes(parameters_of([3000, 10, 2000]), 1, CompressionPolicy(exclude=("p0",)))
-    assert [(names, buffer.compressed) for names, buffer in zip(names(lane), lane.buffers, strict=True)] == [
-        (["p2"], True),
-        (["p0"], False),
-        (["p1"], False),
-    ]
-    assert [name.partition("[")[0] for name, *_ in lane.pieces(ThcConfig())] == ["p2"]
+    assert names(lane) == [["p2"], ["p0"], ["p1"]]
+    assert [buffer.compressed for buffer in lane.buffers] == [True, False, False]
+    assert [name.partition("[")[0] for name, *_ in lane.pieces(ServerCodes())] == ["p2"]
 
 
 def test_rows_with_scales_are_cut_with_their_parameter():
     embedding = NamedParameter("words", torch.zeros(9000, 9), 0)
-    config = ThcConfig(partition_bytes=64 << 10, rotation_block=4096)
+    config = ServerCodes(partition_bytes=64 << 10, rotation_block=4096)
     (lane,) = make_lanes([embedding, *parameters_of([2000])], 1, CompressionPolicy(rows=("words",)))
     pieces = [(coordinates, plan) for name, coordinates, plan in lane.pieces(config) if name.startswith("words")]
     assert sum(coordinates for coordinates, _ in pieces) == 81_000
@@ -76,9 +73,8 @@ def test_fewer_lanes_than_asked_for_when_there_is_too_little():
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 2000))
 def test_every_parameter_is_in_one_buffer_and_lanes_are_even(sizes, lanes, bypass_elements):
     made = make_lanes(parameters_of(sizes), lanes, CompressionPolicy(bypass_elements=bypass_elements))
-    assert sorted(p.index for lane in made for layout in lane.buffers for p in layout.parameters) == list(
-        range(len(sizes))
-    )
+    indices = sorted(p.index for lane in made for layout in lane.buffers for p in layout.parameters)
+    assert indices == list(range(len(sizes)))
     assert len({layout.key for lane in made for layout in lane.buffers}) == sum(len(lane.buffers) for lane in made)
     fair = sum(sizes) / lanes
     for lane in made:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc.torch.optimizer.place import name_parameters
 
 

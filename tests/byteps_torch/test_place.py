@@ -1,14 +1,14 @@
-"""What the optimizers of a process do not share: names of parameters, jobs and local ports."""
+"""Optimizers of a process have their own names of parameters, jobs and local ports."""
 
 import gc
 
 import pytest
 import torch
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.wire.layout import MAX_JOB_ID
 from byteps_thc._net.byteps.process import Claims
 from byteps_thc._net.session import UdpConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.wire.layout import MAX_JOB_ID
 from byteps_thc.torch import Compression
 from byteps_thc.torch.optimizer.place import NamedParameter, claim_place
 

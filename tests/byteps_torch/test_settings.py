@@ -1,20 +1,21 @@
-"""Compression.thc: arguments win over environment variables, which win over defaults; mistakes are named."""
+"""Compression.thc: arguments override environment variables, which override defaults. Mistakes are named."""
 
 import pytest
 
-from byteps_thc import ThcConfig
+import byteps_thc.torch as bps
+from byteps_thc import ServerCodes
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.door import choose_policy
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.network_settings import nth_socket
 from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch import Compression
 
 
 def test_defaults():
     settings = Compression.thc(servers=["10.0.0.1"])
     assert (settings.route, settings.job, settings.lane_count, settings.backend) == ("network", 1, 2, "udp")
-    assert settings.config == ThcConfig()
+    assert settings.codes == ServerCodes()
     assert settings.policy == CompressionPolicy()
 
 
@@ -32,15 +33,15 @@ def test_the_environment_chooses_the_route(monkeypatch):
     settings = Compression.thc()
     assert (settings.route, settings.job, settings.lanes, settings.log_every) == ("servers", 7, 3, 10)
     assert settings.policy == CompressionPolicy(warmup_steps=5, exclude=("lm_head", "*.router.*"), deadline_s=2.5)
-    assert settings.config == ThcConfig(granularity=30, p=1 / 32)
+    assert settings.codes == ServerCodes(granularity=30, p=1 / 32)
 
 
 def test_arguments_win(monkeypatch):
     monkeypatch.setenv("THC_SERVERS", "10.0.0.1, 10.0.0.2:4000")
     monkeypatch.setenv("THC_JOB", "3")
     assert Compression.thc().servers == ("10.0.0.1", "10.0.0.2:4000")
-    settings = Compression.thc(ThcConfig.paper(), servers=["10.0.0.9"], job=4)
-    assert (settings.config, settings.servers, settings.job) == (ThcConfig.paper(), ("10.0.0.9",), 4)
+    settings = Compression.thc(ServerCodes.paper(), servers=["10.0.0.9"], job=4)
+    assert (settings.codes, settings.servers, settings.job) == (ServerCodes.paper(), ("10.0.0.9",), 4)
 
 
 def test_dpdk_from_the_environment(monkeypatch):
@@ -92,7 +93,11 @@ def test_lanes_bind_ports_of_their_own():
         ),
         ({"servers": ["10.0.0.1"]}, {"DEADLINE_S": "1e9"}, "deadline_s: .*from THC_DEADLINE_S"),
         ({"servers": ["10.0.0.1"]}, {"POLICY": "warmup=1"}, "THC_POLICY: warmup: .*did you mean warmup_steps"),
-        ({"servers": ["10.0.0.1"], "bits": 4}, {}, "bits: .*it is a setting of ThcConfig"),
+        (
+            {"servers": ["10.0.0.1"], "bits": 4},
+            {},
+            "bits: .*it is a setting of .*, codes=ServerCodes",
+        ),
         ({"servers": ["10.0.0.1"], "warmup_steps": 4}, {}, "it is a setting of CompressionPolicy"),
         ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),
         ({"servers": ["10.0.0.1"], "sever": 1}, {}, "sever"),
@@ -109,12 +114,14 @@ def test_a_policy_that_a_program_gives_wins_over_the_variable(monkeypatch, caplo
     monkeypatch.setenv("THC_POLICY", "bypass_elements=64,rows=experts.*")
     monkeypatch.setenv("THC_DEADLINE_S", "90")
     policy = CompressionPolicy(bypass_elements=64)
-    assert Compression.thc(route="servers", policy=policy).policy == policy == choose_policy(policy)
+    assert Compression.thc(route="servers", policy=policy).policy == policy
+    assert choose_policy(policy) == policy.among_ranks()
     assert caplog.messages == [
         "THC_POLICY: ignored: rows=experts.*; the program sets a CompressionPolicy, which overrides the variable",
         "THC_DEADLINE_S: ignored: deadline_s=90.0; the program sets a CompressionPolicy, which overrides the variable",
     ]
-    assert choose_policy(None) == CompressionPolicy(bypass_elements=64, rows=("experts.*",), deadline_s=90)
+    from_variables = CompressionPolicy(bypass_elements=64, rows=("experts.*",), deadline_s=90)
+    assert choose_policy(None) == from_variables.among_ranks()
 
 
 def test_servers_and_their_settings_from_a_file(monkeypatch, tmp_path):
@@ -123,3 +130,19 @@ def test_servers_and_their_settings_from_a_file(monkeypatch, tmp_path):
     monkeypatch.setenv("THC_SERVERS", str(file))
     settings = Compression.thc()
     assert (settings.servers, settings.quorum, settings.lane_count) == (("10.0.0.1", "10.0.0.2"), 2, 1)
+
+
+LAUNCHED = {"BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1", "DMLC_WORKER_ID": "0", "DMLC_NUM_WORKER": "1"}
+
+
+@pytest.mark.parametrize("missing", [[*LAUNCHED], ["BYTEPS_LOCAL_RANK"], ["DMLC_NUM_WORKER"]])
+@pytest.mark.parametrize("lazy", [True, False])
+def test_what_bpslaunch_would_have_set_is_named(
+    monkeypatch: pytest.MonkeyPatch, missing: list[str], lazy: bool
+) -> None:
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    for name in missing:
+        monkeypatch.delenv(name)
+    with pytest.raises(ConfigurationError, match=f"^{', '.join(missing)} not set: start .* with bpslaunch, not"):
+        bps.init(lazy)

@@ -1,4 +1,4 @@
-"""Training with THC under bpslaunch, on both routes: the averages are those of the compressors in one process."""
+"""Training with THC under bpslaunch, on both routes: the averages of the compressors in one process."""
 
 from pathlib import Path
 
@@ -6,15 +6,14 @@ import pytest
 import torch
 from byteps_lab import BytepsLab
 from byteps_training import CONFIG, SHAPES, Oracle, gradient_of
+from same_values import assert_same
 
 from byteps_thc._cli.launch import ParameterServer
 
-pytestmark = [
-    pytest.mark.byteps,
-]
+pytestmark = [pytest.mark.byteps]
 PROGRAMS = Path(__file__).with_name("programs")
 WORKERS = 2
-LARGEST_PACKET_BYTES = CONFIG.partition_coordinates * CONFIG.code_bits // 8
+LARGEST_PACKET_BYTES = CONFIG.partition_coordinates * CONFIG.bits // 8
 
 
 @pytest.fixture(
@@ -22,10 +21,7 @@ LARGEST_PACKET_BYTES = CONFIG.partition_coordinates * CONFIG.code_bits // 8
     params=["network", "servers", "network device", pytest.param("servers device", marks=pytest.mark.slow)],
 )
 def reports(request, tmp_path_factory):
-    """What both workers report after training; the route is chosen in their environment alone.
-
-    device: as with gradients on a GPU, which BytePS has not here: the CPU's kernels stand in for those of the GPU.
-    """
+    """Reports of both workers after training. device: the CPU's kernels stand in for a GPU's."""
     chosen, *arguments = request.param.split()
     folder = tmp_path_factory.mktemp("training")
     with ParameterServer() as thc_ps, BytepsLab(folder, workers=WORKERS) as lab:
@@ -36,13 +32,6 @@ def reports(request, tmp_path_factory):
             assert worker.status == 0, worker.output
         lab.wait_servers()
     return [torch.load(folder / f"report{worker}.pt", weights_only=True) for worker in range(WORKERS)]
-
-
-def assert_same(first, second):
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert tensor.dtype == second[name].dtype
-        assert torch.equal(tensor, second[name]), name
 
 
 def gradients(step):
@@ -92,8 +81,7 @@ def test_training_goes_on_with_saved_residuals_and_another_number_of_lanes(repor
 
 def test_all_workers_end_with_the_same_bits(reports):
     assert_same(reports[0]["averages"]["parameters"], reports[1]["averages"]["parameters"])
-    for first, second in zip(reports[0]["learning"]["parameters"], reports[1]["learning"]["parameters"], strict=True):
-        assert torch.equal(first, second)
+    assert_same(*(report["learning"]["parameters"] for report in reports))
     assert_same(*(report["infinity_and_grad_scaler"] for report in reports))
 
 
@@ -125,12 +113,9 @@ def test_statistics(reports):
     for report in reports:
         averages = report["averages"]
         assert averages["stat_steps"] == 5
-        assert averages["coordinates"] == 2 * sum(
-            gradient_of(name, 0, 0).numel() for name in ("first", "half", "middle", "brain", "last")
-        )
-        travelled = sum(
-            gradient_of(name, 0, 0).numel() for name, (_, dtype) in SHAPES.items() if dtype != torch.float64
-        )
+        sizes = {name: gradient_of(name, 0, 0).numel() for name in SHAPES}
+        assert averages["coordinates"] == 2 * sum(sizes[name] for name in ("first", "half", "middle", "brain", "last"))
+        travelled = sum(sizes[name] for name, (_, dtype) in SHAPES.items() if dtype != torch.float64)
         fp32_bytes = 2 * 4 * travelled  # the optimizer after the restart took 2 steps
         assert averages["ratio"] == pytest.approx(fp32_bytes / averages["sent_bytes"])
         # Small tensors take their part of 8. Packets that a busy machine sends again count as sent.
@@ -151,5 +136,5 @@ def test_errors_are_clear(reports):
     for report in reports:
         other_worker, damaged = report["averages"]["refused"]
         assert "worker is 7" in other_worker
-        assert "checksums are missing" in damaged  # what the state lacks
+        assert "checksums are missing" in damaged  # which the state lacks
         assert report["averages"]["closed"] == "TransportError"

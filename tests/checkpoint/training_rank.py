@@ -1,16 +1,12 @@
-"""A rank that trains an FSDP2 and DDP models with Adam, and saves and loads all of it with DCP.
+"""A rank that trains FSDP2 and DDP models with Adam, and saves and loads them, and all states, with DCP.
 
-The compression of "server" keeps residuals, that of ranks which decode each other's codes has counters alone.
+The compression of "server" keeps residuals. Ranks which decode each other's codes have counters alone.
 
-settings: server (address of a thc-ps), job (the first one that is free there) and runs, by name; each begins with a new
-model and new compression. A run: load (folder or null), first (step),
-steps, save (folder or null), more (steps after saving), full_disk (folder that there is no
-room in, or null; then all errors are tried).
+settings: server (address of a thc-ps), job (the first free one) and runs, by name; each begins with a new model and new
+compression. A run: load (folder or null), first (step), steps, save (folder or null), more (steps after saving), errors
+(whether to try loads that fail).
 """
 
-from __future__ import annotations
-
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,30 +14,27 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import NetworkConfig, ThcConfig
+from byteps_thc import NetworkConfig, ServerCodes
+from byteps_thc._base.errors import CheckpointError, ConfigurationError
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import CheckpointError, ConfigurationError
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
 from byteps_thc.fsdp import compress_reduce_scatter
+from thc_lab.ranks import Rank, joined_rank
 
-CONFIG = ThcConfig(partition_bytes=8192)
+CODES: dict[str, Any] = {"partition_bytes": 8192}
 KINDS = ("server", "fsdp", "ddp")
 POLICY = CompressionPolicy(bypass_elements=64)
 
 
 class Training:
-    """Model, optimizer and compression of a rank."""
-
     def __init__(self, rank: Rank, kind: str, job: int) -> None:
         torch.manual_seed(0)
         layers = [nn.Linear(inputs, outputs) for inputs, outputs in ((30, 90), (90, 70), (70, 5))]
@@ -53,23 +46,21 @@ class Training:
             for part in (layers[0], layers[1], model):
                 fully_shard(part, mesh=mesh)
             self.model: nn.Module = model
-            self.compression = compress_reduce_scatter(model, CONFIG, policy=POLICY)
+            self.compression = compress_reduce_scatter(model, policy=POLICY, **CODES)
         else:
-            # DDP's first iteration has other buckets than later ones, and with that other random signs. Only without
-            # that, as here, are resumed runs bit-exact.
+            # Other buckets in DDP's first iteration, and so other random signs, would make resumed runs differ.
             self.model = DistributedDataParallel(model, find_unused_parameters=True)
-            network, config = None, CONFIG
+            options: dict[str, Any] = CODES
             if kind == "server":
-                network = NetworkConfig([rank.settings["server"]], job=job)
-                config = CONFIG.model_copy(update={"error_feedback": True})
-            self.compression = ThcState(None, config, policy=POLICY, network=network, model=model)
+                codes = ServerCodes(error_feedback=True, **CODES)
+                options = {"network": NetworkConfig([rank.settings["server"]], job=job, codes=codes)}
+            self.compression = ThcState(policy=POLICY, model=model, **options)
             self.model.register_comm_hook(self.compression, thc_hook)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
     def train(self, first: int, steps: int) -> None:
         for step in range(first, first + steps):
-            generator = torch.Generator().manual_seed(100 * step + self.rank.rank)
-            inputs = torch.randn(16, 30, generator=generator)
+            inputs = torch.randn(16, 30, generator=torch.Generator().manual_seed(100 * step + self.rank.rank))
             nn.functional.mse_loss(self.model(inputs), inputs[:, :5].sin()).backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -88,9 +79,8 @@ class Training:
 
     def snapshot(self) -> dict[str, Any]:
         state = self.compression.state_dict()
-        parameters = {name: _whole(p).detach().clone() for name, p in self.model.named_parameters()}
         return {
-            "parameters": parameters,
+            "parameters": {name: _whole(p).detach().clone() for name, p in self.model.named_parameters()},
             "residuals": state.get("residuals", {}),
             "step": state["step"],
             "round": state["round"],
@@ -101,28 +91,8 @@ def _whole(parameter: Tensor) -> Tensor:
     return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
 
 
-def save_to_full_disk(training: Training, folder: Path) -> dict[str, Any]:
-    """A limit on the size of files stands in for a disk without room."""
-    before = training.snapshot()
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, unlimited[1]))
-    try:
-        training.save(folder)
-        saved = "saved"
-    except CheckpointException as error:  # DCP's own
-        saved = "; ".join(str(cause) for cause, _ in error.failures.values())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    try:
-        load(training.compression, folder)
-        loaded = "loaded"
-    except CheckpointError as error:
-        loaded = str(error)
-    return {"saved": saved, "loaded": loaded, "before": before, "after": training.snapshot()}
-
-
 def load_where_rank_1_fails(training: Training, folder: Path) -> dict[str, Any]:
-    """It has other parameters; then it cannot take over what was read."""
+    """It has other parameters; then it cannot take over a state."""
     before = training.snapshot()
     failing = training.rank.rank == 1
     parameters = [("layer", torch.zeros(1))] if failing else None
@@ -133,8 +103,6 @@ def load_where_rank_1_fails(training: Training, folder: Path) -> dict[str, Any]:
 
 
 class Refusing:
-    """A state that takes over nothing."""
-
     def __init__(self, state: CompressionState) -> None:
         self.state_dict = state.state_dict
 
@@ -162,22 +130,15 @@ def run(rank: Rank, kind: str, settings: Mapping[str, Any], job: int) -> dict[st
         training.save(Path(settings["save"]) / kind)
     training.train(settings["first"] + settings["steps"], settings["more"])
     report["ended"] = training.snapshot()
-    if settings["full_disk"] is not None:
-        report["full_disk"] = save_to_full_disk(training, Path(settings["full_disk"]) / kind)
-        if kind == "server":
-            report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
-        else:
-            with log_lines() as lines:
-                error = _error_of_load(training.compression, Path(settings["load"]) / "server", None)
-            report["of a server"] = [error, lines]
+    if settings["errors"] and kind == "server":
+        report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
+    elif settings["errors"]:
+        with log_lines() as lines:
+            error = _error_of_load(training.compression, Path(settings["load"]) / "server", None)
+        report["of a server"] = [error, lines]
     return report
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        runs = enumerate(rank.settings["runs"].items(), rank.settings["job"])
-        rank.report({name: {kind: run(rank, kind, settings, job) for kind in KINDS} for job, (name, settings) in runs})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    runs = enumerate(rank.settings["runs"].items(), rank.settings["job"])
+    rank.report({name: {kind: run(rank, kind, settings, job) for kind in KINDS} for job, (name, settings) in runs})

@@ -1,7 +1,6 @@
-"""The `thc` command: what it prints, and how it fails."""
+"""The `thc` command: output, tables in a pipe, and errors."""
 
-from __future__ import annotations
-
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.cli import ThcCommands, app
-from byteps_thc._scheme.errors import ConfigurationError
 
 runner = CliRunner()
 
@@ -64,10 +63,11 @@ def test_help_does_not_import_torch() -> None:
     assert "torch" not in modules
 
 
-def test_a_typing_error_gets_a_suggestion() -> None:
-    result = runner.invoke(app, ["compar"])
-    assert result.exit_code == 2
-    assert "Did you mean 'compare'" in result.output
+def test_unknown_commands_are_refused_and_typing_errors_get_a_suggestion() -> None:
+    for command, words in (("xyzzy", "No such command 'xyzzy'"), ("compar", "Did you mean 'compare'")):
+        result = runner.invoke(app, [command])
+        assert result.exit_code == 2
+        assert words in result.output
 
 
 BROKEN = {
@@ -91,12 +91,6 @@ def test_a_broken_distribution_leaves_the_other_commands(
     result = runner.invoke(app, ["demo", "--steps", "3"])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"thc: thc demo does not load: {why}")
-
-
-def test_an_unknown_command_is_refused() -> None:
-    result = runner.invoke(app, ["xyzzy"])
-    assert result.exit_code == 2
-    assert "No such command 'xyzzy'" in result.output
 
 
 def test_an_error_is_one_line_without_traceback() -> None:
@@ -130,3 +124,22 @@ def test_demo_refuses_what_cannot_work(arguments: list[str], message: str) -> No
     result = runner.invoke(app, ["demo", *arguments])
     assert result.exit_code in (1, 2)
     assert message in result.stderr
+
+
+PROGRAM = """
+from rich.table import Table
+from byteps_thc._cli.consoles import table_console
+table = Table("check", "what it means")
+table.add_row("path", "/long" * 60)
+table_console().print(table)
+"""
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(None, True), ("60", False)])
+def test_a_row_is_one_line_for_grep(columns: str | None, whole: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment |= {} if columns is None else {"COLUMNS": columns}
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert ("/long" * 60 in printed) is whole

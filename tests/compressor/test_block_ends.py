@@ -1,6 +1,4 @@
-"""Rotation blocks that end at tensors: where, and what that does to the error of every tensor."""
-
-from __future__ import annotations
+"""Rotation blocks that end at tensors: their places, and the error of every tensor."""
 
 import itertools
 
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, ThcConfig
+from byteps_thc import Compressor, ServerCodes
 from byteps_thc._scheme.block_plan import (
     END_MULTIPLE,
     OWN_BLOCKS_COORDINATES,
@@ -62,7 +60,7 @@ def test_ends_lie_in_what_travels_exactly_and_tiny_tensors_share_blocks() -> Non
     assert block_ends([]) == block_ends([(0, 70_000)]) == ()
 
 
-def errors_by_tensor(config: ThcConfig, ends: tuple[int, ...], rounds: int) -> np.ndarray:
+def errors_by_tensor(config: ServerCodes, ends: tuple[int, ...], rounds: int) -> np.ndarray:
     """NMSE of the last round's average of a bucket with `ends`, of every tensor."""
     random = np.random.default_rng(5)
     scales = np.repeat([scale for _, scale in TENSORS], [size for size, _ in TENSORS]).astype(np.float32)
@@ -79,7 +77,7 @@ def errors_by_tensor(config: ThcConfig, ends: tuple[int, ...], rounds: int) -> n
 @pytest.mark.parametrize("block", [1024, 8192])
 def test_every_tensor_errs_as_much_as_alone(feedback: bool, block: int) -> None:
     """In a bucket without ends, tensors of small gradients drown in the error of their neighbours."""
-    config = ThcConfig(bits=4, error_feedback=feedback, rotation_block=block)
+    config = ServerCodes(bits=4, error_feedback=feedback, rotation_block=block)
     ends = block_ends(spans_of([size for size, _ in TENSORS]))
     mixed, apart = (errors_by_tensor(config, where, 3 if feedback else 1) for where in ((), ends))
     assert len(ends) == len(TENSORS) - 1
@@ -88,7 +86,7 @@ def test_every_tensor_errs_as_much_as_alone(feedback: bool, block: int) -> None:
 
 
 def test_a_bucket_s_norms_and_codes_are_as_many_as_before_but_for_some_blocks() -> None:
-    compressor = Compressor(ThcConfig(bits=4, error_feedback=False), workers=WORKERS, worker=0)
+    compressor = Compressor(ServerCodes(bits=4, error_feedback=False), workers=WORKERS, worker=0)
     ends = block_ends(spans_of([82_944, 20_736, 62_208] * 8))
     size = 8 * (82_944 + 20_736 + 62_208)
     (blocks, padded), (more, same) = compressor.sizes(size), compressor.sizes(size, BlockPlan(ends))

@@ -4,14 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
-FEEDBACK = ThcConfig(error_feedback=True)
+FEEDBACK = ServerCodes(error_feedback=True)
 CONFIGS = [
     FEEDBACK,
-    ThcConfig.paper(),
-    ThcConfig.uniform(1, error_feedback=True),
-    ThcConfig(rotation_block=64, error_feedback=True),
+    ServerCodes.paper(),
+    ServerCodes.uniform(1, error_feedback=True),
+    ServerCodes(rotation_block=64, error_feedback=True),
 ]
 
 
@@ -19,12 +19,7 @@ def normal(size, seed):
     return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 
-@given(
-    config=st.sampled_from(CONFIGS),
-    size=st.integers(1, 2000),
-    rounds=st.integers(1, 6),
-    seed=st.integers(0, 99),
-)
+@given(config=st.sampled_from(CONFIGS), size=st.integers(1, 2000), rounds=st.integers(1, 6), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
 def test_sent_plus_residual_is_the_sum_of_the_gradients(config, size, rounds, seed):
     workers = ServerOracle(config, 1)
@@ -45,8 +40,8 @@ def test_residual_of_each_name_is_its_own():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
 def test_non_finite_gradients_reach_everyone_and_leave_residuals_alone(bad):
-    """Worker 1 overflows; worker 0 must see it too (GradScaler), and both go on cleanly."""
-    workers = ServerOracle(ThcConfig(rotation_block=1024, error_feedback=True), 2)
+    """Worker 1 overflows; worker 0 must see it too (GradScaler), and both resume cleanly."""
+    workers = ServerOracle(ServerCodes(rotation_block=1024, error_feedback=True), 2)
     workers.encode([normal(4096, 0), normal(4096, 1)], round=0)
     before = [workers.residual(worker, "w") for worker in range(2)]
     broken = normal(4096, 2)
@@ -69,16 +64,15 @@ def test_gradients_near_overflow_leave_residuals_alone():
     np.testing.assert_array_equal(workers.residual(0, "w"), before)
 
 
-@pytest.mark.parametrize("config", [ThcConfig(), ThcConfig(error_feedback=False), ThcConfig(bits=1)])
+@pytest.mark.parametrize("config", [ServerCodes(), ServerCodes(bits=1)])
 def test_no_error_feedback_keeps_nothing(config):
-    without = ServerOracle(config, 1)
-    partition = without.encode([normal(100, 1)])[0]
+    partition = ServerOracle(config, 1).encode([normal(100, 1)])[0]
     assert partition.residual is None
     assert not partition.residual_kept
 
 
 def test_what_a_partition_says_of_its_error():
-    workers = ServerOracle(ThcConfig.paper(), 1)
+    workers = ServerOracle(ServerCodes.paper(), 1)
     partition = workers.encode([normal(1 << 16, 1)])[0]
     table = workers.compressors[0].table
     assert partition.clamped / partition.coordinates == pytest.approx(1 / 32, rel=0.1)

@@ -1,18 +1,18 @@
-"""What Compressor takes and refuses."""
+"""Input that Compressor takes and refuses."""
 
 import numpy as np
 import pytest
 import torch
 
-from byteps_thc import Compressor, ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.errors import ConfigurationError, InputError
 
 X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 
 
 @pytest.fixture
 def compressor():
-    return Compressor(ThcConfig(), workers=1, worker=0)
+    return Compressor(ServerCodes(), workers=1, worker=0)
 
 
 def codes(compressor, gradient, **options):
@@ -136,4 +136,21 @@ def test_tiny_gradients(compressor, size):
 )
 def test_worker_ids_are_checked(workers, worker, message):
     with pytest.raises(ConfigurationError, match=message):
-        Compressor(ThcConfig(), workers=workers, worker=worker)
+        Compressor(ServerCodes(), workers=workers, worker=worker)
+
+
+def test_partitions_on_arrays_of_the_caller():
+    compressor = Compressor(ServerCodes(error_feedback=True), workers=1, worker=0)
+    blocks, padded = compressor.sizes(100)
+    residual, norms, codes = np.zeros(100, np.float32), np.zeros(blocks, np.float32), np.zeros(padded // 2, np.uint8)
+    partition = compressor.partition("g", 100, residual=residual, norms=norms, codes=codes)
+    gradient = np.arange(100, dtype=np.float32)
+    assert compressor.measure(partition, gradient, round=0) is norms
+    compressor.encode(partition, norms)
+    assert residual.any()
+    assert codes.any()
+    for wrong in ({"residual": residual[1:]}, {"norms": norms[1:]}, {"codes": codes[::2]}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
+            compressor.partition("h", 100, **wrong)
+    with pytest.raises(ConfigurationError, match="a residual needs error feedback"):
+        Compressor(ServerCodes(error_feedback=False), workers=1, worker=0).partition("g", 100, residual=residual)

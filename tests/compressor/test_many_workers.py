@@ -1,4 +1,4 @@
-"""More workers than packets have bits for, whose sums BytePS's servers make (byteps_thc/_scheme/limits.py)."""
+"""More workers than packets have bits for, whose sums BytePS's servers make (byteps_thc/_base/limits.py)."""
 
 import math
 
@@ -7,11 +7,11 @@ import pytest
 import reference
 from server_oracle import ServerOracle
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
+from byteps_thc._base.arrays import everybody
+from byteps_thc._base.limits import MAX_RANKS
 from byteps_thc._native import _core
-from byteps_thc._scheme.arrays import everybody
-from byteps_thc._scheme.config import ResolvedConfig
-from byteps_thc._scheme.limits import MAX_RANKS
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes
 from byteps_thc._scheme.rounding import Rounding
 
 COORDINATES = 2048 + 64 + 7
@@ -33,22 +33,17 @@ CASES = [
 ]
 
 
-def resolved_for(bits: int, workers: int, **settings: object) -> ResolvedConfig:
-    return ThcConfig(**{"bits": bits, "rotation_block": BLOCK, "seed": KEY.seed} | settings).resolve(workers)
+def resolved_for(bits: int, workers: int, **settings: object) -> ResolvedCodes:
+    return ServerCodes(**{"bits": bits, "rotation_block": BLOCK, "seed": KEY.seed} | settings).resolve(workers)
 
 
-class Ranks:
-    """All ranks of a step in one process, by the kernels, with what reference.py makes of the same gradients."""
-
-    def __init__(self, resolved: ResolvedConfig, gradients: list[np.ndarray]) -> None:
-        self.resolved = resolved
-        workers = resolved.workers
-        oracle = ServerOracle(resolved, workers)
-        partitions = oracle.encode(gradients, tensor=KEY.tensor, round=KEY.round)
-        self.maxima = reference.max_norms([partition.norms for partition in partitions])
-        self.codes = [partition.codes for partition in partitions]
-        self.sums = oracle.aggregate(partitions)
-        self.averages = [oracle.decode(partitions[rank], self.sums, workers, rank) for rank in (0, workers - 1)]
+def of_all_ranks(resolved: ResolvedCodes, gradients: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return maxima of norms, sums of codes, and the averages of the first and the last rank."""
+    oracle = ServerOracle(resolved, resolved.workers)
+    partitions = oracle.encode(gradients, tensor=KEY.tensor, round=KEY.round)
+    sums = oracle.aggregate(partitions)
+    ends = [oracle.decode(partitions[rank], sums, resolved.workers, rank) for rank in (0, resolved.workers - 1)]
+    return reference.max_norms([partition.norms for partition in partitions]), sums, np.stack(ends)
 
 
 def normal_gradients(workers: int, size: int = COORDINATES) -> list[np.ndarray]:
@@ -61,23 +56,23 @@ def normal_gradients(workers: int, size: int = COORDINATES) -> list[np.ndarray]:
 def test_kernels_equal_the_reference(bits: int, workers: int, error_feedback: bool) -> None:
     resolved = resolved_for(bits, workers, error_feedback=error_feedback)
     table, gradients = resolved.table, normal_gradients(workers)
-    ranks = Ranks(resolved, gradients)
+    maxima, kernels_sums, averages = of_all_ranks(resolved, gradients)
     codes = []
     for rank, gradient in enumerate(gradients):
         rotated, _ = reference.rotate(gradient, None, BLOCK, KEY)
-        rounding = Rounding.of(resolved.config.rounding, rank, workers)
+        rounding = Rounding.of(resolved.codes.rounding, rank, workers)
         quantized = reference.quantize(
-            rotated, ranks.maxima, COORDINATES, BLOCK, table.values, table.threshold, KEY, rounding
+            rotated, maxima, COORDINATES, BLOCK, table.values, table.threshold, KEY, rounding
         )
         codes.append(quantized.codes)
     sums = reference.lookup_sum(codes, table.values)
     assert sums.max() > sums.min()
-    np.testing.assert_array_equal(ranks.sums, sums)
+    np.testing.assert_array_equal(kernels_sums, sums)
     average = reference.decode(
-        ranks.sums, everybody(workers), ranks.maxima, COORDINATES, len(sums), BLOCK, table.granularity,
+        kernels_sums, everybody(workers), maxima, COORDINATES, len(sums), BLOCK, table.granularity,
         resolved.decode_threshold, KEY,
     )  # fmt: skip
-    for mine in ranks.averages:
+    for mine in averages:
         np.testing.assert_array_equal(mine.view(np.uint32), average.view(np.uint32))
 
 
@@ -85,17 +80,14 @@ def test_kernels_equal_the_reference(bits: int, workers: int, error_feedback: bo
 @pytest.mark.parametrize("rounding", ["stratified", "independent"])
 @pytest.mark.parametrize("error_feedback", [True, False])
 def test_averages_err_as_the_table_says(bits: int, workers: int, rounding: str, error_feedback: bool) -> None:
-    """Within five standard deviations: the energy of the error is a sum over so many coordinates, about normal ones.
-
-    Gradients are independent and of equal norm: a worker with a smaller one than the largest would err more of it.
-    """
+    """Within five standard deviations of a sum over coordinates that are about normal; gradients have equal norms."""
     size = 8192
     resolved = resolved_for(bits, workers, rounding=rounding, rotation_block=size, error_feedback=error_feedback)
     gradients = [g * np.float32(math.sqrt(size) / np.linalg.norm(g)) for g in normal_gradients(workers, size)]
-    error = Ranks(resolved, gradients).averages[0] - np.mean(gradients, axis=0, dtype=np.float64)
+    error = of_all_ranks(resolved, gradients)[2][0] - np.mean(gradients, axis=0, dtype=np.float64)
     table = resolved.table
-    expected = (table.average_cost(workers, resolved.config.rounding) + table.clamp_cost) / workers
-    if not error_feedback:  # averages are divided by what clamping leaves of them
+    expected = (table.average_cost(workers, resolved.codes.rounding) + table.clamp_cost) / workers
+    if not error_feedback:  # averages are divided by the share that clamping leaves
         expected = (expected - table.p**2 / workers) / (1 - table.p) ** 2
     assert np.dot(error, error) / size == pytest.approx(expected, rel=5 * math.sqrt(2 / size))
 
@@ -123,7 +115,6 @@ def test_the_largest_sums_fit_and_decode(workers: int) -> None:
 @pytest.mark.parametrize("workers", [65, 100, 129, 255, 256, 257, 511, 777, 1023, MAX_RANKS])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 def test_there_is_a_table_for_every_number_of_workers(bits: int, workers: int) -> None:
-    resolved = ThcConfig(bits=bits).resolve(workers)
+    resolved = ServerCodes(bits=bits).resolve(workers)
     assert resolved.table.granularity * workers < 1 << resolved.value_bits
-    roundings = {Rounding.of("stratified", worker, workers) for worker in range(workers)}
-    assert len(roundings) == workers
+    assert len({Rounding.of("stratified", worker, workers) for worker in range(workers)}) == workers

@@ -1,4 +1,4 @@
-"""Stratified rounding: unbiased for every worker and every part of them, and the average errs less."""
+"""Stratified rounding: unbiased for every worker and every group of workers, and the average errs less."""
 
 import itertools
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._scheme.rounding import Rounding
 
 WORKERS = [*range(1, 65), 255, 256, 1000, 1024]
@@ -35,20 +35,18 @@ def test_stratified_workers_share_a_domain_and_cut_the_circle_evenly(workers):
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_neighbouring_ranks_are_far_apart_in_phase(workers):
-    """Of every aligned group of 2^k ranks, as of a host: no two closer than half of what an even spread would give."""
+    """In every aligned group of 2^k ranks, as on a host, no two are closer than half of an even spread's distance."""
     for size in (2, 4, 8):
         for first in range(0, workers - size + 1, size):
             group = phases(workers)[first : first + size]
-            closest = min(apart(*pair) for pair in itertools.combinations(group, 2))
-            assert closest >= TURN / size / 2, (size, group)
+            assert min(apart(*pair) for pair in itertools.combinations(group, 2)) >= TURN / size / 2, (size, group)
 
 
 @pytest.mark.parametrize("contributing", [(0,), (3,), (0, 1), (1, 2, 4), (0, 1, 2, 3, 4)])
 def test_every_part_of_the_workers_is_unbiased(contributing):
-    """Whoever contributes: the mean over many rounds tends to the mean of the gradients as 1 / sqrt(rounds)."""
+    """For any contributors the mean over many rounds tends to the mean of the gradients as 1 / sqrt(rounds)."""
     rounds, size = 200, 2048
-    config = ThcConfig(granularity=15, p=1e-9, error_feedback=False)
-    workers = ServerOracle(config, 5)
+    workers = ServerOracle(ServerCodes(granularity=15, p=1e-9, error_feedback=False), 5)
     random = np.random.default_rng(2)
     gradients = [random.standard_normal(size).astype(np.float32) for _ in range(5)]
     wanted = np.mean([gradients[worker] for worker in contributing], axis=0, dtype=np.float64)
@@ -64,38 +62,24 @@ def test_every_part_of_the_workers_is_unbiased(contributing):
     assert abs(error.mean()) < 5 * (largest_variance / size) ** 0.5
 
 
-def averages_error(rounding: str, gradients: list[np.ndarray]) -> float:
-    """Normalised squared error of an average without error feedback, with a table of equal gaps."""
-    workers = ServerOracle(ThcConfig(granularity=15, p=1e-4, error_feedback=False, rounding=rounding), len(gradients))
-    wanted = np.mean(gradients, axis=0)
-    error = workers.average(gradients) - wanted
-    return float(np.dot(error, error) / np.dot(wanted, wanted))
-
-
-@pytest.mark.parametrize("workers", [2, 4, 8, 17])
-def test_the_average_of_independent_gradients_errs_less(workers):
-    """(n + 1) / (2 n) as much, for equal gaps and almost no clamping (byteps_thc/_scheme/rounding.py)."""
-    random = np.random.default_rng(workers)
-    gradients = [random.standard_normal(1 << 17).astype(np.float32) for _ in range(workers)]
-    ratio = averages_error("stratified", gradients) / averages_error("independent", gradients)
-    assert ratio == pytest.approx((workers + 1) / (2 * workers), rel=0.03)
-
-
 @pytest.mark.parametrize("workers", [2, 4, 8, 17])
 def test_the_average_of_equal_gradients_errs_least(workers):
-    """1 / n as much: the workers' codes then are a stratified sample of one number."""
-    gradients = [np.random.default_rng(workers).standard_normal(1 << 17).astype(np.float32)] * workers
-    ratio = averages_error("stratified", gradients) / averages_error("independent", gradients)
-    assert ratio == pytest.approx(1 / workers, rel=0.05)
+    """1 / n as much: codes then are a stratified sample of one number. Independent ones: test_many_workers.py."""
+    gradient = np.random.default_rng(workers).standard_normal(1 << 17).astype(np.float32)
+    errors = {}
+    for rounding in ("stratified", "independent"):
+        config = ServerCodes(granularity=15, p=1e-4, error_feedback=False, rounding=rounding)
+        errors[rounding] = np.square(ServerOracle(config, workers).average([gradient] * workers) - gradient).sum()
+    assert errors["stratified"] / errors["independent"] == pytest.approx(1 / workers, rel=0.05)
 
 
 def test_defaults_and_the_hash_of_shared_settings():
-    assert ThcConfig().rounding == ThcConfig.uniform().rounding == "stratified"
-    assert ThcConfig.paper().rounding == "independent"
-    papers_table = ThcConfig(granularity=30, p=1 / 32)
-    assert papers_table.resolve(4).table == ThcConfig.paper().resolve(4).table
-    assert papers_table.resolve(4).shared_hash != ThcConfig.paper().resolve(4).shared_hash
-    assert Compressor(ThcConfig(), workers=4, worker=1).rounding == (1, TURN // 2)
-    assert Compressor(ThcConfig.paper(), workers=4, worker=1).rounding == (2, 0)
+    assert ServerCodes().rounding == ServerCodes.uniform().rounding == "stratified"
+    assert ServerCodes.paper().rounding == "independent"
+    papers_table = ServerCodes(granularity=30, p=1 / 32)
+    assert papers_table.resolve(4).table == ServerCodes.paper().resolve(4).table
+    assert papers_table.resolve(4).shared_hash != ServerCodes.paper().resolve(4).shared_hash
+    assert Compressor(ServerCodes(), workers=4, worker=1).rounding == (1, TURN // 2)
+    assert Compressor(ServerCodes.paper(), workers=4, worker=1).rounding == (2, 0)
     with pytest.raises(ConfigurationError, match="rounding"):
-        ThcConfig(rounding="nearest")
+        ServerCodes(rounding="nearest")

@@ -1,6 +1,4 @@
-"""Rows with scales: what is zero on all workers stays zero, and a row errs in proportion to its own norm."""
-
-from __future__ import annotations
+"""Rows with scales: zeros of all workers stay zero, and a row errs in proportion to its own norm."""
 
 from typing import Any
 
@@ -10,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, ThcConfig
+from byteps_thc import Compressor, ServerCodes
 from byteps_thc._native import _core
+from byteps_thc._scheme.adding.row_scales import ScaledRows
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan, ends_array
-from byteps_thc._scheme.row_scales import ScaledRows
 
 WORKERS, ROWS = 4, 400
 rng = np.random.default_rng(3)
@@ -22,7 +20,7 @@ rng = np.random.default_rng(3)
 class Job:
     """Workers that average gradients of one partition, round after round."""
 
-    def __init__(self, config: ThcConfig, plan: BlockPlan) -> None:
+    def __init__(self, config: ServerCodes, plan: BlockPlan) -> None:
         self.oracle, self.plan, self.round = ServerOracle(config, WORKERS), plan, 0
 
     def average(self, gradients: list[np.ndarray], dtype: Any = np.float32) -> np.ndarray:
@@ -47,7 +45,7 @@ def sparse_gradients(width: int, dtype: Any = np.float32) -> tuple[list[np.ndarr
 def test_zero_rows_stay_zero_and_others_err_by_their_own_norm(width: int, settings: dict[str, Any]) -> None:
     gradients, zero = sparse_gradients(width)
     size = ROWS * width
-    average = Job(ThcConfig(**settings), BlockPlan((), (RowSpan(0, size, width),))).average(gradients)
+    average = Job(ServerCodes(**settings), BlockPlan((), (RowSpan(0, size, width),))).average(gradients)
     assert zero.sum() > size / 2
     assert not average[zero].any()
     assert not np.signbit(average[zero]).any()
@@ -59,7 +57,7 @@ def test_zero_rows_stay_zero_and_others_err_by_their_own_norm(width: int, settin
 
 @pytest.mark.parametrize("bits", [4, 5])
 def test_with_error_feedback_nothing_is_lost_in_the_long_run(bits: Any) -> None:
-    config = ThcConfig(error_feedback=True, bits=bits)
+    config = ServerCodes(error_feedback=True, bits=bits)
     width, steps = 50, 60
     gradients, zero = sparse_gradients(width)
     job = Job(config, BlockPlan((), (RowSpan(0, 20_000, width),)))
@@ -81,7 +79,7 @@ def test_rows_between_other_tensors(dtype: Any) -> None:
     others = [rng.standard_normal(first + last).astype(dtype) for _ in range(WORKERS)]
     joined = [np.concatenate([o[:first], g, o[first:]]) for o, g in zip(others, gradients, strict=True)]
     rows = RowSpan(first, first + ROWS * width, width)
-    config = ThcConfig(bits=5, rotation_block=1024)
+    config = ServerCodes(bits=5, rotation_block=1024)
     plans = BlockPlan((), (rows,)), BlockPlan()
     with_rows, without = (Job(config, plan).average(joined, dtype) for plan in plans)
     assert not with_rows[rows.start : rows.stop][zero].any()
@@ -96,7 +94,7 @@ def test_rows_between_other_tensors(dtype: Any) -> None:
 def test_a_gradient_that_is_not_finite_is_seen_and_leaves_the_residual(feedback: bool) -> None:
     width = 32
     gradients, _ = sparse_gradients(width)
-    config = ThcConfig(error_feedback=feedback, rotation_block=1024)
+    config = ServerCodes(error_feedback=feedback, rotation_block=1024)
     job = Job(config, BlockPlan((), (RowSpan(0, ROWS * width, width),)))
     job.average(gradients)
     before = [job.oracle.residual(worker, "w") for worker in range(WORKERS)]
@@ -113,8 +111,9 @@ def test_a_gradient_that_is_not_finite_is_seen_and_leaves_the_residual(feedback:
 def test_tiny_and_huge_rows() -> None:
     gradient = np.zeros(4 * 64, np.float32)
     gradient[:64], gradient[64:128], gradient[192:] = 1e-42, 1e-30, 1e36
-    job = Job(ThcConfig(), BlockPlan((), (RowSpan(0, 256, 64),)))
-    average = job.average([gradient.copy() for _ in range(WORKERS)])
+    average = Job(ServerCodes(), BlockPlan((), (RowSpan(0, 256, 64),))).average(
+        [gradient.copy() for _ in range(WORKERS)]
+    )
     assert np.isfinite(average).all()
     assert not average[128:192].any()
     np.testing.assert_allclose(average[192:], 1e36, rtol=0.5)
@@ -124,7 +123,7 @@ def test_tiny_and_huge_rows() -> None:
 
 def test_bytes_of_the_norms() -> None:
     """Four bytes a row each way: of 12 bits a coordinate, 2.2 % for rows of 256, and less for longer ones."""
-    compressor = Compressor(ThcConfig().resolve(WORKERS), workers=WORKERS, worker=0)
+    compressor = Compressor(ServerCodes().resolve(WORKERS), workers=WORKERS, worker=0)
     for width, share in ((256, 0.022), (320, 0.018), (768, 0.01), (4096, 0.003)):
         size = 1000 * width
         norms, padded = compressor.sizes(size, BlockPlan((), (RowSpan(0, size, width),)))
@@ -159,8 +158,7 @@ def test_segments_are_rows_cut_where_blocks_end(case: tuple[int, BlockPlan]) -> 
         for row in plan.rows:  # in no segment are coordinates of two rows, or of a row and none
             inside = np.arange(start, start + count)
             numbers = (inside - row.start + row.skipped) // row.width
-            keys = np.where((inside >= row.start) & (inside < row.stop), numbers, -1)
-            assert len(np.unique(keys)) == 1
+            assert len(np.unique(np.where((inside >= row.start) & (inside < row.stop), numbers, -1))) == 1
     scaled = np.repeat(rows.scaled, sizes)[:size]
     np.testing.assert_array_equal(covered, scaled.astype(int))
     for row in plan.rows:

@@ -7,12 +7,11 @@ import pytest
 import torch
 from server_oracle import ServerOracle
 
-from byteps_thc import Compressor, LookupTable, ThcConfig
-from byteps_thc._engine.residuals import energy_of
-from byteps_thc._engine.server_piece import PartitionFigures
-from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._scheme.config import ResolvedConfig
-from byteps_thc._scheme.tables import CODE_BITS
+from byteps_thc import Compressor, LookupTable, ServerCodes
+from byteps_thc._engine.adding.feedback import GrowthGuard
+from byteps_thc._engine.adding.residuals import energy_of
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes
+from byteps_thc._scheme.adding.tables import CODE_BITS
 
 SIZE, STEPS = 1024, 60
 
@@ -31,13 +30,13 @@ def gradients(kind: str, workers: int, random: np.random.Generator) -> list[np.n
 @pytest.mark.parametrize("workers", [1, 2, 8, 64])
 @pytest.mark.parametrize("bits", CODE_BITS)
 def test_residuals_stay_bounded(bits, workers, kind):
-    """The mean energy of the last steps' residuals is that of the steps before, and below what the table's d allows.
+    """The mean energy of the last steps' residuals is the earlier steps', and below the bound of the table's d.
 
     |r'|^2 = d |g + r|^2: with r and g aligned, the worst case, |r| <= sqrt(d) / (1 - sqrt(d)) |g|. Blocks differ in
     norm, and all are quantized with the largest: 1.5 allows for it.
     """
     random = np.random.default_rng(bits)
-    simulated = ServerOracle(ThcConfig(bits=bits, value_bits=16, error_feedback=True), workers)
+    simulated = ServerOracle(ServerCodes(bits=bits, value_bits=16, error_feedback=True), workers)
     table = simulated.compressors[0].table
     energies = []
     for step in range(STEPS):
@@ -49,21 +48,20 @@ def test_residuals_stay_bounded(bits, workers, kind):
     assert np.mean(energies[STEPS // 2 :]) < 1.5 * np.mean(energies[STEPS // 4 : STEPS // 2])
 
 
-def look_after(config: ThcConfig | ResolvedConfig, steps: int, gradient: np.ndarray) -> None:
-    """What the guard says of a residual after so many steps."""
+def look_after(config: ServerCodes | ResolvedCodes, steps: int, gradient: np.ndarray) -> None:
+    """Return the guard's verdict on a residual after so many steps."""
     compressor = Compressor(config, workers=1, worker=0)
     partition = compressor.partition("layer1.weight", gradient.size)
     for step in range(steps):
         compressor.encode(partition, compressor.measure(partition, gradient, round=step))
-    figures = PartitionFigures(StatsRecorder())
+    guard = GrowthGuard()
     for _ in range(2):
-        figures.look(partition, torch.from_numpy(partition.residual))
+        guard.look(partition, torch.from_numpy(partition.residual))
 
 
 def test_the_guard_reports_a_residual_that_grows(caplog):
     """1 bit with a high clamp, as it was the default once: resolve() refuses it, a ready-made table does not."""
-    config = ThcConfig(bits=1, error_feedback=True)
-    diverging = ResolvedConfig(config, 1, LookupTable.uniform(1, 1 / 16), 8)
+    diverging = ResolvedCodes(ServerCodes(bits=1, error_feedback=True), 1, LookupTable.uniform(1, 1 / 16), 8)
     gradient = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
         look_after(diverging, 20, gradient)
@@ -80,7 +78,7 @@ def test_the_guard_is_silent_about_healthy_residuals(caplog, bits, gradient):
         values[1:] = 0
     values *= {"zero": 0, "huge": 1e30}.get(gradient, 1)
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        look_after(ThcConfig(bits=bits, error_feedback=True), 20, values)
+        look_after(ServerCodes(bits=bits, error_feedback=True), 20, values)
     assert not caplog.records
 
 
@@ -88,7 +86,7 @@ def test_the_guard_is_silent_about_healthy_residuals(caplog, bits, gradient):
 @pytest.mark.parametrize("value", [1e30, 1e38])
 def test_the_energy_of_large_gradients_is_no_overflow(size, value):
     """Statistics ask for it in every step; NumPy's warnings are errors here."""
-    compressor = Compressor(ThcConfig(), workers=1, worker=0)
+    compressor = Compressor(ServerCodes(), workers=1, worker=0)
     partition = compressor.partition("layer1.weight", size)
     gradient = np.zeros(size, np.float32)
     gradient[-1] = value

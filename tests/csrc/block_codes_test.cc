@@ -1,9 +1,6 @@
 #include "thc/block_codes.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <tuple>
 #include <utility>
 
 #include "csrc/kernel_fixture.h"
@@ -22,9 +19,7 @@ BlockTable table_of(const std::vector<std::size_t>& tensors, std::size_t gap = 0
   std::vector<std::uint64_t> words;
   std::size_t start = gap;
   for (const std::size_t size : tensors) {
-    for (std::size_t i = 0; i < size; i += kBlock) {
-      words.push_back(Blocks::word(start + i, std::min(kBlock, size - i)));
-    }
+    for (std::size_t i = 0; i < size; i += kBlock) words.push_back(Blocks::word(start + i, std::min(kBlock, size - i)));
     start += size + gap;
   }
   return BlockTable(std::move(words), first);
@@ -62,7 +57,7 @@ Encoded encode(const Case& of, const std::vector<float>& values, const BlockRand
   return {codes.values(), scales.values()};
 }
 
-/// What ranks sent of normal gradients.
+/// Messages of ranks with normal gradients.
 struct Ranks {
   std::vector<Encoded> sent;
   std::vector<BlockCodes> all;
@@ -80,7 +75,7 @@ struct Ranks {
 const BlockRandom kUp(kKey, Hop::kUp);
 const BlockRandom kDown(kKey, Hop::kDown);
 
-/// Floats between blocks stay what they were: bytes of 0x5a.
+/// Floats between blocks keep their bytes of 0x5a.
 Bytes decode(const Case& of, const Ranks& ranks) {
   const Blocks blocks = of.table.blocks();
   Misaligned<std::uint8_t> out(Bytes(blocks.end() * float_bytes(of.format), 0x5a), of.misalignment);
@@ -96,12 +91,6 @@ Encoded recode(const Case& of, const Ranks& ranks, unsigned down_bits) {
   return {codes.values(), scales.values()};
 }
 
-std::vector<float> floats_of(const Bytes& bytes) {
-  std::vector<float> floats(bytes.size() / sizeof(float));
-  std::memcpy(floats.data(), bytes.data(), bytes.size());
-  return floats;
-}
-
 class BlockCodesTest : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(BlockCodesTest);
 
@@ -115,42 +104,6 @@ TEST_P(BlockCodesTest, AllInstructionSetsHaveTheSameBits) {
         expect_same<Bytes>([&] { return decode(of, ranks); });
         expect_same<Encoded>([&] { return recode(of, ranks, 1 + (bits + 2) % 8); });
       }
-    }
-  }
-}
-
-TEST_P(BlockCodesTest, FloatsBetweenBlocksAreNeitherReadNorWritten) {
-  use_instruction_set(GetParam());
-  const Case of{4, table_of({70, 2000}, 10)};
-  std::vector<float> gradient = normal_floats(of.table.blocks().end());
-  const Encoded without = encode(of, gradient, kUp);
-  std::fill_n(gradient.begin(), 10, std::nanf(""));
-  std::fill_n(gradient.begin() + 80, 10, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(encode(of, gradient, kUp), without);
-  const Bytes out = decode(of, Ranks(of, 2, kUp));
-  for (std::size_t i = 0; i < 90; ++i) {
-    const bool stays = i < 10 || i >= 80;
-    EXPECT_EQ(std::all_of(&out[4 * i], &out[4 * i + 4], [](std::uint8_t byte) { return byte == 0x5a; }), stays) << i;
-  }
-}
-
-TEST_P(BlockCodesTest, ZeroBlocksAreZeroAndThoseThatAreNotFiniteAreNan) {
-  const Case of{4, table_of({64 * 40})};
-  for (const float bad : {std::nanf(""), -std::numeric_limits<float>::infinity(), 1e38F}) {
-    std::vector<float> gradient = normal_floats(64 * 40);
-    gradient[64 * 16 + 5] = bad;
-    std::fill_n(gradient.begin() + 64 * 3, 64, 0.0F);
-    std::fill_n(gradient.begin() + 64 * 4, 64, 1e-33F);
-    expect_same<Encoded>([&] { return encode(of, gradient, kUp); });
-    Ranks ranks(of, 1, kUp);
-    ranks.sent[0] = encode(of, gradient, kUp);
-    ranks.all[0] = {ranks.sent[0].first.data(), ranks.sent[0].second.data()};
-    expect_same<Encoded>([&] { return recode(of, ranks, 5); });
-    const std::vector<float> average = floats_of(decode(of, ranks));
-    for (std::size_t b = 0; b < 40; ++b) {
-      float sum = 0;
-      for (std::size_t i = 64 * b; i < 64 * b + 64; ++i) sum += std::abs(average[i]);
-      EXPECT_TRUE(b == 3 || b == 4 ? sum == 0 : b == 16 ? std::isnan(sum) : std::isfinite(sum) && sum > 0) << b;
     }
   }
 }
@@ -174,15 +127,15 @@ TEST_P(BlockCodesTest, SmallBlocksBesideLargeOnesArriveOnAverage) {
   EXPECT_NEAR(sum / (64 * kRounds) * 0x1p18, 1, 0.1);
 }
 
-TEST_P(BlockCodesTest, ShardsAndThreadsHaveTheSameBits) {
-  use_instruction_set(GetParam());
-  const Case of{3, table_of({5, 5000, 700'001}, 3)};
+/// For the second half of the blocks.
+void expect_shards_and_threads_have_the_same_bits(unsigned bits, unsigned down_bits) {
+  const Case of{bits, table_of({5, 5000, 700'001}, 3)};
   const std::size_t count = of.table.blocks().size();
   const std::vector<float> gradient = normal_floats(of.table.blocks().end());
   const auto [codes, scales] = encode(of, gradient, kUp);
   const Ranks ranks(of, 2, kUp);
   const Bytes averages = decode(of, ranks);
-  const auto [down_codes, down_scales] = recode(of, ranks, 5);
+  const auto [down_codes, down_scales] = recode(of, ranks, down_bits);
   const std::size_t begin = count / 32 * 16;  // scales of a shard begin with a tile
   const auto tail = [](const Bytes& all, std::size_t from) {
     return Bytes(all.begin() + static_cast<std::ptrdiff_t>(from), all.end());
@@ -191,25 +144,35 @@ TEST_P(BlockCodesTest, ShardsAndThreadsHaveTheSameBits) {
     ThreadPool pool(threads);
     const BlockTable part = of.table.part(begin, count);
     const Blocks blocks = part.blocks();
-    Bytes out(code_bytes(blocks.size() * kBlock, 3));
+    Bytes out(code_bytes(blocks.size() * kBlock, bits));
     Bytes out_scales(scale_bytes(blocks.size()));
-    threaded::encode_blocks(&pool, {gradient.data(), FloatFormat::kFp32}, blocks, kUp, 3, out.data(),
+    threaded::encode_blocks(&pool, {gradient.data(), FloatFormat::kFp32}, blocks, kUp, bits, out.data(),
                             out_scales.data());
-    EXPECT_EQ(out, tail(codes, code_bytes(begin * kBlock, 3)));
+    EXPECT_EQ(out, tail(codes, code_bytes(begin * kBlock, bits)));
     EXPECT_EQ(out_scales, tail(scales, scale_bytes(begin)));
     std::vector<BlockCodes> own = ranks.all;
     for (BlockCodes& rank : own) {
-      rank.codes += code_bytes(begin * kBlock, 3);
+      rank.codes += code_bytes(begin * kBlock, bits);
       rank.scales += scale_bytes(begin);
     }
     Bytes average(averages.size(), 0x5a);
-    threaded::decode_blocks(&pool, own, blocks, kUp, 3, {average.data(), FloatFormat::kFp32});
+    const Floats out_floats{average.data(), FloatFormat::kFp32};
+    const std::uint32_t sum = threaded::decode_blocks(&pool, own, blocks, kUp, bits, out_floats);
+    EXPECT_EQ(sum, decode_blocks(own, blocks, kUp, bits, out_floats));
     const std::size_t from = blocks.coordinate(0) * sizeof(float);
     EXPECT_EQ(tail(average, from), tail(averages, from));
-    Bytes again(code_bytes(blocks.size() * kBlock, 5));
-    threaded::recode_blocks(&pool, own, blocks, kUp, 3, kDown, 5, again.data(), out_scales.data());
-    EXPECT_EQ(again, tail(down_codes, code_bytes(begin * kBlock, 5)));
+    Bytes again(code_bytes(blocks.size() * kBlock, down_bits));
+    threaded::recode_blocks(&pool, own, blocks, kUp, bits, kDown, down_bits, again.data(), out_scales.data());
+    EXPECT_EQ(again, tail(down_codes, code_bytes(begin * kBlock, down_bits)));
     EXPECT_EQ(out_scales, tail(down_scales, scale_bytes(begin)));
+  }
+}
+
+TEST_P(BlockCodesTest, ShardsAndThreadsHaveTheSameBits) {
+  use_instruction_set(GetParam());
+  for (const unsigned bits : {1U, 3U, 4U, 6U, 8U}) {
+    SCOPED_TRACE(std::to_string(bits) + " bits");
+    expect_shards_and_threads_have_the_same_bits(bits, 1 + (bits + 1) % 8);
   }
 }
 
@@ -223,6 +186,11 @@ TEST(BlockTable, KeepsNumbersAndRefusesWhatOverlaps) {
   const BlockTable part = table.part(2, 5);
   EXPECT_EQ(part.blocks().first, 42U);
   EXPECT_EQ(part.blocks().coordinate(0), 112U);
+  const BlockTable other = table.numbered(7);
+  EXPECT_EQ(other.blocks().first, 7U);
+  EXPECT_TRUE(other.shares_words(table));
+  EXPECT_FALSE(part.shares_words(table));
+  EXPECT_FALSE(table_of({100, 200}, 6, 40).shares_words(table));
   EXPECT_THROW(table.part(3, 7), InputError);
   EXPECT_THROW(table.part(3, 2), InputError);
   EXPECT_THROW(BlockTable({Blocks::word(0, 64), Blocks::word(63, 1)}), InputError);

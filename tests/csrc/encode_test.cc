@@ -1,7 +1,6 @@
 #include "thc/encode.h"
 
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 #include "csrc/kernel_fixture.h"
@@ -14,7 +13,7 @@ namespace {
 /// Codes, bits of the residual and number of clamped coordinates.
 using Encoded = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint32_t>, std::size_t>;
 
-/// What a kernel gets; `residual` is copied, because it is overwritten.
+/// Arguments of a kernel; `residual` is copied, because it is overwritten.
 struct Input {
   ConstFloats gradient;
   std::vector<float> residual;
@@ -44,9 +43,7 @@ Encoded run_stages(const Input& input) {
   rotate(input.gradient, residual.data(), input.layout, kKey, rotated.data());
   const std::size_t clamped =
       quantize(rotated.data(), input.max_norms.data(), input.layout, input.table, input.options(), codes.data());
-  if (input.keep_error) {
-    inverse_rotate(rotated.data(), input.layout, kKey, residual.data());
-  }
+  if (input.keep_error) inverse_rotate(rotated.data(), input.layout, kKey, residual.data());
   return {codes, bits_of(residual), clamped};
 }
 
@@ -62,9 +59,7 @@ THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Encode);
 /// Norms that clamp some coordinates.
 std::vector<float> norms_of(const BlockLayout& layout) {
   std::vector<float> norms(layout.blocks());
-  for (std::size_t b = 0; b < norms.size(); ++b) {
-    norms[b] = 0.5F * std::sqrt(static_cast<float>(layout.size(b)));
-  }
+  for (std::size_t b = 0; b < norms.size(); ++b) norms[b] = 0.5F * std::sqrt(static_cast<float>(layout.size(b)));
   return norms;
 }
 
@@ -90,7 +85,7 @@ TEST_P(Encode, EqualsTheStages) {
 }
 
 TEST_P(Encode, EqualsTheStagesWhereBlocksEnd) {
-  // Ends within tiles of 32768, at their ends, and tiles that are shorter because of them.
+  // Ends within tiles of 32768 and at the ends of tiles, and tiles that are shorter because of an end.
   const std::vector<std::size_t> ends = {128, 1280, 9600, 32768, 32896, 70016, 100096};
   for (const std::size_t block : {std::size_t{64}, kDefaultRotationBlock, std::size_t{65536}}) {
     for (const std::size_t size : {100097UL, 200001UL}) {
@@ -113,35 +108,6 @@ TEST_P(Encode, EqualsTheStagesForEveryFormat) {
     expect_like_the_stages(
         {{gradient.data(), format}, normal_floats(kSize, 3), norms_of(layout), layout, uneven_table(4), true, 1});
   }
-}
-
-TEST_P(Encode, LeavesTheResidualUnlessTheErrorIsKept) {
-  use_instruction_set(GetParam());
-  constexpr std::size_t kSize = 40001;
-  const std::vector<float> gradient = normal_floats(kSize);
-  const BlockLayout layout(kSize, kDefaultRotationBlock);
-  std::vector<float> norms = norms_of(layout);
-  norms[1] = std::numeric_limits<float>::quiet_NaN();
-  Input input{{gradient.data(), FloatFormat::kFp32}, normal_floats(kSize, 3), norms, layout, uneven_table(4), false};
-  EXPECT_EQ(std::get<1>(run_encode(input)), bits_of(input.residual));
-  input.keep_error = true;
-  EXPECT_NE(std::get<1>(run_encode(input)), bits_of(input.residual));
-}
-
-TEST_P(Encode, TakesNoResidual) {
-  use_instruction_set(GetParam());
-  constexpr std::size_t kSize = 40001;
-  const std::vector<float> gradient = normal_floats(kSize);
-  const BlockLayout layout(kSize, kDefaultRotationBlock);
-  const Input input{{gradient.data(), FloatFormat::kFp32},
-                    std::vector<float>(kSize),
-                    norms_of(layout),
-                    layout,
-                    uneven_table(4),
-                    false};
-  std::vector<std::uint8_t> codes(code_bytes(layout.padded(), 4));
-  encode(input.gradient, nullptr, input.max_norms.data(), layout, input.table, input.options(), codes.data());
-  EXPECT_EQ(codes, std::get<0>(run_encode(input)));
 }
 
 }  // namespace

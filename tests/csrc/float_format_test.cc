@@ -14,9 +14,7 @@ THC_INSTANTIATE_EVERY_INSTRUCTION_SET(FloatFormats);
 TEST_P(FloatFormats, EveryHalfPrecisionValueSurvives) {
   use_instruction_set(GetParam());
   std::vector<std::uint16_t> all(65536);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i] = static_cast<std::uint16_t>(i);
-  }
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   for (const FloatFormat format : {FloatFormat::kFp16, FloatFormat::kBf16}) {
     std::vector<float> wide(all.size());
     std::vector<std::uint16_t> back(all.size());
@@ -66,9 +64,7 @@ TEST_P(FloatFormats, WhatIsTooLargeForFp16StaysFiniteUnlessItIsInfinite) {
   EXPECT_EQ(out, all_wanted);
   std::vector<float> nans(35, std::numeric_limits<float>::quiet_NaN());
   from_fp32(nans.data(), nans.size(), {out.data(), FloatFormat::kFp16});
-  for (std::size_t i = 0; i < nans.size(); ++i) {
-    EXPECT_TRUE(std::isnan(naive::fp16_to_fp32(out[i])));
-  }
+  for (std::size_t i = 0; i < nans.size(); ++i) EXPECT_TRUE(std::isnan(naive::fp16_to_fp32(out[i])));
 }
 
 TEST(FloatFormat, KnownRoundings) {

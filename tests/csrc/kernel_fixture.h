@@ -30,9 +30,7 @@ class Misaligned {
   Misaligned(std::size_t count, std::size_t misalignment)
       : bytes_(misalignment + count * sizeof(T) + kGuard, 0xa5), misalignment_(misalignment), count_(count) {}
   Misaligned(const std::vector<T>& values, std::size_t misalignment) : Misaligned(values.size(), misalignment) {
-    if (count_ > 0) {
-      std::memcpy(bytes_.data() + misalignment_, values.data(), count_ * sizeof(T));
-    }
+    if (count_ > 0) std::memcpy(bytes_.data() + misalignment_, values.data(), count_ * sizeof(T));
   }
   T* data() { return reinterpret_cast<T*>(bytes_.data() + misalignment_); }
   /// A copy of the elements; fails the test if the kernel wrote behind them.
@@ -41,9 +39,7 @@ class Misaligned {
       EXPECT_EQ(bytes_[i], 0xa5) << "written behind the end";
     }
     std::vector<T> copy(count_);
-    if (count_ > 0) {
-      std::memcpy(copy.data(), bytes_.data() + misalignment_, count_ * sizeof(T));
-    }
+    if (count_ > 0) std::memcpy(copy.data(), bytes_.data() + misalignment_, count_ * sizeof(T));
     return copy;
   }
 
@@ -57,9 +53,7 @@ class Misaligned {
 /// Bits of floats: equality that tells -0 from 0 and holds for NaN.
 inline std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
   std::vector<std::uint32_t> bits(values.size());
-  if (!values.empty()) {
-    std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
-  }
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
   return bits;
 }
 
@@ -67,26 +61,20 @@ inline std::vector<float> normal_floats(std::size_t count, std::uint32_t seed = 
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(count);
-  for (float& value : values) {
-    value = normal(generator);
-  }
+  for (float& value : values) value = normal(generator);
   return values;
 }
 
 inline std::vector<std::uint8_t> random_bytes(std::size_t count, std::uint32_t seed = 2) {
   std::mt19937 generator(seed);
   std::vector<std::uint8_t> values(count);
-  for (std::uint8_t& value : values) {
-    value = static_cast<std::uint8_t>(generator());
-  }
+  for (std::uint8_t& value : values) value = static_cast<std::uint8_t>(generator());
   return values;
 }
 
 inline LookupTable identity_table(unsigned bits) {
   std::vector<std::uint16_t> values(std::size_t{1} << bits);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<std::uint16_t>(i);
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i);
   return {bits, values};
 }
 
@@ -111,8 +99,7 @@ inline LookupTable uneven_table(unsigned bits, unsigned stretch = 1) {
 /// Test parameter: an instruction set; the best one is selected again afterwards.
 class EveryInstructionSet : public ::testing::TestWithParam<std::string> {
  protected:
-  /// The simplest instruction set of the machine, and the one under test, give the same bits. That they are the right
-  /// ones: tests/reference.
+  /// The machine's simplest instruction set and the one under test give the same bits. tests/reference has the right.
   template <typename Result>
   void expect_same(const std::function<Result()>& run) {
     use_instruction_set(std::nullopt);

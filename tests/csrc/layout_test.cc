@@ -12,17 +12,8 @@ namespace {
 
 std::vector<std::size_t> sizes_of(const BlockLayout& layout) {
   std::vector<std::size_t> sizes;
-  for (std::size_t i = 0; i < layout.blocks(); ++i) {
-    sizes.push_back(layout.size(i));
-  }
+  for (std::size_t i = 0; i < layout.blocks(); ++i) sizes.push_back(layout.size(i));
   return sizes;
-}
-
-TEST(BlockLayout, CutsIntoPowersOfTwo) {
-  EXPECT_EQ(sizes_of(BlockLayout(21000, 8192)), (std::vector<std::size_t>{8192, 8192, 4096, 512, 64}));
-  EXPECT_EQ(sizes_of(BlockLayout(0, 8192)), std::vector<std::size_t>{});
-  EXPECT_EQ(sizes_of(BlockLayout(1, 8192)), std::vector<std::size_t>{64});
-  EXPECT_EQ(sizes_of(BlockLayout(8192, 8192)), std::vector<std::size_t>{8192});
 }
 
 TEST(BlockLayout, BeginsAnewBehindEnds) {
@@ -40,30 +31,9 @@ TEST(BlockLayout, BeginsAnewBehindEnds) {
   EXPECT_EQ(layout.part(7, 9).coordinates(), 21000U - 20736U);
 }
 
-TEST(BlockLayout, BlocksAreAdjacentAndCoverThePaddedPartition) {
-  for (const std::size_t rotation_block : {64UL, 1024UL, 8192UL, 1048576UL}) {
-    for (std::size_t coordinates = 0; coordinates < 20000; coordinates += 37) {
-      const BlockLayout layout(coordinates, rotation_block);
-      std::size_t end = 0;
-      for (std::size_t i = 0; i < layout.blocks(); ++i) {
-        ASSERT_EQ(layout.offset(i), end);
-        end += layout.size(i);
-      }
-      ASSERT_EQ(end, layout.padded());
-      ASSERT_LT(layout.padded() - coordinates, kMinRotationBlock);
-    }
-  }
-}
-
 TEST(BlockLayout, RefusesOddBlocks) {
   for (const std::size_t rotation_block : {0UL, 32UL, 100UL, 2097152UL}) {
     EXPECT_THROW(BlockLayout(10, rotation_block), ConfigurationError);
-  }
-}
-
-TEST(BlockLayout, RefusesOddEnds) {
-  for (const std::vector<std::size_t>& ends : {{0UL}, {64UL}, {384UL}, {256UL, 128UL}, std::vector{128UL, 128UL}}) {
-    EXPECT_THROW(BlockLayout(384, 64, ends), ConfigurationError);
   }
 }
 

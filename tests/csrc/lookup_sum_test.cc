@@ -1,7 +1,5 @@
 #include "thc/lookup_sum.h"
 
-#include <limits>
-
 #include "csrc/kernel_fixture.h"
 #include "thc/bit_stream.h"
 
@@ -40,43 +38,6 @@ TEST_P(LookupSum, AddsTableValues) {
       }
     }
   }
-}
-
-TEST_P(LookupSum, AddsAMillionTableValues) {
-  use_instruction_set(GetParam());
-  for (const unsigned bits : {4U, 5U, 6U}) {
-    check_sums<std::uint8_t>(uneven_table(bits), (std::size_t{1} << 20) + 77, 3);
-    check_sums<std::uint16_t>(uneven_table(bits, 60), (std::size_t{1} << 20) + 77, 3);
-  }
-}
-
-std::vector<std::uint8_t> in_network_order(const std::vector<float>& norms) {
-  std::vector<std::uint8_t> bytes;
-  for (const std::uint32_t bits : bits_of(norms)) {
-    for (const unsigned shift : {24U, 16U, 8U, 0U}) bytes.push_back(static_cast<std::uint8_t>(bits >> shift));
-  }
-  return bytes;
-}
-
-TEST(MaxNorms, OrdersLikeFloatsAndNaNWins) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> first = {0.0F, 1.0F, 2.0F, kInfinity, nan, 1e-40F};
-  const std::vector<float> second = {0.5F, 3.0F, 1.0F, nan, 7.0F, 0.0F};
-  std::vector<std::uint8_t> maximum(4 * first.size());
-  max_norms_be(in_network_order(first).data(), first.size(), Accumulate::kWrite, maximum.data());
-  EXPECT_EQ(maximum, in_network_order(first));
-  max_norms_be(in_network_order(second).data(), second.size(), Accumulate::kAdd, maximum.data());
-  EXPECT_EQ(maximum, in_network_order({0.5F, 3.0F, 2.0F, nan, nan, 1e-40F}));
-}
-
-TEST(MaxNorms, NetworkByteOrder) {
-  const std::uint8_t low_last_byte[] = {0x00, 0x00, 0x01, 0x00};
-  const std::uint8_t high_last_byte[] = {0x00, 0x00, 0x00, 0xff};
-  std::uint8_t maximum[4] = {};
-  max_norms_be(high_last_byte, 1, Accumulate::kWrite, maximum);
-  max_norms_be(low_last_byte, 1, Accumulate::kAdd, maximum);
-  EXPECT_EQ(std::memcmp(maximum, low_last_byte, 4), 0);
 }
 
 }  // namespace

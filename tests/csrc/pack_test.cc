@@ -29,16 +29,5 @@ TEST_P(Pack, ThereAndBack) {
   }
 }
 
-TEST_P(Pack, MostSignificantBitFirst) {
-  use_instruction_set(GetParam());
-  const std::vector<std::uint8_t> codes(16, 0x21);  // 6 bits: 10 0001
-  std::vector<std::uint8_t> packed(12);
-  pack(codes.data(), codes.size(), 6, packed.data());
-  const std::vector<std::uint8_t> three_bytes = {0x86, 0x18, 0x61};
-  for (std::size_t i = 0; i < packed.size(); ++i) {
-    EXPECT_EQ(packed[i], three_bytes[i % 3]) << i;
-  }
-}
-
 }  // namespace
 }  // namespace thc::testing

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kCoordinates = 300'001;  // several tasks
 
-/// Segments of many sizes with gaps between some of them; some are longer than a tile, one is empty.
+/// Segments of many sizes, some with gaps behind them; some are longer than a tile, one is empty.
 struct Case {
   std::vector<std::uint64_t> starts;
   std::vector<std::uint64_t> sizes;
@@ -65,13 +65,9 @@ TEST_P(SegmentsTest, ScalesSegmentsAndLeavesWhatIsBetween) {
   std::vector<float> factors = normal_floats(c.starts.size(), 4);
   factors[1] = factors[5] = 0.0F;
   std::vector<float> expected(kCoordinates);
-  for (std::size_t k = 0; k < kCoordinates; ++k) {
-    expected[k] = gradient[k] + residual[k];
-  }
+  for (std::size_t k = 0; k < kCoordinates; ++k) expected[k] = gradient[k] + residual[k];
   for (std::size_t i = 0; i < c.starts.size(); ++i) {
-    for (std::size_t k = c.starts[i]; k < c.starts[i] + c.sizes[i]; ++k) {
-      expected[k] = expected[k] * factors[i] + 0.0F;
-    }
+    for (std::size_t k = c.starts[i]; k < c.starts[i] + c.sizes[i]; ++k) expected[k] = expected[k] * factors[i] + 0.0F;
   }
   for (const unsigned threads : {1U, 3U}) {
     for (const std::size_t misalignment : {0UL, 1UL, 31UL}) {

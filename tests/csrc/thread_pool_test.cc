@@ -42,9 +42,7 @@ TEST(ThreadPool, HelpersTakePart) {
   // Neither task returns before both have begun.
   pool.for_each(2, [&](std::size_t) {
     ++present;
-    while (present < 2) {
-      std::this_thread::yield();
-    }
+    while (present < 2) std::this_thread::yield();
   });
   EXPECT_EQ(present, 2);
 }
@@ -55,9 +53,7 @@ TEST(ThreadPool, RefusesOtherNumbersOfThreads) {
 }
 
 TEST(ThreadPool, EndsWithoutCalls) {
-  for (int i = 0; i < 100; ++i) {
-    ThreadPool pool(kMaxThreads);
-  }
+  for (int i = 0; i < 100; ++i) ThreadPool pool(kMaxThreads);
 }
 
 TEST(ThreadPool, ServesSeveralCallersAtOnce) {
@@ -70,9 +66,7 @@ TEST(ThreadPool, ServesSeveralCallersAtOnce) {
       }
     });
   }
-  for (std::thread& caller : callers) {
-    caller.join();
-  }
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST(ThreadPool, TasksMayCallIt) {
@@ -86,9 +80,7 @@ TEST(ThreadPool, ExceptionsReachTheirCallerAlone) {
   for (const unsigned threads : {1U, 3U}) {
     ThreadPool pool(threads);
     std::thread other([&pool] {
-      for (int i = 0; i < 100; ++i) {
-        EXPECT_EQ(times_called(pool, 10), std::vector<int>(10, 1));
-      }
+      for (int i = 0; i < 100; ++i) EXPECT_EQ(times_called(pool, 10), std::vector<int>(10, 1));
     });
     for (int i = 0; i < 100; ++i) {
       EXPECT_THROW(pool.for_each(10, [](std::size_t) { throw std::bad_alloc(); }), std::bad_alloc);
@@ -119,9 +111,7 @@ TEST(ThreadPool, HelpersComputeInTheCallersFloatingPointEnvironment) {
     pool.for_each(2, [&](std::size_t i) {
       modes[i] = std::fegetround();
       ++present;
-      while (present < 2) {
-        std::this_thread::yield();
-      }
+      while (present < 2) std::this_thread::yield();
     });
     EXPECT_EQ(modes, std::vector<int>(2, mode));
   }
@@ -132,9 +122,7 @@ TEST(ThreadPool, WorksWithoutHelpersInAForkedChild) {
   std::atomic<bool> stop = false;
   // Keeps the pool's locks busy while the process forks.
   std::thread caller([&] {
-    while (!stop) {
-      pool->for_each(3, [](std::size_t) {});
-    }
+    while (!stop) pool->for_each(3, [](std::size_t) {});
   });
   for (int i = 0; i < 20; ++i) {
     const pid_t child = fork();

@@ -1,5 +1,4 @@
-// The same bits with any number of threads. More sizes, widths and formats: tests/reference/test_kernel_threads.py;
-// this one is for the sanitizers.
+// The same bits with any number of threads.
 #include "thc/threaded_kernels.h"
 
 #include <thread>
@@ -13,10 +12,9 @@ namespace {
 
 constexpr std::size_t kCoordinates = 1'200'001;  // several ranges for every kernel; the last block is padded
 constexpr std::size_t kCodesPerChunk = 11 * 64;  // chunks do not end where ranges do
-constexpr unsigned kBits = 3;
 constexpr float kThreshold = 2.0F;
 
-/// What all kernels make of one gradient, one after the other.
+/// Results of all kernels for one gradient, one after the other.
 struct Results {
   std::vector<std::uint32_t> norms;
   std::vector<std::uint32_t> residual;
@@ -27,25 +25,27 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
+Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}, unsigned bits = 3,
+                FloatFormat format = FloatFormat::kFp32) {
   const BlockLayout layout(kCoordinates, 1024, ends);
-  const LookupTable table = uneven_table(kBits);
-  const std::vector<float> gradient = normal_floats(kCoordinates);
-  const ConstFloats floats{gradient.data(), FloatFormat::kFp32};
+  const LookupTable table = bits < 8 ? uneven_table(bits) : identity_table(bits);  // sums have 8 bits
+  std::vector<std::uint32_t> gradient(kCoordinates);
+  const Floats floats{gradient.data(), format};
+  from_fp32(normal_floats(kCoordinates).data(), kCoordinates, floats);
   std::vector<float> residual = normal_floats(kCoordinates, 3);
   std::vector<float> norms(layout.blocks());
-  std::vector<std::uint8_t> codes(code_bytes(layout.padded(), kBits));
+  std::vector<std::uint8_t> codes(code_bytes(layout.padded(), bits));
   std::vector<std::uint8_t> sums(layout.padded(), 1);
   const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
-  std::vector<float> average(kCoordinates);
+  std::vector<std::uint32_t> average(kCoordinates);
   threaded::block_norms(pool, floats, residual.data(), layout, norms.data());
   const std::size_t clamped = threaded::encode(pool, floats, residual.data(), norms.data(), layout, table,
                                                {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
   lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};
-  threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
-  return {bits_of(norms), bits_of(residual), codes, clamped, sums, bits_of(average)};
+  threaded::decode(pool, aggregate, layout, kKey, {average.data(), format});
+  return {bits_of(norms), bits_of(residual), codes, clamped, sums, average};
 }
 
 TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {
@@ -57,22 +57,26 @@ TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {
     for (int c = 0; c < 4; ++c) {
       callers.emplace_back([&] { EXPECT_TRUE(run_all(&pool) == alone) << threads << " threads"; });
     }
-    for (std::thread& caller : callers) {
-      caller.join();
-    }
+    for (std::thread& caller : callers) caller.join();
   }
 }
 
 TEST(ThreadedKernels, GiveTheSameBitsWhereBlocksEnd) {
   std::vector<std::size_t> ends;
-  for (std::size_t end = 128; end < kCoordinates; end += 128 * 77) {
-    ends.push_back(end);
-  }
+  for (std::size_t end = 128; end < kCoordinates; end += 128 * 77) ends.push_back(end);
   const Results alone = run_all(nullptr, ends);
   EXPECT_FALSE(alone == run_all(nullptr));
   for (const unsigned threads : {2U, 3U, kMaxThreads}) {
     ThreadPool pool(threads);
     EXPECT_TRUE(run_all(&pool, ends) == alone) << threads << " threads";
+  }
+}
+
+TEST(ThreadedKernels, GiveTheSameBitsForEveryWidthAndFormat) {
+  ThreadPool pool(3);
+  for (unsigned bits = 1; bits <= 8; ++bits) {
+    const auto format = static_cast<FloatFormat>(bits % 3);
+    EXPECT_TRUE(run_all(&pool, {}, bits, format) == run_all(nullptr, {}, bits, format)) << bits << " bits";
   }
 }
 

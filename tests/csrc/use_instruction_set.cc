@@ -12,7 +12,7 @@
 namespace thc::testing {
 
 void use_instruction_set(std::optional<std::string_view> name) {
-  hwy::SetSupportedTargetsForTest(0);  // what the machine supports
+  hwy::SetSupportedTargetsForTest(0);  // all that the machine supports
   const std::vector<std::string> names = instruction_sets();
   const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
   std::int64_t only = 0;

@@ -1,10 +1,7 @@
-"""A rank that copies compressed DDP models, and one whose default device is not the CPU.
+"""A rank that copies compressed DDP models, and one with "meta" as its default device.
 
-Reports how copies compare with the original and what they average to; the log's warnings; and, with "meta" as the
-default device, the averages of all front ends.
+Reports how copies compare and average, the log's warnings, and the averages of all front ends on "meta".
 """
-
-from __future__ import annotations
 
 import copy
 import io
@@ -14,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -23,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 from byteps_thc import CompressionPolicy, ThcReducer
 from byteps_thc.ddp import ThcState, compress, thc_hook
 from byteps_thc.fsdp import compress_reduce_scatter
+from thc_lab.ranks import Rank, joined_rank
 
 POLICY = CompressionPolicy(deadline_s=60)
 
@@ -76,8 +73,7 @@ def copies(rank: Rank, warnings: list[str]) -> dict[str, Any]:
 def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
     torch.manual_seed(0)
     module = nn.Linear(64, 64)
-    wanted = exact(copy.deepcopy(module), rank)
-    averages = {"exact": wanted}
+    averages = {"exact": exact(copy.deepcopy(module), rank)}
     with torch.device("meta"):
         ddp = DistributedDataParallel(copy.deepcopy(module))
         state = compress(ddp, policy=POLICY)
@@ -99,12 +95,7 @@ def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
     return averages
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        with log_lines() as warnings:
-            report = copies(rank, warnings)
-        rank.report({"copies": report, "devices": with_another_default_device(rank)})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    with log_lines() as warnings:
+        report = copies(rank, warnings)
+    rank.report({"copies": report, "devices": with_another_default_device(rank)})

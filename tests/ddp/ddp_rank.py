@@ -1,32 +1,26 @@
-"""A rank that trains small models with DDP and thc_hook in many ways; each scenario returns what the test checks.
-
-settings: {"scenarios": [names]; "servers": addresses of thc-ps}.
-"""
-
-from __future__ import annotations
+"""Small models with DDP and thc_hook; settings: {"scenarios": [names]; "servers": addresses of thc-ps}."""
 
 import copy
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc import ServerCodes, ThcReducer
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
+from thc_lab.ranks import Rank, joined_rank
 
 FEATURES = 64
 
 
 class Model(nn.Module):
-    """Three layers, the middle one of which a batch may leave out."""
+    """Three layers, the middle one of which a batch may skip."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,14 +42,13 @@ class Training:
         state_options = {
             name: options.pop(name) for name in ("policy", "grad_scaler", "named", "network") if name in options
         }
-        config = options.pop("config", ThcConfig())
         self.rank = rank
         torch.manual_seed(0)
         self.ddp = DistributedDataParallel(
             Model().to(dtype), process_group=group, **({"bucket_cap_mb": 0.05} | options)
         )
         named = state_options.pop("named", True)
-        self.state = ThcState(group, config, model=self.ddp if named else None, **state_options)
+        self.state = ThcState(group, model=self.ddp if named else None, **state_options)
         self.ddp.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05)
         self.dtype = dtype
@@ -181,8 +174,20 @@ def complex_parameters(rank: Rank) -> dict[str, Any]:
     return result | {"parameters": torch.view_as_real(result["shift"][0]).clone()}
 
 
-def without_names(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, named=False)
+#: Options of trainings of four steps.
+WAYS: dict[str, dict[str, Any]] = {
+    "without_names": {"named": False},
+    "static_graph": {"static_graph": True},
+    "wrapped": {"hook": fp16_compress_wrapper(thc_hook)},
+    "bfloat16_model": {"dtype": torch.bfloat16},
+    "compiled": {"bucket_cap_mb": 25, "compiled": True},  # torch.compile takes no buckets below one MiB
+}
+
+
+def four_steps(rank: Rank, *, compiled: bool = False, **options: Any) -> dict[str, Any]:
+    training = Training(rank, **options)
+    if compiled:
+        training.ddp.compile(backend="aot_eager")
     for step in range(4):
         training.step(step)
     return training.report()
@@ -208,9 +213,9 @@ def unused_parameters(rank: Rank) -> dict[str, Any]:
 
 def unused_with_servers(rank: Rank) -> dict[str, Any]:
     """No rank uses a layer in the second step: its residual is part of a later average."""
-    network = NetworkConfig(rank.settings["servers"], job=31)
-    config = ThcConfig(bits=2, error_feedback=True)
-    training = Training(rank, find_unused_parameters=True, config=config, network=network)
+    codes = ServerCodes(bits=2, error_feedback=True)
+    network = NetworkConfig(rank.settings["servers"], job=31, codes=codes)
+    training = Training(rank, find_unused_parameters=True, network=network)
     name, weight = "middle.weight", training.ddp.module.middle.weight
     sizes = [parameter.numel() for parameter in training.ddp.parameters()]
     place = [own for own, _ in training.ddp.module.named_parameters()].index(name)
@@ -228,47 +233,6 @@ def unused_with_servers(rank: Rank) -> dict[str, Any]:
     lost += exact - average / rank.ranks
     kept = {name: torch.equal(before, residuals[1][name]) for name, before in residuals[0].items()}
     return training.report() | {"kept": kept, "lost": lost.norm() / exact.norm()}
-
-
-def static_graph(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, static_graph=True)
-    for step in range(4):
-        training.step(step)
-    return training.report()
-
-
-def wrapped(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, hook=fp16_compress_wrapper(thc_hook))
-    for step in range(4):
-        training.step(step)
-    return training.report()
-
-
-def bfloat16_model(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, dtype=torch.bfloat16)
-    for step in range(4):
-        training.step(step)
-    return training.report()
-
-
-def autocast_and_scaler(rank: Rank) -> dict[str, Any]:
-    """Rank 0's gradient is not finite in step 3: the step is skipped everywhere, and the next one is not."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, backoff_factor=0.25)
-    training = Training(rank, grad_scaler=scaler)
-    skipped, finite = [], []
-    for step in range(5):
-        before = training.parameters()
-        training.optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = training.loss(step)
-        if step == 3 and rank.rank == 0:
-            loss = loss * float("inf")
-        scaler.scale(loss).backward()
-        scaler.step(training.optimizer)
-        scaler.update()
-        skipped.append(torch.equal(before, training.parameters()))
-        finite.append(bool(training.gradients().isfinite().all()))
-    return training.report() | {"skipped": skipped, "finite": finite, "scaled_by": scaler.get_scale() / 1024.0}
 
 
 def skipped_steps(rank: Rank) -> dict[str, Any]:
@@ -295,7 +259,9 @@ def skipped_steps(rank: Rank) -> dict[str, Any]:
         training.optimizer.zero_grad()
         for number, name in enumerate(names):
             spoiled[:] = [name]
-            scaler.scale(training.loss(1000 * number + step)).backward()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = training.loss(1000 * number + step)
+            scaler.scale(loss).backward()
         scaler.step(training.optimizer)
         scaler.update()
         return not torch.equal(training.parameters(), parameters)
@@ -307,7 +273,7 @@ def skipped_steps(rank: Rank) -> dict[str, Any]:
     result["second pass"] = trains(200, "", "middle.weight")
     result["accumulated"] = trains(201, "", "")  # at another scale
     result["first pass"] = trains(202, "first.bias", "")
-    return training.report() | {"trains": result}
+    return training.report() | {"trains": result, "scaled_by": scaler.get_scale() / 1024.0}
 
 
 def resumed(rank: Rank) -> dict[str, Any]:
@@ -332,31 +298,9 @@ def resumed(rank: Rank) -> dict[str, Any]:
     return second.report() | result
 
 
-def compiled(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, bucket_cap_mb=25)  # torch.compile takes no buckets below one MiB
-    training.ddp.compile(backend="aot_eager")
-    for step in range(4):
-        training.step(step)
-    return training.report()
-
-
 def subgroups(rank: Rank) -> dict[str, Any]:
     """Two jobs at the same time, of even and of odd ranks."""
-    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-    training = Training(rank, group=groups[rank.rank % 2])
-    for step in range(4):
-        training.step(step)
-    return training.report()
-
-
-def warm_up(rank: Rank) -> dict[str, Any]:
-    training = Training(rank, policy=CompressionPolicy(warmup_steps=2))
-    errors = []
-    for step in range(4):
-        exact = exact_gradients(training, step)
-        training.step(step)
-        errors.append((training.gradients() - exact).norm() / exact.norm())
-    return training.report() | {"errors": torch.stack(errors)}
+    return four_steps(rank, group=[dist.new_group([0, 2]), dist.new_group([1, 3])][rank.rank % 2])
 
 
 def excluded(rank: Rank) -> dict[str, Any]:
@@ -386,32 +330,8 @@ def excluded(rank: Rank) -> dict[str, Any]:
     return training.report() | result
 
 
-SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
-    plain,
-    float64_scalar,
-    complex_parameters,
-    without_names,
-    accumulation,
-    unused_parameters,
-    unused_with_servers,
-    static_graph,
-    wrapped,
-    bfloat16_model,
-    autocast_and_scaler,
-    skipped_steps,
-    resumed,
-    compiled,
-    subgroups,
-    warm_up,
-    excluded,
-]
-
-
-def main() -> None:
-    with joined_rank() as rank:
-        wanted = rank.settings["scenarios"]
-        rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS if scenario.__name__ in wanted})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    report = {}
+    for name in rank.settings["scenarios"]:
+        report[name] = four_steps(rank, **WAYS[name]) if name in WAYS else globals()[name](rank)
+    rank.report(report)

@@ -3,23 +3,20 @@
 Rank 1 raises an exception, or does not answer any more; rank 0 reports when it has nothing left to do but to end.
 """
 
-from __future__ import annotations
-
 import time
 
 import torch
-from ranks import Rank, joined_rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc.ddp import ThcState, thc_hook
+from thc_lab.ranks import Rank, joined_rank
 
 
 def train(rank: Rank) -> None:
     ddp = DistributedDataParallel(nn.Linear(256, 256))
-    state = ThcState(None, ThcConfig())
+    state = ThcState()
     ddp.register_comm_hook(state, thc_hook)
     for _ in range(2):
         ddp(torch.randn(4, 256)).square().mean().backward()
@@ -37,6 +34,5 @@ def train(rank: Rank) -> None:
     rank.report(None)
 
 
-if __name__ == "__main__":
-    with joined_rank() as joined:
-        train(joined)
+with joined_rank() as joined:
+    train(joined)

@@ -1,55 +1,50 @@
-"""A rank that trains with several thc-ps until it is told to stop, and says what each step's averages were.
+"""A rank that trains with several thc-ps until it is told to stop, and reports each step's averages.
 
-settings: {"front": "ddp", "reducer" (ThcReducer), or "hsdp" of two replicas of two shards; "servers": addresses;
-"steps": how many, None: until the file "stop" is in the directory of the ranks}. In "progress", rank 0 writes steps and
-moves after each step.
+settings: {"front": "ddp", "reducer" or "hsdp" of two replicas of two shards; "servers": addresses; "steps": None: until
+the file "stop" is in the ranks' directory}. Rank 0 writes steps and moves to "progress" after each step.
 """
-
-from __future__ import annotations
 
 import hashlib
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ServerCodes, ThcReducer
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc.ddp import CompressionPolicy, compress
 from byteps_thc.fsdp import compress_replicas
+from thc_lab.ranks import Rank, joined_rank
 
 #: Some ten partitions in each step, in several buckets.
-CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 13, codes_per_packet=1024, error_feedback=True)
+CODES = ServerCodes(rotation_block=1024, partition_bytes=1 << 13, codes_per_packet=1024, error_feedback=True)
 
 
 POLICY = CompressionPolicy(deadline_s=60, bypass_elements=0)
 
 
 def compressed_model(rank: Rank) -> tuple[nn.Module, Any]:
-    """The model, and what averages its gradients."""
-    network = NetworkConfig(rank.settings["servers"])
+    network = NetworkConfig(rank.settings["servers"], codes=CODES)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(100, 80), nn.Linear(80, 50))
     if rank.settings["front"] == "ddp":
         ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
-        return ddp, compress(ddp, CONFIG, network=network, policy=POLICY)
+        return ddp, compress(ddp, network=network, policy=POLICY)
     if rank.settings["front"] == "reducer":
-        return model, ThcReducer(network, CONFIG, policy=POLICY)
+        return model, ThcReducer(network, policy=POLICY)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     for layer in model:
         fully_shard(layer, mesh=mesh["shard"])
     sharded = fully_shard(model, mesh=mesh["shard"])
-    return sharded, compress_replicas(sharded, mesh["replicate"], CONFIG, network=network, policy=POLICY)
+    return sharded, compress_replicas(sharded, mesh["replicate"], network=network, policy=POLICY)
 
 
 def gradient_of(model: nn.Module) -> torch.Tensor:
-    """What this rank has of it."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return torch.cat([(g.to_local() if isinstance(g, DTensor) else g).flatten() for g in gradients])
 
@@ -80,6 +75,5 @@ def train(rank: Rank) -> dict[str, Any]:
     return {"digests": digests, "moves": moves}
 
 
-if __name__ == "__main__":
-    with joined_rank(timeout_s=120) as this_rank:
-        this_rank.report(train(this_rank))
+with joined_rank(timeout_s=120) as this_rank:
+    this_rank.report(train(this_rank))

@@ -1,9 +1,4 @@
-"""A rank of 2 nodes x 2 ranks that averages known gradients over a mesh; each case returns what test_mesh.py checks.
-
-settings: {"servers": addresses of thc-ps}.
-"""
-
-from __future__ import annotations
+"""Cases of 2 nodes x 2 ranks that average known gradients over a mesh; settings: {"servers": addresses of thc-ps}."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,42 +6,27 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
+from error_of import error_of
+from known_gradients import Block, gradients
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError, ThcReducer
+from byteps_thc import ParameterSynchronizer, ServerCodes, ThcReducer
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy import exchange as mesh_factory
 from byteps_thc._net.mesh import mesh_groups
+from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
+from thc_lab.ranks import Rank, joined_rank
 
 #: Sizes that two shards divide and do not divide, one that is too small to compress, and one smaller than the shards.
 SHAPES = {"matrix": (37, 101), "even": (64, 64), "small": (17,), "scalar": (1,), "vector": (2049,)}
-CONFIG = ThcConfig(partition_bytes=4096)
+CODES = RankCodes(partition_bytes=4096)
 SMALL = CompressionPolicy(bypass_elements=64, deadline_s=60)
 DIMENSIONS = {"between": 2, "within": 2}
-
-
-class Known(nn.Module):
-    """The gradient of every parameter is what forward() gets."""
-
-    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__()
-        for name, shape in SHAPES.items():
-            self.register_parameter(name, nn.Parameter(torch.zeros(shape, dtype=dtype)))
-
-    def forward(self, wanted: dict[str, Tensor]) -> Tensor:
-        return torch.stack([(p * wanted[name].to(p.dtype)).sum() for name, p in self.named_parameters()]).sum()
-
-
-def gradients(rank: int, step: int) -> dict[str, Tensor]:
-    """What a rank contributes in a step."""
-    generator = torch.Generator().manual_seed(1000 * step + rank)
-    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
 
 
 class Training:
@@ -54,21 +34,21 @@ class Training:
 
     def __init__(self, mesh: DeviceMesh, *, dtype: torch.dtype = torch.float32, **options: Any) -> None:
         ddp_options = {"bucket_cap_mb": 0.02, "find_unused_parameters": True} | options.pop("ddp", {})
-        self.ddp = DistributedDataParallel(Known(dtype), **ddp_options)
-        config = options.pop("config", CONFIG)
-        self.state = compress(self.ddp, config, levels=(mesh, "between"), **({"policy": SMALL} | options))
+        self.dtype = dtype
+        self.ddp = DistributedDataParallel(Block(SHAPES).to(dtype), **ddp_options)
+        codes = {} if "network" in options else {"partition_bytes": CODES.partition_bytes}
+        self.state = compress(self.ddp, levels=(mesh, "between"), **({"policy": SMALL} | codes | options))
 
     def step(self, own: dict[str, Tensor], scaler: Any = None) -> dict[str, Tensor]:
         self.ddp.zero_grad()
-        loss = self.ddp(own)
+        loss = self.ddp({name: gradient.to(self.dtype) for name, gradient in own.items()})
         (loss if scaler is None else scaler.scale(loss)).backward()
         return {name: p.grad.clone() for name, p in self.ddp.module.named_parameters()}
 
 
 def steps(rank: Rank, mesh: DeviceMesh, **options: Any) -> dict[str, Any]:
-    """Three steps; what came out, and what is kept."""
     training = Training(mesh, **options)
-    averages = [training.step(gradients(rank.rank, step)) for step in range(3)]
+    averages = [training.step(gradients(rank.rank, step, SHAPES)) for step in range(3)]
     state, stats = training.state.state_dict(), training.state.compression_stats()
     training.state.close()
     kept = {name: state[name] for name in ("scope", "worker", "workers")}
@@ -79,7 +59,7 @@ def steps(rank: Rank, mesh: DeviceMesh, **options: Any) -> dict[str, Any]:
 def near_the_largest(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """float16 at its limits, and then one that is infinite on a rank."""
     training = Training(mesh, dtype=torch.float16)
-    own = {name: 65504 * g.sign() for name, g in gradients(0, 0).items()}
+    own = {name: 65504 * g.sign() for name, g in gradients(0, 0, SHAPES).items()}
     finite = training.step(own)
     if rank.rank == 3:
         own["even"][3, 3] = float("inf")
@@ -89,23 +69,36 @@ def near_the_largest(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def first_dimension_fast(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("within", "between"))
-    return steps(rank, mesh)
+    return steps(rank, init_device_mesh("cpu", (2, 2), mesh_dim_names=("within", "between")))
 
 
 def other_order(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
     """The second node has its ranks in another order than torch's groups."""
-    mesh = DeviceMesh("cpu", [[0, 1], [3, 2]], mesh_dim_names=("between", "within"))
-    return steps(rank, mesh)
+    return steps(rank, DeviceMesh("cpu", [[0, 1], [3, 2]], mesh_dim_names=("between", "within")))
 
 
-def complex_numbers(rank: Rank, mesh: DeviceMesh) -> Tensor:
-    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
+def buffers(_: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
+    """Complex numbers; no element for the second rank of a node; none at all; gaps around parameters."""
+    number = float(dist.get_rank())
+    spans: dict[str, list[tuple[int, int]]] = {
+        "complex": [(1, 5)],
+        "one": [(0, 1)],
+        "none": [],
+        "gaps": [(1, 4), (6, 11)],
+    }
+    averages = {
+        "complex": torch.arange(5) * torch.tensor(number + 1j),
+        "one": torch.tensor([number]),
+        "none": torch.zeros(0),
+        "gaps": torch.full((12,), number),
+    }
+    engine = ThcState(levels=(mesh, "between"), partition_bytes=4096).engine
     engine.start_step()
-    gradient = torch.arange(5) * torch.tensor(rank.rank + 1j)
-    engine.all_reduce(GradientBuffer("complex", gradient, (ParameterSlice("complex", 1, 5),))).wait()
+    for name, gradient in averages.items():
+        parts = tuple(ParameterSlice(f"{name}.{start}", start, stop) for start, stop in spans[name])
+        engine.all_reduce(GradientBuffer(name, gradient, parts)).wait()
     engine.close()
-    return gradient
+    return averages
 
 
 def some_ranks(rank: Rank, _: DeviceMesh) -> list[str]:
@@ -132,25 +125,26 @@ def different_levels(rank: Rank, mesh: DeviceMesh) -> dict[str, list[str]]:
     }.items():
         calls: list[Callable[[], Any]] = [
             partial(compress, DistributedDataParallel(nn.Linear(8, 8))),
-            partial(ThcState, None, CONFIG),
+            ThcState,
             ThcReducer,
         ]
-        result[name] = [said(partial(call, levels=levels, policy=SMALL)) for call in calls]
+        result[name] = [error_of(partial(call, levels=levels, policy=SMALL)) for call in calls]
     return result
+
+
+def network_of(rank: Rank, job: int, **settings: Any) -> NetworkConfig:
+    codes = ServerCodes(partition_bytes=CODES.partition_bytes)
+    return NetworkConfig(rank.settings["servers"], job=job, codes=codes, **settings)
 
 
 def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Through a parameter server: every shard is a job of its own."""
-    return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=7))
+    return steps(rank, mesh, network=network_of(rank, 7))
 
 
 def quorum(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Nodes that do not wait for one another may have different averages, the ranks of a node may not."""
-    return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=17, quorum=0.5))
-
-
-def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return steps(rank, mesh, policy=SMALL.model_copy(update={"exclude": ("matrix",)}))
+    return steps(rank, mesh, network=network_of(rank, 17, quorum=0.5))
 
 
 def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -159,14 +153,11 @@ def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     names = [*SHAPES]
     starts = {}
     flat_sizes = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
-    engines: dict[str, Any] = {
-        "host": Training(mesh).state.engine,
-        "flat": flat_engine(group, CONFIG, SMALL),
-    }
+    engines: dict[str, Any] = {"host": Training(mesh).state.engine, "flat": flat_engine(group, CODES, SMALL)}
     results: dict[str, list[Tensor]] = {name: [] for name in engines}
     for step in range(3):
-        own = gradients(rank.rank, step)
-        node = [gradients(mesh.get_local_rank("between") * 2 + peer, step) for peer in range(2)]
+        own = gradients(rank.rank, step, SHAPES)
+        node = [gradients(mesh.get_local_rank("between") * 2 + peer, step, SHAPES) for peer in range(2)]
         whole, position = [], 0
         for name in names:
             starts[name] = position
@@ -181,8 +172,7 @@ def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     figures = {name: engine.statistics() for name, engine in engines.items()}
     for engine in engines.values():
         engine.close()
-    sent = {name: stats.sent_bytes for name, stats in figures.items()}
-    return {"averages": results, "sent_bytes": sent}
+    return {"averages": results, "sent_bytes": {name: stats.sent_bytes for name, stats in figures.items()}}
 
 
 def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tensor:
@@ -204,13 +194,13 @@ def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tens
 
 
 def skipped(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """One element of one rank's gradient is not finite, which lies in one shard, and in one block of it."""
+    """One element of one rank's gradient is not finite, which lies in one block of one shard."""
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     training = Training(mesh, grad_scaler=scaler)
     optimizer = torch.optim.SGD(training.ddp.parameters(), lr=0.1)
 
     def step(number: int, *, spoiled: bool) -> list[Tensor]:
-        own = gradients(rank.rank, number)
+        own = gradients(rank.rank, number, SHAPES)
         if spoiled and rank.rank == 3:
             own["matrix"].view(-1)[-1] = float("nan")
         training.step(own, scaler)
@@ -232,7 +222,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     synchronizer = ParameterSynchronizer(model, optimizer, compression=training.state, synchronize_every=1)
     if rank.rank != 2:
         training.ddp.zero_grad()
-        model(gradients(rank.rank, 0)).backward()
+        model(gradients(rank.rank, 0, SHAPES)).backward()
         optimizer.step()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -246,7 +236,7 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
-    """What ranks are told when some of a node have no engine."""
+    """The errors of ranks when some ranks of a node have no engine."""
     groups = mesh_groups(mesh, "between", dist.group.WORLD)
     first = groups.fast.rank() == 0
 
@@ -257,20 +247,9 @@ def broken_engine(_: Rank, mesh: DeviceMesh) -> str:
 
     mesh_factory.flat_engine = broken
     try:
-        return said(lambda: mesh_factory.hierarchical_engine(groups, CONFIG, SMALL))
+        return error_of(lambda: mesh_factory.hierarchical_engine(groups, CODES, SMALL))
     finally:
         mesh_factory.flat_engine = flat_engine
-
-
-def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
-    """Buffers of one element, of which the second rank of a node has nothing, and of none."""
-    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
-    engine.start_step()
-    one, none = torch.tensor([float(rank.rank)]), torch.zeros(0)
-    engine.all_reduce(GradientBuffer("one", one, (ParameterSlice("one", 0, 1),))).wait()
-    engine.all_reduce(GradientBuffer("none", none, ())).wait()
-    engine.close()
-    return {"one": one, "none": none}
 
 
 def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
@@ -289,30 +268,12 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     if part is not dist.GroupMember.NON_GROUP_MEMBER:
         ddp = DistributedDataParallel(nn.Linear(8, 8), process_group=part)
         calls["other ranks"] = lambda: compress(ddp, levels=(mesh, "between"))
-    result = {name: said(call) for name, call in calls.items()}
-    state = ThcState(None, CONFIG, levels=(mesh, "between"), policy=SMALL)
+    result = {name: error_of(call) for name, call in calls.items()}
+    state = ThcState(levels=(mesh, "between"), policy=SMALL, partition_bytes=4096)
     world.register_comm_hook(state, thc_hook)
     world(torch.ones(1, 8)).sum().backward()
     state.close()
     return result
-
-
-def gaps(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
-    """A buffer in which something lies before, between and behind its parameters."""
-    engine = ThcState(None, CONFIG, levels=(mesh, "between")).engine
-    engine.start_step()
-    gradient = torch.full((12,), float(rank.rank))
-    engine.all_reduce(GradientBuffer("gaps", gradient, (ParameterSlice("a", 1, 4), ParameterSlice("b", 6, 11)))).wait()
-    engine.close()
-    return {"gradient": gradient}
-
-
-def said(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except (ThcError, RuntimeError, OSError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
@@ -320,17 +281,14 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     near_the_largest,
     first_dimension_fast,
     other_order,
-    complex_numbers,
+    buffers,
     some_ranks,
     different_levels,
     network,
     quorum,
-    excluded,
     flat_on_shards,
     skipped,
     synchronized,
-    empty_shard,
-    gaps,
     broken_engine,
     refusals,
 ]

@@ -1,9 +1,7 @@
-"""A rank on a host of its own network: a DDP step with two levels, and what leaves the host meanwhile.
+"""A rank on a host of its own network: a DDP step with two levels, and the bytes that leave the host meanwhile.
 
-settings: {"namespaces": that of each rank}. Reports the bytes that this rank's host has sent, by scheme.
+settings: {"namespaces": one for each rank}. Reports the bytes that this rank's host has sent, by scheme.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -12,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import SETTINGS_VARIABLE, Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import DeviceMesh
@@ -21,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcReducer
 from byteps_thc.ddp import compress, thc_hook
 from thc_lab.namespaces import inside
+from thc_lab.ranks import SETTINGS_VARIABLE, Rank, joined_rank
 from thc_lab.shaped_network import Host
 
 ROWS, COLUMNS = 1024, 512

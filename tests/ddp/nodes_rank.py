@@ -1,7 +1,5 @@
 """A rank whose node is found. settings: {"case": name of a function here, "nodes": a node's name for each rank}."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,21 +7,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from error_of import error_of
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc._engine.door
 import byteps_thc._engine.levels
-from byteps_thc import ThcConfig
 from byteps_thc._engine.levels import WayTimes
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
-
-CONFIG = ThcConfig()
-
+from thc_lab.ranks import Rank, joined_rank
 
 MEASURE = byteps_thc._engine.levels.time_both_ways
 calls = 0
@@ -51,19 +46,17 @@ def model() -> DistributedDataParallel:
     return DistributedDataParallel(nn.Sequential(nn.Linear(100, 80), nn.Linear(80, 50)))
 
 
-def averages(rank: Rank, steps: int = 2, config: Any = CONFIG, **options: Any) -> dict[str, Any]:
-    """What some steps come to, and what the ranks say about it."""
+def averages(rank: Rank, steps: int = 2, **options: Any) -> dict[str, Any]:
     ddp = model()
     with log_lines() as lines:
-        state = compress(ddp, config, **options)
+        state = compress(ddp, **options)
     gradients = []
     for step in range(steps):
         torch.manual_seed(100 * step + rank.rank)
         ddp.zero_grad()
         ddp(torch.randn(8, 100)).square().mean().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in ddp.parameters() if p.grad is not None]))
-    kept = state.state_dict()
-    result = {"averages": torch.stack(gradients), "scope": kept.get("scope")}
+    result = {"averages": torch.stack(gradients), "scope": state.state_dict().get("scope")}
     result |= {"lines": lines, "said": repr(state), "sizes": dict(state.parameter_sizes or {})}
     result["sent"] = state.compression_stats().sent_bytes
     state.close()
@@ -85,12 +78,11 @@ def one_way(rank: Rank) -> dict[str, Any]:
 
 def uneven(rank: Rank) -> dict[str, Any]:
     """The second time nothing is said that was said before."""
-    result = {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, levels="flat")}
-    return result | {"calls": calls}
+    return {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, levels="flat")} | {"calls": calls}
 
 
 def measured(rank: Rank) -> dict[str, Any]:
-    """Ways that take other times on each rank, at last those that they take."""
+    """Ways that take other times on each rank, at last with measured times."""
     result: dict[str, Any] = {"calls": {}}
     ways: dict[str, tuple[list[float], list[float], dict[str, Any]]] = {
         "slow levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.3], {}),
@@ -116,25 +108,24 @@ def measured(rank: Rank) -> dict[str, Any]:
 
 def loading(rank: Rank) -> dict[str, Any]:
     """States of one level where ranks average in two, and the other way round."""
-    two, flat = compress(model(), CONFIG), compress(model(), CONFIG, levels="flat")
+    two, flat = compress(model()), compress(model(), levels="flat")
     states: list[Any] = [None] * rank.ranks
     dist.all_gather_object(states, two.state_dict())
     result = {
-        "flat state": said(lambda: two.load_state_dict(flat.state_dict())),
-        "node's state": said(lambda: flat.load_state_dict(two.state_dict())),
-        "neighbour's state": said(lambda: two.load_state_dict(states[rank.rank ^ 1])),
-        "own state": said(lambda: two.load_state_dict(two.state_dict())),
+        "flat state": error_of(lambda: two.load_state_dict(flat.state_dict())),
+        "node's state": error_of(lambda: flat.load_state_dict(two.state_dict())),
+        "neighbour's state": error_of(lambda: two.load_state_dict(states[rank.rank ^ 1])),
+        "own state": error_of(lambda: two.load_state_dict(two.state_dict())),
     }
     for state in (two, flat):
         state.close()
     return result
 
 
-def trained(rank: Rank, levels: Any = "auto", config: Any = CONFIG, steps: int = 2, **options: Any) -> ThcState:
-    """The state after some steps."""
+def trained(rank: Rank, group: Any, steps: int) -> ThcState:
     torch.manual_seed(1)
-    ddp = DistributedDataParallel(nn.Linear(100, 80), **options)
-    state = compress(ddp, config, levels=levels)
+    ddp = DistributedDataParallel(nn.Linear(100, 80), process_group=group)
+    state = compress(ddp)
     for step in range(steps):
         torch.manual_seed(100 * step + rank.rank)
         ddp(torch.randn(8, 100)).square().mean().backward()
@@ -142,15 +133,15 @@ def trained(rank: Rank, levels: Any = "auto", config: Any = CONFIG, steps: int =
 
 
 def subgroups(rank: Rank) -> dict[str, Any]:
-    """Two stages of two nodes of two ranks: each gets back what it saved."""
+    """Two stages of two nodes of two ranks: each loads its own checkpoint."""
     stage = rank.rank // 4
     groups = [dist.new_group(list(range(first, first + 4))) for first in (0, 4)]
     folder, scope = rank.directory / "checkpoint", f"stage{stage}"
-    old, new = (trained(rank, steps=steps, process_group=groups[stage]) for steps in (2, 0))
-    unnamed = said(lambda: checkpointable(old).state_dict())
+    old, new = (trained(rank, groups[stage], steps) for steps in (2, 0))
+    unnamed = error_of(lambda: checkpointable(old).state_dict())
     dcp.save({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder)
-    loaded = said(lambda: load(new, folder, scope=scope))
-    by_dcp = said(lambda: dcp.load({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder))
+    loaded = error_of(lambda: load(new, folder, scope=scope))
+    by_dcp = error_of(lambda: dcp.load({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder))
     result = {"unnamed": unnamed, "loaded": loaded, "by dcp": by_dcp}
     result |= {"saved": old.state_dict(), "now": new.state_dict()}
     old.close()
@@ -158,45 +149,20 @@ def subgroups(rank: Rank) -> dict[str, Any]:
     return result
 
 
-def other_levels(rank: Rank) -> dict[str, Any]:
-    """A checkpoint of two levels into a state of one, and the other way round."""
-    report: dict[str, Any] = {}
-    for then, now in (("auto", "flat"), ("flat", "auto")):
-        folder = rank.directory / then
-        old, new = (trained(rank, levels, steps=steps) for levels, steps in ((then, 3), (now, 0)))
-        dcp.save({"thc": checkpointable(old)}, checkpoint_id=folder)
-        with log_lines() as lines:
-            loaded = said(lambda new=new, folder=folder: load(new, folder))  # type: ignore[misc]
-        counters = [[state.state_dict()[name] for name in ("step", "round")] for state in (old, new)]
-        report[then] = {"loaded": loaded, "lines": lines, "counters": counters}
-        old.close()
-        new.close()
-    return report
-
-
 def refused(rank: Rank) -> dict[str, str]:
     ddp = model()
     return {
-        "differ": said(lambda: compress(ddp, levels="flat" if rank.rank else "auto")),
-        "unknown": said(lambda: compress(ddp, levels="racks")),  # type: ignore[arg-type]
-        "bits": said(lambda: compress(ddp, bits=4 if rank.rank else 3)),
+        "differ": error_of(lambda: compress(ddp, levels="flat" if rank.rank else "auto")),
+        "unknown": error_of(lambda: compress(ddp, levels="racks")),  # type: ignore[arg-type]
+        "bits": error_of(lambda: compress(ddp, bits=4 if rank.rank else 3)),
     }
 
 
-def said(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
-
-
 CASES: dict[str, Callable[[Rank], Any]] = {
-    case.__name__: case for case in (one_way, uneven, measured, loading, subgroups, other_levels, refused)
+    case.__name__: case for case in (one_way, uneven, measured, loading, subgroups, refused)
 }
 
-if __name__ == "__main__":
-    with joined_rank() as rank:
-        logging.getLogger("byteps_thc").setLevel(logging.INFO)
-        placed(rank, rank.settings["nodes"])
-        rank.report(CASES[rank.settings["case"]](rank))
+with joined_rank() as rank:
+    logging.getLogger("byteps_thc").setLevel(logging.INFO)
+    placed(rank, rank.settings["nodes"])
+    rank.report(CASES[rank.settings["case"]](rank))

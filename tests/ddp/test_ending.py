@@ -1,12 +1,11 @@
-"""A process ends soon without ThcState.close(), whatever is in flight and whoever is gone."""
-
-from __future__ import annotations
+"""A process ends soon without ThcState.close(), with any step in flight and any peer gone."""
 
 import time
 from pathlib import Path
 
 import pytest
-from ranks import Ranks
+
+from thc_lab.ranks import Ranks
 
 PROGRAM = Path(__file__).with_name("ending_rank.py")
 ENDS_WITHIN_S = 15.0  # two seconds for threads, the rest for a busy machine; waits for ranks would take ten minutes

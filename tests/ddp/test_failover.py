@@ -1,15 +1,14 @@
 """DDP, HSDP and ThcReducer with several thc-ps that end and restart: no step is lost, averages stay the same."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ranks import Ranks, run_ranks
 from restarted_servers import RestartedServers
+
+from thc_lab.ranks import Ranks, run_ranks
 
 PROGRAM = Path(__file__).with_name("failover_rank.py")
 PATIENCE_S = 120.0  # of a busy machine
@@ -22,8 +21,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 class Training:
-    """Ranks that train until stop()."""
-
     def __init__(
         self, ranks: int, servers: list[str], directory: Path, stack: ExitStack, *, front: str = "ddp"
     ) -> None:
@@ -32,7 +29,7 @@ class Training:
         self._ranks = stack.enter_context(Ranks(PROGRAM, ranks, directory, settings=settings, timeout_s=400.0))
 
     def wait_for(self, *, steps: int = 0, moves: int = 0) -> None:
-        """Wait for so many steps more, and until there were so many moves."""
+        """Wait for so many steps more, and for so many moves."""
         goal, deadline = self._progress()[0] + steps, time.monotonic() + PATIENCE_S
         while self._progress() < (goal, moves) or self._progress()[1] < moves:
             if time.monotonic() > deadline:

@@ -1,15 +1,13 @@
 """byteps_thc/_engine/README.md lists the files that a DDP bucket visits, in order, and none is visited twice."""
 
-from __future__ import annotations
-
 import graphlib
 import re
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.ranks import run_ranks
 
 HERE = Path(__file__).parent
 ROAD = (HERE.parents[1] / "byteps_thc/_engine/README.md").read_text().split("## A bucket's road")[1]
@@ -34,7 +32,7 @@ def test_a_bucket_visits_the_listed_files_and_none_twice(
         # Without their order: the threads are still at an earlier bucket when watching begins.
         assert sorted(visited) == sorted(listed(road))
         # Threads of both engines.
-        runs_both_levels = {"_engine/drivers.py"} if road == "levels" else set()
+        runs_both_levels = {"_engine/stages.py"} if road == "levels" else set()
         # A file that is called by one that it calls would be visited on two stretches of the road.
         called_by: dict[str, set[str]] = {name: set() for name in visited}
         for caller, called in report["calls"]:

@@ -5,8 +5,6 @@ visit, and which calls which. The bucket is not the first one of its step, which
 some others of its layout.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from pathlib import Path
@@ -15,14 +13,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc
-from byteps_thc import NetworkConfig, ThcConfig
+from byteps_thc import NetworkConfig
 from byteps_thc.ddp import ThcState, thc_hook
+from thc_lab.ranks import Rank, joined_rank
 
 PACKAGE = str(Path(byteps_thc.__file__).parent) + "/"
 STEPS = 4
@@ -34,8 +32,7 @@ class Walk:
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
         self.calls: set[tuple[str, str]] = set()
-        self.watching = False
-        self.steps = 0
+        self.watching, self.steps = False, 0
         threading.setprofile(self._entered)
 
     def watch(self) -> None:
@@ -61,7 +58,7 @@ class Walk:
 
 
 def options(rank: Rank) -> dict[str, Any]:
-    """Where the state averages: among the ranks, with servers, or in the levels of a mesh."""
+    """The place of the averages: among the ranks, with servers, or in the levels of a mesh."""
     if rank.settings["road"] == "servers":
         return {"network": NetworkConfig(rank.settings["servers"])}
     if rank.settings["road"] == "levels":
@@ -73,7 +70,7 @@ def averaged(rank: Rank) -> Walk:
     walk = Walk()
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), bucket_cap_mb=0.01)
-    state = ThcState(None, ThcConfig(), model=ddp, **options(rank))
+    state = ThcState(model=ddp, **options(rank))
 
     def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         if walk.steps == STEPS and bucket.index() == 1:

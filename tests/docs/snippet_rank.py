@@ -1,11 +1,8 @@
-"""One rank that runs scripts of the documents as torchrun does, one after another, and looks at what they have made.
+"""One rank that runs scripts of the documents one after another, each as __main__ with torchrun's variables.
 
-settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Each runs in an empty
-namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports what each of them
-that averaged something has printed, by its name.
+settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Reports name -> printed text of
+the scripts that averaged.
 """
-
-from __future__ import annotations
 
 import io
 import os
@@ -18,16 +15,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch.distributed import TCPStore
 
 import byteps_thc
+from thc_lab.ranks import Rank, joined_rank
 
 HANDLES = ("state", "compression", "reducer")
 
 
 def join_store(rank: Rank, name: str) -> TCPStore | None:
-    """What torchrun's agent does: a store on a free port, which the script's init_process_group() finds."""
+    """Do as torchrun's agent: a store on a free port, which the script's init_process_group() finds."""
     file, store = rank.directory / f"{name}.port", None
     if rank.rank == 0:
         store = TCPStore("127.0.0.1", 0, rank.ranks, is_master=True, wait_for_workers=False)
@@ -74,27 +71,22 @@ def check(script: str, text: str, names: dict[str, Any]) -> int:
     return len(handles)
 
 
-def main() -> None:
-    warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    with joined_rank() as rank:
-        pass  # only who this is: each script has a group of its own
-    assert byteps_thc.__file__.startswith(rank.settings["package"])
-    printed: dict[str, str] = {}
-    for name, file in rank.settings["scripts"].items():
-        store = join_store(rank, name)
-        folder = rank.directory / name
-        folder.mkdir(exist_ok=True)
-        os.chdir(folder)
-        torch.manual_seed(rank.rank)
-        with redirect_stdout(io.StringIO()) as output:
-            names = runpy.run_path(str(Path(file)), run_name="__main__")
-        if check(name, Path(file).read_text(encoding="utf-8"), names):
-            printed[name] = output.getvalue()
-        dist.destroy_process_group()
-        del store
-    rank.report(printed)
-
-
-if __name__ == "__main__":
-    main()
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+with joined_rank() as rank:
+    pass  # only who this is: each script has a group of its own
+assert byteps_thc.__file__.startswith(rank.settings["package"])
+printed: dict[str, str] = {}
+for name, file in rank.settings["scripts"].items():
+    store = join_store(rank, name)
+    folder = rank.directory / name
+    folder.mkdir(exist_ok=True)
+    os.chdir(folder)
+    torch.manual_seed(rank.rank)
+    with redirect_stdout(io.StringIO()) as output:
+        names = runpy.run_path(str(Path(file)), run_name="__main__")
+    if check(name, Path(file).read_text(encoding="utf-8"), names):
+        printed[name] = output.getvalue()
+    dist.destroy_process_group()
+    del store
+rank.report(printed)

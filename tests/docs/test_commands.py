@@ -1,7 +1,5 @@
 """Commands of the pages exist: subcommands and options of thc and thc-ps, targets of make, and files."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,6 +1,4 @@
-"""The site builds without warnings and can be searched; bad links are found; what is public is documented."""
-
-from __future__ import annotations
+"""The site builds without warnings and can be searched; bad links are found; public names are documented."""
 
 import importlib
 import inspect
@@ -39,7 +37,7 @@ def test_the_site_has_all_pages(site: Path) -> None:
     reference = (site / "docs/api/byteps_thc.ddp.html").read_text(encoding="utf-8")
     assert 'id="byteps_thc.ddp.thc_hook"' in reference
     # An annotation leads to where users import the class from.
-    assert 'href="byteps_thc.html#byteps_thc.ThcConfig"' in reference
+    assert 'href="byteps_thc.html#byteps_thc.NetworkConfig"' in reference
 
 
 def test_search_knows_words_of_guide_and_reference(site: Path) -> None:
@@ -57,9 +55,9 @@ def test_search_knows_words_of_guide_and_reference(site: Path) -> None:
     assert {"compress", "ThcState"} <= {entry[4] for entry in index["objects"]["byteps_thc.ddp"]}
 
 
-#: As everywhere else the check looks for names of pages in this file, which are no strings of it therefore.
+#: As everywhere else the check looks for names of pages in this file, so these are no strings here.
 PAGE, GONE = "docs" + "/page.md", "docs" + "/gone.md"
-#: A link in PAGE -> what is said of it.
+#: A link in PAGE -> the message about it.
 BROKEN = {
     "[page](other.md)": "'other.md'",
     "[place](page.md#nowhere)": "'nowhere'",
@@ -130,7 +128,7 @@ def test_names_of_files_are_checked(tmp_path: Path) -> None:
 
 
 def public_objects(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """The functions and classes that a module offers, and the functions and properties of those classes."""
+    """The functions and classes that a module offers, and the classes' functions and properties."""
     for name in module.__all__:
         value = getattr(module, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):

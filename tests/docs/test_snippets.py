@@ -1,6 +1,4 @@
-"""The snippets of the pages run as they stand there, and print what the pages say."""
-
-from __future__ import annotations
+"""The snippets of the pages run as they stand there, and print the pages' output."""
 
 import os
 import re
@@ -12,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byteps_lab import BytepsLab
 from markdown_snippets import PAGES, ROOT, Snippet, page_snippets, started_by
-from ranks import run_ranks
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("snippet_rank.py")
 SCRIPTS = {snippet.place: snippet for snippet in started_by("torchrun")}
@@ -25,7 +24,7 @@ EXAMPLES = started_by("example")
 
 
 def imports_from_the_clone() -> dict[str, str]:
-    """Variables with which a program imports what a script saved in the clone's folder does: the source folder."""
+    """Variables with which a program imports as a script in the clone's folder does: from the source folder."""
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/lib")])}
 
 
@@ -46,7 +45,7 @@ def test_pages_have_snippets_of_each_kind() -> None:
     assert {snippet.page.stem for snippet in SCRIPTS.values()} >= {"README", "quickstart", "ddp", "fsdp", "checkpoints"}
     assert PAIRS
     assert EXAMPLES
-    assert started_by("bpslaunch"), "test_byteps_snippets.py runs them"
+    assert started_by("bpslaunch"), "test_snippet_trains runs them"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -130,3 +129,28 @@ def test_two_processes_print_the_same_average(snippet: Snippet, place: str, tmp_
     assert averages[0] == averages[1]
     if snippet.output:
         assert without_numbers(first) == without_numbers(snippet.output)
+
+
+BYTEPS_PROGRAM = Path(__file__).with_name("snippet_byteps.py")
+#: Whole scripts, and slowly those with a block appended.
+SNIPPETS = [
+    pytest.param(snippet.script, id=snippet.place, marks=[] if snippet.script == snippet.block else pytest.mark.slow)
+    for snippet in started_by("bpslaunch")
+]
+
+
+@pytest.mark.byteps
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = tmp_path / "snippet.py"
+    code.write_text(snippet, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with BytepsLab(tmp_path, workers=2, environment={"THC_SERVERS": thc_ps.address}) as lab:
+        lab.start(BYTEPS_PROGRAM, str(code))
+        workers = lab.wait(100)
+        assert [worker.status for worker in workers] == [0, 0], lab.outputs()
+    # A number, not a line: Python writes the end of the line by itself, and BytePS's threads may print before it.
+    first, second = (re.search(r"parameters ([-+.\de]+)", worker.output) for worker in workers)
+    assert first is not None
+    assert second is not None
+    assert first[1] == second[1]

@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcReducer, Timeouts
+from byteps_thc import CompressionPolicy, NetworkConfig, ServerCodes, Session, ThcReducer, Timeouts
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.settings import warn_once
 from byteps_thc._net.session import DpdkConfig, UdpConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import warn_once
+from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.torch import Compression
 
 GIVEN: dict[str, Callable[[str], object]] = {
-    "ThcConfig": lambda name: ThcConfig(**{name: 1}),
+    "ServerCodes": lambda name: ServerCodes(**{name: 1}),
+    "RankCodes": lambda name: RankCodes.from_environment(**{name: 1}),
     "CompressionPolicy": lambda name: CompressionPolicy(**{name: 1}),
     "ThcCompression": lambda name: Compression.thc(servers=["10.0.0.1"], **{name: 1}),
     "NetworkConfig": lambda name: NetworkConfig(["10.0.0.1"], **{name: 1}),
-    "Session": lambda name: Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), **{name: 1}),
+    "Session": lambda name: Session(["10.0.0.1"], job=1, worker=0, workers=1, codes=ServerCodes(), **{name: 1}),
     "Timeouts": lambda name: Timeouts(**{name: 1}),
     "UdpConfig": lambda name: UdpConfig(**{name: 1}),
     "DpdkConfig": lambda name: DpdkConfig("10.0.0.5", **{name: 1}),
@@ -31,7 +33,7 @@ def test_an_unknown_setting_is_refused_by_name(where: str) -> None:
 
 
 def test_a_setting_that_is_unknown_says_what_there_is() -> None:
-    with pytest.raises(ConfigurationError, match=r"failover: Session has no such setting, only quorum, .*, config$"):
+    with pytest.raises(ConfigurationError, match=r"failover: Session has no such setting, only quorum, .*, codes$"):
         GIVEN["Session"]("failover")
     with pytest.raises(ConfigurationError, match=r"^network: pass the NetworkConfig as the first argument$"):
         ThcReducer(network=3, worker=0, workers=1)  # type: ignore[call-arg]
@@ -42,10 +44,10 @@ def test_an_unknown_variable_is_one_warning(monkeypatch: pytest.MonkeyPatch, cap
     for name in ("THC_POLICYY", "THC_BITS", "THC_SLOTS", "THC_TESTBED_RESULTS", "THC_PS", "THCX"):
         monkeypatch.setenv(name, "3")
     for _ in range(2):
-        ThcConfig.from_environment()
+        ServerCodes.from_environment()
     monkeypatch.setenv("THC_OF_RANK_1", "3")
     monkeypatch.setenv("RANK", "1")
-    ThcConfig.from_environment()
+    ServerCodes.from_environment()
     nothing = "there is no such variable, and nothing reads it"
     written = "THC_CONFIG=bits=4,down_bits=6 and THC_POLICY=warmup_steps=100,exclude=lm_head"
     assert sorted(caplog.messages) == [

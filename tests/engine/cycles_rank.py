@@ -1,9 +1,7 @@
 """A rank that makes, uses and closes, or forgets, compression eight times; reports how its threads and files grow.
 
-settings: {"front_ends": names of functions below; "server": address of a thc-ps, for those that need one}.
+settings: {"front_ends": names of functions below; "server": address of a thc-ps}.
 """
-
-from __future__ import annotations
 
 import gc
 import time
@@ -14,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -22,12 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc._engine.door
 import byteps_thc._engine.levels
-from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcReducer
+from byteps_thc import Compressor, GradientAverager, ServerCodes, Session, ThcReducer
 from byteps_thc._engine.levels import WayTimes
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._synchronization import ParameterSynchronizer
+from byteps_thc._own_loop.synchronizer import ParameterSynchronizer
 from byteps_thc.ddp import compress
-from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.fsdp import compress_all_gather, compress_reduce_scatter, compress_replicas
+from thc_lab.ranks import Rank, joined_rank
 
 CYCLES = 7  # and one before them
 SETTLED_S = 20.0  # gloo's threads end a moment after their group; long on a busy machine only
@@ -95,6 +93,7 @@ def mesh_of(ranks: int) -> DeviceMesh:
 
 def fsdp(rank: Rank) -> None:
     model = fully_shard(nn.Linear(100, 100), mesh=mesh_of(rank.ranks)["replicate"])
+    compress_all_gather(model)
     compress_reduce_scatter(model)
     backward(model)
 
@@ -120,8 +119,7 @@ def reducer_in_flight(_: Rank) -> None:
 
 
 def reducer_server(rank: Rank) -> None:
-    network = NetworkConfig([rank.settings["server"]], job=2)
-    ThcReducer(network).all_reduce({"weight": torch.ones(5000)})
+    ThcReducer(NetworkConfig([rank.settings["server"]], job=2)).all_reduce({"weight": torch.ones(5000)})
 
 
 def session(rank: Rank) -> None:
@@ -130,23 +128,22 @@ def session(rank: Rank) -> None:
 
 def open_session(rank: Rank) -> Session:
     server = rank.settings["server"]
-    return Session([server], job=3, worker=rank.rank, workers=rank.ranks, config=ThcConfig(), run="one")
+    return Session([server], job=3, worker=rank.rank, workers=rank.ranks, codes=ServerCodes(), run="one")
 
 
 def average(rank: Rank, own: Session) -> None:
-    compressor = Compressor(ThcConfig(), workers=rank.ranks, worker=rank.rank, threads=2)
+    compressor = Compressor(ServerCodes(), workers=rank.ranks, worker=rank.rank, threads=2)
     GradientAverager(own, compressor).average({"weight": np.ones(5000, np.float32)})
 
 
 def opened() -> tuple[int, int]:
-    """Threads and open files of this process."""
     threads, files = (len([*Path("/proc/self", kind).iterdir()]) for kind in ("task", "fd"))
     return threads, files
 
 
 def left_behind(rank: Rank, make: Callable[[Rank], None]) -> list[tuple[int, int]]:
     """How many more threads and files are open after each cycle than after a first one."""
-    # What is closed does not wait for the collector, and a sweep does not call it: the next training does.
+    # Closed handles do not wait for the collector, and a sweep does not call it: the next training does.
     collects = not make.__name__.startswith(("closed", "swept"))
     first, more = (0, 0), []
     for cycle in range(1 + CYCLES):
@@ -165,11 +162,10 @@ def left_behind(rank: Rank, make: Callable[[Rank], None]) -> list[tuple[int, int
     return more
 
 
-if __name__ == "__main__":
-    with joined_rank() as rank:
-        if rank.ranks > 2:  # two nodes
-            byteps_thc._engine.levels.node_identity = lambda: str(rank.rank // 2)  # type: ignore[attr-defined]
-            byteps_thc._engine.levels.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
-        gc.collect()
-        gc.disable()
-        rank.report({name: left_behind(rank, globals()[name]) for name in rank.settings["front_ends"]})
+with joined_rank() as rank:
+    if rank.ranks > 2:  # two nodes
+        byteps_thc._engine.levels.node_identity = lambda: str(rank.rank // 2)  # type: ignore[attr-defined]
+        byteps_thc._engine.levels.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
+    gc.collect()
+    gc.disable()
+    rank.report({name: left_behind(rank, globals()[name]) for name in rank.settings["front_ends"]})

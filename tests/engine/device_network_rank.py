@@ -1,55 +1,44 @@
-"""A rank of engines that compress on a device and send codes to thc-ps, the CPU's kernels standing in for the GPU's.
+"""Engines that compress on a device and send codes to thc-ps, the CPU's kernels standing in for the GPU's.
 
-settings: {"servers": [address], "victim": [address, pid] of a thc-ps that rank 0 ends}. Reports what
-test_device_network.py checks.
+settings: {"servers": [address]}.
 """
 
-from __future__ import annotations
-
-import os
-import signal
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from host_device_compressor import take_cpu_for_device
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from twin_compressors import add_twins
 
-from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc import ServerCodes, ThcReducer
 from byteps_thc._engine.door import Worker, open_engine
 from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._net.session import FaultConfig, Timeouts
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.ddp import compress
 from byteps_thc.fsdp import compress_replicas
+from thc_lab.ranks import Rank, default_group, joined_rank
 
-CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 14, error_feedback=True)
+CODES = ServerCodes(rotation_block=1024, partition_bytes=1 << 14, error_feedback=True)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=60)
 KERNELS = ("host", "device")
 SIZE = 2000
 COPIED = 32000  # bytes of a buffer of four parameters
 
 
-def group() -> dist.ProcessGroup:
-    assert dist.group.WORLD is not None
-    return dist.group.WORLD
-
-
 def policy_of(kind: str) -> CompressionPolicy:
     return POLICY.model_copy(update={"kernels": kind})
 
 
-def engine_on(rank: Rank, kind: str, job: int, **network: Any) -> Engine:
-    servers = network.pop("servers", rank.settings["servers"])
-    return flat_engine(group(), CONFIG, policy_of(kind), NetworkConfig(servers, job=job, **network))
+def network_of(rank: Rank, job: int) -> NetworkConfig:
+    return NetworkConfig(rank.settings["servers"], job=job, codes=CODES)
+
+
+def engine_on(rank: Rank, kind: str, job: int) -> Engine:
+    return flat_engine(default_group(), network_of(rank, job), policy_of(kind))
 
 
 def reduce(engine: Engine, key: str, names: str, *, value: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -101,7 +90,7 @@ def skipped_steps(rank: Rank) -> dict[str, bool]:
 
 
 def checkpoints(rank: Rank) -> list[bool]:
-    """Each engine goes on with the state of the other."""
+    """Each engine resumes with the state of the other."""
     first = [engine_on(rank, kind, 11 + number) for number, kind in enumerate(KERNELS)]
     for engine in first:
         engine.start_step()
@@ -120,7 +109,7 @@ def checkpoints(rank: Rank) -> list[bool]:
 
 
 def elsewhere(rank: Rank) -> list[Any]:
-    """A gradient on another device is copied there and back; also what is exact."""
+    """A gradient on another device is copied there and back; exact parameters, too."""
     take_cpu_for_device(torch.device("cpu", 0))  # which is not the same as "cpu"
     results = []
     for number, kind in enumerate(KERNELS):
@@ -132,49 +121,6 @@ def elsewhere(rank: Rank) -> list[Any]:
     take_cpu_for_device()
     whole = figures.to_device_bytes >= COPIED <= figures.to_host_bytes
     return [torch.equal(*results), whole]
-
-
-def dead_server(rank: Rank) -> list[str]:
-    """The errors of the buffer that is on its way, and of the next one."""
-    address, pid = rank.settings["victim"]
-    engine = engine_on(rank, "device", 1, servers=[address], timeouts=Timeouts(operation_s=4.0))
-    engine.start_step()
-    reduce(engine, "1", "ab")
-    dist.barrier()
-    if rank.rank == 0:
-        os.kill(pid, signal.SIGKILL)
-    dist.barrier()
-    errors = []
-    for _ in range(2):
-        try:
-            reduce(engine, "1", "ab")
-        except ThcError as error:
-            errors.append(f"{type(error).__name__}: {error}")
-    engine.close()
-    return errors
-
-
-def losses(rank: Rank, job: int, **network: Any) -> dict[str, Any]:
-    """With twins in host memory (the caller's): the same bits, whoever is missing from a sum."""
-    engine = engine_on(rank, "device", job, timeouts=Timeouts(loss_s=0.05), **network)
-    for step in range(6):
-        engine.start_step()
-        reduce(engine, "1", "abcdefgh", value=1.0 + rank.rank + step)
-    figures = engine.statistics()
-    dist.barrier()
-    engine.close()
-    return {"missing": figures.missing_contributions}
-
-
-def refused(rank: Rank) -> str:
-    """The error when one rank alone wants what it cannot have: blocks that are too large for the kernels."""
-    config = CONFIG.model_copy(update={"rotation_block": 32768})
-    policy = policy_of("device" if rank.rank == 1 else "auto")
-    try:
-        flat_engine(group(), config, policy, NetworkConfig(rank.settings["servers"], job=40))
-    except ConfigurationError as error:
-        return str(error)
-    return ""
 
 
 def front_ends(rank: Rank) -> dict[str, bool]:
@@ -196,8 +142,7 @@ def copied(figures: Any) -> float:
 def ddp(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(256, 256))
-    network = NetworkConfig(rank.settings["servers"], job=job)
-    state = compress(model, CONFIG, network=network, policy=policy_of(kind))
+    state = compress(model, network=network_of(rank, job), policy=policy_of(kind))
     torch.manual_seed(rank.rank + 1)
     for _ in range(2):
         model(torch.randn(8, 256)).square().mean().backward()
@@ -210,8 +155,7 @@ def hsdp(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (rank.ranks, 1), mesh_dim_names=("replicate", "shard"))
     model = fully_shard(nn.Linear(256, 256), mesh=mesh["shard"])
-    network = NetworkConfig(rank.settings["servers"], job=job)
-    handle = compress_replicas(model, mesh["replicate"], CONFIG, network=network, policy=policy_of(kind))
+    handle = compress_replicas(model, mesh["replicate"], network=network_of(rank, job), policy=policy_of(kind))
     torch.manual_seed(rank.rank + 1)
     for _ in range(2):
         model(torch.randn(8, 256)).square().mean().backward()
@@ -231,15 +175,12 @@ def averages_of(rank: Rank, made: ThcReducer) -> tuple[list[Tensor], float]:
 
 
 def reducer(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
-    return averages_of(
-        rank, ThcReducer(NetworkConfig(rank.settings["servers"], job=job), CONFIG, policy=policy_of(kind))
-    )
+    return averages_of(rank, ThcReducer(network_of(rank, job), policy=policy_of(kind)))
 
 
 def reducer_alone(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]:
     """The engine of a ThcReducer that has no process group."""
-    network = NetworkConfig(rank.settings["servers"], job=job)
-    engine = open_engine(Worker(rank.rank, rank.ranks), None, network, CONFIG, policy_of(kind)).engine
+    engine = open_engine(Worker(rank.rank, rank.ranks), None, network_of(rank, job), policy_of(kind)).engine
     averages = []
     for step in range(2):
         engine.start_step()
@@ -249,20 +190,6 @@ def reducer_alone(rank: Rank, kind: str, job: int) -> tuple[list[Tensor], float]
     return averages, copied(figures)
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        reports: dict[str, Any] = {"refused": refused(rank)}
-        take_cpu_for_device()
-        for check in (skipped_steps, checkpoints, elsewhere, front_ends):
-            reports[check.__name__] = check(rank)
-        reports["dead server"] = dead_server(rank)
-        twins = add_twins()
-        reports["lost packets"] = losses(rank, 31, loss_tolerant=True, faults=FaultConfig(drop=0.2))
-        reports["quorum"] = losses(rank, 32, quorum=1)
-        for name, twin in zip(("lost packets", "quorum"), twins, strict=True):
-            reports[name]["contributions"] = sorted(twin.contributions)
-        rank.report(reports)
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    take_cpu_for_device()
+    rank.report({check.__name__: check(rank) for check in (skipped_steps, checkpoints, elsewhere, front_ends)})

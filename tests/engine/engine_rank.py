@@ -2,46 +2,44 @@
 
 settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
 "network": NetworkConfig, or none for the collective engine; "kernels": of every rank, with a network, where "device"
-means CPU tensors, too; "faults": FaultConfig}]}.
-Reports for every case the averages of every step, and after the last one residuals, statistics, and how much memory for
-messages of ranks was not given back.
+means CPU tensors, too; "faults": arguments of packet_faults}]}. Reports for every case the averages of every step, and
+after the last one residuals, statistics, and how much memory for messages was not returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import torch.distributed as dist
 from gradients import buffers_of, gradient_of
 from host_device_compressor import take_cpu_for_device
-from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.rank_messages import RankMessages
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._net.session import FaultConfig
+from byteps_thc._scheme.decoding.settings import RankCodes
+from thc_lab.packet_faults import packet_faults
+from thc_lab.ranks import Rank, default_group, joined_rank
 
 
-def network_of(case: dict[str, Any]) -> NetworkConfig | None:
-    if "network" not in case:
-        return None
-    faults = FaultConfig(**case["faults"]) if "faults" in case else None
-    return NetworkConfig(**case["network"], faults=faults)
+def scheme_of(case: dict[str, Any]) -> RankCodes | NetworkConfig:
+    if "network" in case:
+        return NetworkConfig(**case["network"], codes=ServerCodes(**case["thc"]))
+    return RankCodes(**case["thc"])
 
 
 def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    policy = CompressionPolicy(**case["policy"])
     if "kernels" in case:
         take_cpu_for_device()
         policy = policy.model_copy(update={"kernels": case["kernels"][group.rank()]})
-    return flat_engine(group, config, policy, network_of(case))
+    with packet_faults(**case["faults"]) if "faults" in case else nullcontext():
+        return flat_engine(group, scheme_of(case), policy)
 
 
 @contextmanager
@@ -64,9 +62,7 @@ def lent_memory() -> Iterator[set[int]]:
 
 
 def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
-    group = dist.group.WORLD
-    assert group is not None
-    engine = engine_of(case, group)
+    engine = engine_of(case, default_group())
     averages = []
     with lent_memory() as lent:
         for step in range(case["steps"]):
@@ -96,10 +92,5 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        rank.report({case["name"]: run_case(rank, case) for case in rank.settings["cases"]})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    rank.report({case["name"]: run_case(rank, case) for case in rank.settings["cases"]})

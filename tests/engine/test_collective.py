@@ -1,26 +1,21 @@
 """The engine among ranks on gloo: averages with the oracle's bits, errors, traffic."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from gradients import TENSORS, bits, check_case, of_all_ranks
-from ranks import run_ranks
+
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("engine_rank.py")
 
-#: name, ThcConfig, CompressionPolicy, parameter sizes of the buffers, further settings
+#: name, RankCodes, CompressionPolicy, parameter sizes of the buffers, further settings
 _CASES: list[dict[str, Any]] = [
     {"name": "default", "sizes": [[40_000, 30, 5000], [9]], "steps": 3},
     {"name": "tiny", "policy": {"bypass_elements": 0}, "sizes": [[1], [], [63], [65, 1], [1024], [1025]]},
-    {
-        "name": "pieces",
-        "thc": {"partition_bytes": 1 << 16},
-        "sizes": [[40_000, 9], [20_001, 1025]],
-    },
+    {"name": "pieces", "thc": {"partition_bytes": 1 << 16}, "sizes": [[40_000, 9], [20_001, 1025]]},
     {"name": "1 bit", "thc": {"bits": 1}, "sizes": [[10_007]]},
     {"name": "2 bits", "thc": {"bits": 2}, "sizes": [[10_007]]},
     {"name": "3 up, 8 down", "thc": {"bits": 3, "down_bits": 8}, "sizes": [[10_007]]},
@@ -46,7 +41,7 @@ _CASES: list[dict[str, Any]] = [
     {"name": "bfloat16", "sizes": [[10_000, 12]], "dtype": "bfloat16", "zeros": [0, 4096]},
     {"name": "another seed", "thc": {"seed": 1}, "sizes": [[40_000, 30, 5000], [9]]},
     {"name": "zeros", "sizes": [[10_000, 12]], "zeros": [0, 10_012]},
-    # Larger than what a thread takes by itself, at the least: 2^18 coordinates to encode in two.
+    # Larger than a thread's smallest share: 2^18 coordinates to encode in two.
     {"name": "three threads", "policy": {"threads": 3}, "sizes": [[1_000_003]]},
     {
         "name": "excluded",
@@ -70,7 +65,7 @@ WARM_UP: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=["2 ranks", "5 ranks"])
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What all ranks report: one launch for all cases."""
+    """Reports of all ranks: one launch for all cases."""
     settings = {"cases": [*CASES, WARM_UP]}
     return run_ranks(PROGRAM, int(request.param[0]), tmp_path_factory.mktemp("ranks"), settings=settings)
 
@@ -80,7 +75,7 @@ def test_averages_equal_the_oracle(reports: list[dict[str, Any]], case: dict[str
     check_case(case, [report[case["name"]] for report in reports])
 
 
-#: Energy of the error of every tensor, relative to that of the average, with normal gradients: of a code of the
+#: Energy of the error of every tensor, relative to the average's, with normal gradients: of a code of the
 #: optimal quantizer, each way.
 @pytest.mark.parametrize(
     ("case", "least", "most"),
@@ -111,10 +106,8 @@ def test_errors_are_those_of_codes(reports: list[dict[str, Any]], case: str, lea
 
 
 def test_small_parameters_travel_exactly(reports: list[dict[str, Any]]) -> None:
-    buffers = of_all_ranks(CASES[0], len(reports), 0)[0]
-    exact = torch.stack([buffer.gradient for buffer in buffers]).mean(0)
-    average = reports[0]["default"]["averages"][0][0]
-    torch.testing.assert_close(average[40_000:40_030], exact[40_000:40_030])
+    exact = torch.stack([buffer.gradient for buffer in of_all_ranks(CASES[0], len(reports), 0)[0]]).mean(0)
+    torch.testing.assert_close(reports[0]["default"]["averages"][0][0][40_000:40_030], exact[40_000:40_030])
 
 
 def test_what_is_not_finite_stays_in_its_tensor(reports: list[dict[str, Any]]) -> None:
@@ -157,7 +150,7 @@ def test_schedule(reports: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
-        # 10,000 coordinates: 157 blocks of 32 bytes. The largest shard of 2 ranks has 79 of them in 5 tiles, the
+        # 10,000 coordinates: 157 blocks of 32 bytes. The largest shard of 2 ranks has 79 blocks in 5 tiles, the
         # largest of 5 ranks 32 in 2 tiles.
         ("4 bits", {2: (16 + 2528 + 85,) * 2, 5: (16 + 1024 + 34,) * 2}),
         # And a share of 12 values that travel exactly, behind which codes are aligned.
@@ -183,7 +176,7 @@ def test_there_are_no_residuals(reports: list[dict[str, Any]]) -> None:
 
 
 def test_memory_for_messages_is_given_back(reports: list[dict[str, Any]]) -> None:
-    """Else every round takes more of it."""
+    """Else every round takes more memory."""
     for report in reports:
         assert all(case["lent"] == 0 for case in report.values())
 

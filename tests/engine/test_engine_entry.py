@@ -1,6 +1,4 @@
-"""What the engine looks at when a gradient comes, and before the memory of others goes."""
-
-from __future__ import annotations
+"""The engine's checks when a gradient arrives, and before the memory of others is freed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,20 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc._engine import flat_engine
+from byteps_thc import ServerCodes
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.agreement import Questions
-from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
+from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import host_engine, open_kernels
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.hierarchy import engine as node_engine
 from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.staging import SideStream
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._reducer import thc_reducer
-from byteps_thc._scheme.errors import ConfigurationError
 
 CPU = torch.device("cpu")
 
@@ -39,7 +34,7 @@ class Transport:
 
 
 def engine(*, leave: Callable[[], None] | None = None, stream: SideStream | None = None) -> FlatEngine:
-    recorder, config = StatsRecorder(), ThcConfig(rotation_block=1024)
+    recorder, config = StatsRecorder(), ServerCodes(rotation_block=1024)
     kernels = open_kernels(None, config, workers=1, worker=0, threads=1, recorder=recorder)
     return host_engine(
         replace(kernels, stream=stream or kernels.stream),
@@ -59,7 +54,7 @@ def average(mine: FlatEngine, key: str, names: str) -> Tensor:
 
 
 class Watched(SideStream):
-    """Notes which layouts there are when the host waits for it."""
+    """Notes the known layouts when the host waits for it."""
 
     def __init__(self) -> None:
         super().__init__(CPU)
@@ -101,7 +96,7 @@ def test_the_communicators_end_after_what_uses_them() -> None:
 def test_those_of_a_node_end_after_the_inner_engine() -> None:
     order = list[str]()
     mine = engine(leave=lambda: order.append("inner"))
-    exchange = SimpleNamespace(size=1, rank=0, device=CPU)
+    exchange = SimpleNamespace(size=1, rank=0, in_stream=False)
     NodeEngine(mine, cast(Any, exchange), mine.recorder, leave=lambda: order.append("node")).close()
     assert order == ["inner", "node"]
 
@@ -115,31 +110,3 @@ def test_gradients_in_a_graph_that_is_recorded_are_refused(monkeypatch: pytest.M
     require_not_captured(on_host)
     capturing = False
     require_not_captured(on_host, on_gpu)
-
-
-def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With CPU tensors: what the question itself does is tested above."""
-
-    def refuse(*gradients: Tensor) -> None:
-        assert [gradient.numel() for gradient in gradients] == [100]
-        raise ConfigurationError("recorded")
-
-    for module in (flat_engine, node_engine, thc_reducer):
-        monkeypatch.setattr(module, "require_not_captured", refuse)
-    mine = engine()
-    exchange = SimpleNamespace(size=1, rank=0, device=CPU)
-    node = NodeEngine(mine, cast(Any, exchange), mine.recorder)
-    matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
-    buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
-    reducer = object.__new__(ThcReducer)
-    reducer._calls, reducer._policy = cast(Any, SimpleNamespace(packings={}, known={})), CompressionPolicy()
-    reducer._engine = cast(Any, SimpleNamespace(worker=0))
-    for call in (
-        lambda: mine.all_reduce(buffer),
-        lambda: mine.reduce_scatter("rows", matrix, rows, rows),
-        lambda: node.all_reduce(buffer),
-        lambda: reducer.all_reduce({"a": torch.ones(100)}),
-    ):
-        with pytest.raises(ConfigurationError, match="recorded"):
-            call()
-    node.close()

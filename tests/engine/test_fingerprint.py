@@ -1,19 +1,17 @@
-"""What the error of a mismatch says that is found after the loss scale has changed, as devices do."""
-
-from __future__ import annotations
+"""The error of a mismatch that is found after the loss scale has changed, as on devices."""
 
 import numpy as np
 import pytest
 import torch.distributed as dist
 
+from byteps_thc._base.errors import TransportError
 from byteps_thc._engine.fingerprint import LARGEST_WORD, Fingerprints, Known, NormMessage
 from byteps_thc._net.transport import DIGEST_WORDS, FINGERPRINT_WORDS
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 
 def of_workers(*scales: float) -> list[Fingerprints]:
-    workers = [Fingerprints(ThcConfig().resolve(2).identity, worker) for worker in range(len(scales))]
+    workers = [Fingerprints(ServerCodes().resolve(2).identity, worker) for worker in range(len(scales))]
     for fingerprints, scale in zip(workers, scales, strict=True):
         fingerprints.use_loss_scale(scale)
     return workers

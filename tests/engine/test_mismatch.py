@@ -1,15 +1,13 @@
 """Engines of which a rank gets other buffers: an error on all ranks that names both sides, at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("mismatch_rank.py")
 W, V, X, Y, T = ["w", 5000], ["v", 5000], ["x", 5000], ["y", 5000], ["t", 700]
@@ -28,7 +26,7 @@ def cases(ranks: int) -> list[dict[str, Any]]:
 
 
 def cases_of_counts(ranks: int) -> list[dict[str, Any]]:
-    """Sizes of which one has more norms, or more packets of them."""
+    """Sizes of which one has more norms, or more packets with norms."""
     rest, first = ranks - 1, [W, V, T]
     return [
         {"name": "counts", "parameters": [[W, T]] * rest + [[T, W]], "first": first},
@@ -77,8 +75,7 @@ def check(reports: list[dict[str, Any]]) -> None:
         own, other = ("'v'", "'w'") if odd else ("'w'", "'v'")
         assert re.search(rf"{own}[a-z0-9 ]* \(elements 0 to ", report["order"]["error"])
         assert re.search(rf"another one {other}[a-z0-9 ]* \(elements 0 to ", report["order"]["error"])
-        mine = "'y'" if odd else "'x'"
-        assert mine in report["names"]["error"]
+        assert ("'y'" if odd else "'x'") in report["names"]["error"]
         for case in ("names", "keys"):
             assert "another one a gradient that is unknown here" in report[case]["error"]
         own_round, other_round = (24, 3) if odd else (3, 24)
@@ -88,7 +85,9 @@ def check(reports: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_among_the_ranks(ranks: int, tmp_path: Path) -> None:
-    reports = run_ranks(PROGRAM, ranks, tmp_path, settings={"cases": [*cases_among_ranks(ranks), more_rounds(ranks)]})
+    # A gradient more in the second step, and nothing else: the engine may end before the last rank passes two.
+    more = {"name": "more rounds", "parameters": [[W]] * (ranks - 1) + [[W, V]], "first": [W, V], "again": [W]}
+    reports = run_ranks(PROGRAM, ranks, tmp_path, settings={"cases": [*cases_among_ranks(ranks), more]})
     check_more_rounds([report.pop("more rounds") for report in reports])
     check(reports)
     for rank, report in enumerate(reports):
@@ -100,13 +99,6 @@ def test_among_the_ranks(ranks: int, tmp_path: Path) -> None:
         theirs = "another one 'w' of float32 (elements" if odd else "another one a gradient that is unknown here."
         assert theirs in report["dtype"]["error"]
         assert f"torch.bfloat16 on rank {ranks - 1}" in report["small dtype"]["error"]
-
-
-def more_rounds(ranks: int) -> dict[str, Any]:
-    """The last rank has a gradient more in the second step, for which the others' third one comes: alone, because the
-    engine may have ended before it gets a second one.
-    """
-    return {"name": "more rounds", "parameters": [[W]] * (ranks - 1) + [[W, V]], "first": [W, V], "again": [W]}
 
 
 def check_more_rounds(reports: list[dict[str, Any]]) -> None:
@@ -151,7 +143,7 @@ def test_small_gradients_and_loss_scales(network: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("devices", [[], [1], [0, 1]], ids=["host", "one rank on a device", "on a device"])
 def test_with_servers(tmp_path: Path, devices: list[int]) -> None:
-    """Two of them: names in another order used to go to other servers, to wait there."""
+    """Two servers: names in another order used to go to other servers, to wait there."""
     with ParameterServer() as first, ParameterServer() as second:
         with_jobs = [case | {"network": job} for job, case in enumerate(cases(2), 1)]
         settings = {"servers": [first.address, second.address], "cases": with_jobs, "devices": devices}
@@ -164,8 +156,7 @@ def test_other_counts_with_servers(tmp_path: Path, ranks: int, threads: str) -> 
     """The packets of which do not fit each other; all find out by the first one, and no deadline passes."""
     with ParameterServer(["--threads", threads]) as server:
         with_jobs = [case | {"network": job} for job, case in enumerate(cases_of_counts(ranks), 1)]
-        settings = {"servers": [server.address], "cases": with_jobs}
-        reports = run_ranks(PROGRAM, ranks, tmp_path, settings=settings)
+        reports = run_ranks(PROGRAM, ranks, tmp_path, settings={"servers": [server.address], "cases": with_jobs})
     for rank, report in enumerate(reports):
         for name, case in report.items():
             assert case["first"] == "", (name, case)

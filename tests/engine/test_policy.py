@@ -1,18 +1,21 @@
-"""CompressionPolicy: which parameters travel exactly."""
-
-from __future__ import annotations
+"""CompressionPolicy: parameters that travel exactly, and threads of kernels."""
 
 import logging
+import os
 
 import pytest
 import torch
 
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import MAX_THREADS, default_threads
+from byteps_thc._base.settings import warn_once
+from byteps_thc._engine.door import choose_policy
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.parameters import apart
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.settings import warn_once
+from byteps_thc._net.servers import NetworkConfig
 
 LARGE = 1 << 20
 
@@ -21,7 +24,7 @@ LARGE = 1 << 20
     ("pattern", "name"),
     [
         ("lm_head.weight", "lm_head.weight"),
-        ("lm_head", "lm_head.weight"),  # a module stands for what is in it
+        ("lm_head", "lm_head.weight"),  # a module stands for its parameters
         ("lm_head", "lm_head"),  # a parameter of the model itself, or a tensor's own name
         ("layers.3", "layers.3.mlp.up.weight"),
         ("*.router", "layers.0.router.weight"),
@@ -78,12 +81,12 @@ def test_the_fingerprint_compares_the_patterns_where_no_ranks_do() -> None:
     """BytePS's workers."""
     buffer = GradientBuffer("x", torch.zeros(2000), (ParameterSlice("x", 0, 2000),))
     policies = [CompressionPolicy(exclude=exclude) for exclude in ((), ("y",), ("y", "z"))]
-    layouts = {Layout.of_buffer(buffer, policy, torch.device("cpu"), None).extent.layout for policy in policies}
+    layouts = {Layout.of_buffer(buffer, policy, None).extent.layout for policy in policies}
     assert len(layouts) == len(policies)
 
 
 def test_large_excluded_parameters_have_parts_of_their_own() -> None:
-    """With what is between parameters; small ones stay where they are."""
+    """With elements between parameters; small ones stay where they are."""
     names = {"a": (2, 100), "b": (100, 20_100), "c": (20_100, 40_100), "d": (40_103, 40_200), "e": (40_200, 40_210)}
     slices = tuple(ParameterSlice(name, *place) for name, place in names.items())
     buffer = GradientBuffer("x", torch.arange(40_220.0), slices)
@@ -110,8 +113,54 @@ def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pyt
     )
 
 
+def test_front_ends_without_servers_have_the_narrow_rows_of_ranks() -> None:
+    with_servers, among_ranks = choose_policy(None, network=NetworkConfig(["10.0.0.1"])), choose_policy(None)
+    assert [among_ranks.travels_exactly("embedding", 1 << 20, row) for row in (31, 32)] == [True, False]
+    assert [with_servers.travels_exactly("embedding", 1 << 20, row) for row in (7, 31)] == [True, False]
+
+
 def test_rank_0_warns_that_nothing_is_compressed(caplog: pytest.LogCaptureFixture) -> None:
     warn_once.cache_clear()
+    choose_policy(None).warn_if_all_travel_exactly([("embedding", 1 << 20, 16), ("large", 1024, 0)], 0)
+    assert not caplog.records
     for rank in (1, 0, 2):
-        CompressionPolicy().warn_if_all_travel_exactly([(f"of {rank}", 7)], rank)
+        CompressionPolicy().warn_if_all_travel_exactly([(f"of {rank}", 7, 0)], rank)
         assert len(caplog.records) == (rank != 1)
+    choose_policy(None).warn_if_all_travel_exactly([("embedding", 1 << 20, 16)], 0)
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("cores", "local_ranks", "threads"),
+    [(2, 1, 2), (2, 2, 1), (2, 4, 1), (64, 1, 8), (64, 8, 8), (64, 16, 4), (7, 2, 3)],
+)
+def test_default_is_the_share_of_a_rank(
+    monkeypatch: pytest.MonkeyPatch, cores: int, local_ranks: int, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert default_threads(local_ranks) == threads
+    assert CompressionPolicy().thread_count(local_ranks) == threads
+    assert CompressionPolicy(threads=3).thread_count(local_ranks) == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_ranks))  # torchrun's
+    assert default_threads() == threads
+    pool = Compressor(ServerCodes(), workers=1, worker=0).pool
+    assert (1 if pool is None else pool.threads) == threads
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "\u00b2"])
+def test_a_damaged_environment_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", text)
+    with pytest.raises(ConfigurationError, match="LOCAL_WORLD_SIZE must be a number of processes"):
+        default_threads()
+
+
+@pytest.mark.parametrize("threads", [0, MAX_THREADS + 1])
+def test_threads_out_of_range(threads: int) -> None:
+    with pytest.raises(ConfigurationError, match="threads"):
+        Compressor(ServerCodes(), workers=1, worker=0, threads=threads)
+    with pytest.raises(ConfigurationError, match="threads"):
+        CompressionPolicy(threads=threads)
+
+
+def test_ranks_may_have_different_numbers_of_threads() -> None:
+    assert "threads" not in CompressionPolicy(threads=3).shared_settings()

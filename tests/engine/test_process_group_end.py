@@ -1,19 +1,16 @@
-"""No thread of gloo is left when Python ends: one that then wants the interpreter would abort the process.
+"""No thread of gloo is left when Python ends, where it would abort the process.
 
-Our plug-ins are imported before there is a process group: then nothing holds it after destroy_process_group(). And the
-groups of ours end by themselves, also in a script that closes nothing.
+Nothing holds a process group after destroy_process_group(), and our own groups end even if a script closes nothing.
 """
-
-from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.ranks import run_ranks
 
 # The optimizer imports much of torch, with functions whose default argument is the default group.
 CODE = """
@@ -87,8 +84,6 @@ def test_groups_of_ours_end_with_their_engine_or_before_python_does(tmp_path: Pa
 
 
 CLOSED = ("closed_ddp", "closed_reducer")
-AMONG_RANKS = ("ddp", "fsdp", "reducer_in_flight")
-MORE_AMONG_RANKS = ("ddp_synchronized", "hsdp", "reducer")
 THROUGH_A_SERVER = (
     "closed_failover",
     "closed_session",
@@ -104,8 +99,8 @@ THROUGH_A_SERVER = (
     [
         pytest.param(2, CLOSED, id="closed"),
         pytest.param(4, CLOSED, id="closed, two nodes", marks=pytest.mark.slow),
-        pytest.param(2, AMONG_RANKS, id="forgotten"),
-        pytest.param(2, MORE_AMONG_RANKS, id="forgotten, more", marks=pytest.mark.slow),
+        pytest.param(2, ("ddp", "fsdp", "reducer_in_flight"), id="forgotten"),
+        pytest.param(2, ("ddp_synchronized", "hsdp", "reducer"), id="forgotten, more", marks=pytest.mark.slow),
         pytest.param(4, ("ddp", "reducer"), id="forgotten, two nodes", marks=pytest.mark.slow),
         pytest.param(2, THROUGH_A_SERVER, id="forgotten, with a server"),
     ],

@@ -1,6 +1,4 @@
-"""How gradients among ranks are cut: blocks, pieces, shards, random keys, and what is not compressed."""
-
-from __future__ import annotations
+"""Cuts of gradients: pieces; among ranks blocks, shards, random keys, and exact values."""
 
 import itertools
 import types
@@ -11,31 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from byteps_thc import ThcConfig
+from byteps_thc._engine.decoding import plan as plans
+from byteps_thc._engine.decoding.plan import PiecePlan, piece_plans
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.ranks import plan as plans
-from byteps_thc._engine.ranks.plan import PiecePlan, piece_plans
 from byteps_thc._native import _core
 from byteps_thc._scheme.block_plan import RowSpan
-from byteps_thc._scheme.rank_settings import RankSettings
-from byteps_thc._scheme.shares import block_words
+from byteps_thc._scheme.decoding.settings import RankCodes, ResolvedRankCodes
+from byteps_thc._scheme.shares import block_words, even_spans
 
 CPU = torch.device("cpu")
 RANKS = 4
 SIZES = (5000, 30, 9000)
-SETTINGS = RankSettings.of(ThcConfig(partition_bytes=1 << 14), RANKS)
+SETTINGS = RankCodes(partition_bytes=1 << 14).resolve(RANKS)
 
 
-def plans_of(sizes: tuple[int, ...], settings: RankSettings, policy: CompressionPolicy) -> list[PiecePlan]:
+def plans_of(sizes: tuple[int, ...], settings: ResolvedRankCodes, policy: CompressionPolicy) -> list[PiecePlan]:
     ends = [*itertools.accumulate(sizes)]
     parts = tuple(
         ParameterSlice(f"p{place}", end - size, end) for place, (size, end) in enumerate(zip(sizes, ends, strict=True))
     )
     buffer = GradientBuffer("b", torch.zeros(ends[-1]), parts)
-    return [*piece_plans(Layout.of_buffer(buffer, policy, CPU, None), settings)]
+    return [*piece_plans(Layout.of_buffer(buffer, policy, None), settings)]
 
 
 def plans_of_buffer() -> list[PiecePlan]:
@@ -43,7 +42,6 @@ def plans_of_buffer() -> list[PiecePlan]:
 
 
 def places(blocks: _core.BlockTable) -> list[tuple[int, int]]:
-    """Return (start, stop) of each block."""
     return [(word >> 7, (word >> 7) + (word & 127)) for word in blocks.words.tolist()]
 
 
@@ -67,8 +65,7 @@ def test_each_exact_value_is_in_one_shard() -> None:
     exact = [plan for plan in plans_of_buffer() if plan.exact]
     assert [stop - start for plan in exact for start, stop in plan.exact] == [SIZES[1]]
     for plan in exact:
-        values = [value for shard in plan.shards for value in range(SIZES[1])[shard.exact]]
-        assert values == [*range(SIZES[1])]
+        assert [value for shard in plan.shards for value in range(SIZES[1])[shard.exact]] == [*range(SIZES[1])]
 
 
 def test_all_pieces_have_the_key_of_the_gradient() -> None:
@@ -110,8 +107,7 @@ def test_rows_of_a_reduce_scatter_have_numbers_and_padding_of_their_own() -> Non
         for number, (start, stop) in enumerate(((0, 512), (542, 1042)))
     )
     matrix = ShardMatrix("m", 2, columns, compressed, exact=((512, 542),), parameters=("p0", "p1", "small"))
-    settings = RankSettings.of(ThcConfig(), 2, sharded=True)
-    [plan] = piece_plans(Layout.of_matrix(matrix, torch.float32, CPU), settings)
+    [plan] = piece_plans(Layout.of_matrix("rows", matrix, torch.float32), RankCodes().resolve(2, sharded=True))
     assert [shard.tensor for shard in plan.shards] == [zlib.crc32(b"m[0:1045]")] * 2
     assert [shard.blocks.first for shard in plan.shards] == [0, 16]
     assert plan.exact == [(512, 542)]
@@ -120,20 +116,72 @@ def test_rows_of_a_reduce_scatter_have_numbers_and_padding_of_their_own() -> Non
         assert covered == [*range(512), *range(542, end)]
 
 
+def test_equal_rows_of_a_reduce_scatter_share_words_in_memory() -> None:
+    """Each rank has the tables of all rows."""
+    columns, ranks = 4096, 4
+    parts = tuple(ParameterSlice("p", row * columns, (row + 1) * columns - 100 * (row == 3)) for row in range(ranks))
+    matrix = ShardMatrix("m", ranks, columns, parts, parameters=("p",))
+    settings = RankCodes(partition_bytes=1 << 15).resolve(ranks, sharded=True)
+    *whole, last = piece_plans(Layout.of_matrix("rows", matrix, torch.float32), settings)
+    assert whole
+    for plan, expected in (*((plan, [True, True, True]) for plan in whole), (last, [True, True, False])):
+        first, *others = (shard.blocks for shard in plan.shards)
+        assert [table.shares_words(first) for table in others] == expected
+        assert len({shard.blocks.first for shard in plan.shards}) == ranks
+
+
 @pytest.mark.parametrize("ranks", [2, 8, 64])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_no_shape_sends_more_bytes_than_fp32(bits: int, ranks: int) -> None:
     """A message has at least 16 bytes of header, and codes and scales of a block: 80 bytes for 256 of fp32."""
-    settings = RankSettings.of(ThcConfig(bits=bits), ranks)
+    settings = RankCodes(bits=bits).resolve(ranks)
     for sizes in ((1024,), (1025,), (2048,), (1 << 14, 1000, 3000), (5, 1 << 20, 70_001)):
         size = sum(sizes)
         plans = plans_of(sizes, settings, CompressionPolicy())
-        sent = ranks * sum(plan.up.size_bytes + plan.down.size_bytes for plan in plans)
-        assert sent <= 2 * 4 * max(size, 32 * ranks)
+        assert ranks * sum(plan.up.size_bytes + plan.down.size_bytes for plan in plans) <= 2 * 4 * max(size, 32 * ranks)
 
 
 def test_messages_have_bits_and_scales_and_little_else() -> None:
-    [plan] = plans_of((1 << 20,), RankSettings.of(ThcConfig(), RANKS), CompressionPolicy())
+    [plan] = plans_of((1 << 20,), RankCodes().resolve(RANKS), CompressionPolicy())
     bits = 8 * RANKS * (plan.up.size_bytes + plan.down.size_bytes) / (1 << 20)
     assert bits == pytest.approx(2 * (4 + 17 * 8 / 1024), abs=0.002)
     assert np.all(np.array([plan.up.codes_at, plan.up.size_bytes]) % 16 == 0)
+
+
+@given(size=st.integers(0, 100_000), largest=st.integers(64, 20_000), multiple=st.sampled_from([64, 1024, 8192]))
+def test_spans_are_few_and_even(size: int, largest: int, multiple: int) -> None:
+    spans = even_spans(size, largest, multiple)
+    edges = [0, *(span.stop for span in spans)]
+    assert [span.start for span in spans] == edges[:-1]
+    assert edges[-1] == size
+    lengths = [span.stop - span.start for span in spans]
+    assert all(0 < length <= largest for length in lengths)
+    if lengths[1:]:
+        assert max(lengths[:-1]) - min(lengths[:-1]) <= multiple
+    if largest % multiple == 0:
+        assert len(spans) == -(-size // largest), "no more than the limit needs"
+        assert all(length % multiple == 0 for length in lengths[:-1])
+        assert not lengths or max(lengths) - lengths[-1] < 2 * multiple
+
+
+@given(size=st.integers(0, 20_000_000), servers=st.integers(1, 64), block=st.sampled_from([64, 8192, 1 << 20]))
+def test_each_server_has_as_many_spans(size: int, servers: int, block: int) -> None:
+    alone, spans = even_spans(size, 1 << 20, block), even_spans(size, 1 << 20, block, servers)
+    assert len(alone) <= len(spans) < len(alone) + servers
+    lengths = [span.stop - span.start for span in spans]
+    assert sum(lengths) == size
+    assert all(0 < length <= 1 << 20 for length in lengths)
+    if size >= 1 << 16 and block <= 8192:
+        assert max(lengths) - min(lengths) < 2 * block
+        assert len(spans) % servers == 0 or size // (len(spans) + 1) < 1 << 16, "shorter ones would cost more"
+
+
+def test_a_model_of_a_million_is_shared_by_four_servers() -> None:
+    assert len(even_spans(1_100_000, 1 << 20, 8192, servers=4)) == 4
+
+
+def test_a_bucket_of_ddp_has_no_short_last_piece() -> None:
+    """Six layers of 1024 x 1024 with biases: with pieces of 8 MiB there would be a fourth one of 24 KiB."""
+    lengths = [span.stop - span.start for span in even_spans(6 * (1024 * 1024 + 1024), 9 << 18, 8192)]
+    assert len(lengths) == 3
+    assert max(lengths) - min(lengths) < 2 * 8192

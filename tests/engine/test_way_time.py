@@ -1,16 +1,14 @@
 """How large the gradients are that ways are measured with."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NoReturn, cast
 
 import pytest
 import torch
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.levels import LEAST_PARAMETERS, MOST_PARAMETERS, seconds_of_averages
-from byteps_thc._scheme.errors import ConfigurationError
 
 
 class Recorded:
@@ -36,8 +34,7 @@ class Recorded:
 def measured(slowest_s: float) -> tuple[set[int], set[int]]:
     first, second = Recorded(), Recorded()
     made = [lambda: cast(Engine, first), lambda: cast(Engine, second)]
-    seconds = seconds_of_averages(made, lambda _: slowest_s)
-    assert len(seconds) == 2
+    assert len(seconds_of_averages(made, lambda _: slowest_s)) == 2
     assert first.closed
     assert second.closed
     return set(first.sizes), set(second.sizes)

@@ -1,23 +1,21 @@
 """A rank whose gradients travel uncompressed by mistake, on each front end. Reports the log's warnings by mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from log_lines import log_lines
-from ranks import joined_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import CompressionPolicy, ThcReducer
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from thc_lab.ranks import joined_rank
 
 POLICY = CompressionPolicy(deadline_s=60)
 
@@ -93,22 +91,17 @@ def nothing_is_wrong() -> float:
     return ratio
 
 
-def main() -> None:
-    cases: tuple[Callable[[], object], ...] = (
-        nothing_is_wrong,
-        root_is_sharded_late,
-        replicas_are_sharded_late,
-        no_hook_calls_the_state,
-        all_is_small,
-    )
-    with joined_rank() as rank:
-        report: dict[str, Any] = {}
-        for case in cases:
-            with log_lines() as warnings:
-                result = case()
-            report[case.__name__] = {"warnings": warnings, "result": result}
-        rank.report(report)
-
-
-if __name__ == "__main__":
-    main()
+cases: tuple[Callable[[], object], ...] = (
+    nothing_is_wrong,
+    root_is_sharded_late,
+    replicas_are_sharded_late,
+    no_hook_calls_the_state,
+    all_is_small,
+)
+with joined_rank() as rank:
+    report: dict[str, Any] = {}
+    for case in cases:
+        with log_lines() as warnings:
+            result = case()
+        report[case.__name__] = {"warnings": warnings, "result": result}
+    rank.report(report)

@@ -1,33 +1,26 @@
 """A rank of DDP with a codec as its hook; reports the gradients of each step, its own and the averages."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from baselines import TopK
 from baselines.hook import CodecState, codec_hook
-from ranks import joined_rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from thc_lab.ranks import joined_rank
 
-def main() -> None:
-    with joined_rank() as rank:
-        model = nn.Linear(64, 50)
-        ddp = DistributedDataParallel(model)
-        ddp.register_comm_hook(CodecState(TopK(ratio=0.1), rank.ranks), codec_hook)
-        steps = []
-        for step in range(3):
-            factors = torch.randn(64, generator=torch.Generator().manual_seed(10 * step + rank.rank))
-            ddp.zero_grad()
-            ddp(factors[None] * torch.ones(4, 1)).square().sum().backward()
-            averages = [parameter.grad.clone() for parameter in model.parameters()]
-            model.zero_grad()
-            model(factors[None] * torch.ones(4, 1)).square().sum().backward()
-            steps.append({"own": [parameter.grad for parameter in model.parameters()], "averages": averages})
-        dist.barrier()
-        rank.report(steps)
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    model = nn.Linear(64, 50)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(CodecState(TopK(ratio=0.1), rank.ranks), codec_hook)
+    steps = []
+    for step in range(3):
+        factors = torch.randn(64, generator=torch.Generator().manual_seed(10 * step + rank.rank))
+        ddp.zero_grad()
+        ddp(factors[None] * torch.ones(4, 1)).square().sum().backward()
+        averages = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        model(factors[None] * torch.ones(4, 1)).square().sum().backward()
+        steps.append({"own": [parameter.grad for parameter in model.parameters()], "averages": averages})
+    dist.barrier()
+    rank.report(steps)

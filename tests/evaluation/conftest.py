@@ -1,8 +1,5 @@
-"""Programs that these tests start import evaluation's packages and those of tests/lib, as `make evaluate` has them."""
+"""Programs that these tests start import packages of evaluation and tests/lib, as `make evaluate` has them."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,5 +11,5 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="package", autouse=True)
 def searched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "evaluation"), str(ROOT / "tests/lib")]))
+        patch.setenv("PYTHONPATH", str(ROOT / "evaluation"))
         yield

@@ -1,13 +1,11 @@
 """One rank of test_diloco.py: DiLoCo with ThcReducer as its outer average."""
 
-from __future__ import annotations
-
-from ranks import joined_rank
 from torch import Tensor
 from trainings.outer_steps import train
 from trainings.replicas import Replicas, replica_of
 
 from byteps_thc import ThcReducer
+from thc_lab.ranks import joined_rank
 
 
 def main() -> None:
@@ -25,5 +23,4 @@ def main() -> None:
         rank.report(trained.parameters)
 
 
-if __name__ == "__main__":
-    main()
+main()

@@ -1,17 +1,18 @@
-"""A rank that averages with torch's own PowerSGD hook, for test_power_sgd.py: reports every step's average."""
+"""A rank that averages with torch's own PowerSGD hook, for test_alternatives.py: reports every step's average."""
 
 # No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import os
 
 import torch
-from ranks import joined_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from thc_lab.ranks import joined_rank
+
 
 class Given(nn.Module):
-    """Its parameters' gradients are what it is given."""
+    """Its parameters' gradients are its inputs."""
 
     def __init__(self, shapes: list[list[int]]) -> None:
         super().__init__()
@@ -23,21 +24,16 @@ class Given(nn.Module):
         return torch.stack(products).sum()
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        shapes = rank.settings["shapes"]
-        ddp = DistributedDataParallel(Given(shapes))
-        ddp.register_comm_hook(PowerSGDState(None, rank.settings["rank"], start_powerSGD_iter=2), powerSGD_hook)
-        averages = []
-        for step in range(rank.settings["steps"]):
-            random = torch.Generator().manual_seed(100 * step + rank.rank)
-            ddp.zero_grad()
-            ddp([torch.randn(shape, generator=random) for shape in shapes]).backward()
-            parameters = reversed(list(ddp.parameters()))
-            averages.append(torch.cat([parameter.grad.flatten() for parameter in parameters]))
-        rank.report(torch.stack(averages))
-    os._exit(0)  # torch's hook leaves futures that hold the group: one of its threads may end last, and join itself
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    shapes = rank.settings["shapes"]
+    ddp = DistributedDataParallel(Given(shapes))
+    ddp.register_comm_hook(PowerSGDState(None, rank.settings["rank"], start_powerSGD_iter=2), powerSGD_hook)
+    averages = []
+    for step in range(rank.settings["steps"]):
+        random = torch.Generator().manual_seed(100 * step + rank.rank)
+        ddp.zero_grad()
+        ddp([torch.randn(shape, generator=random) for shape in shapes]).backward()
+        parameters = reversed(list(ddp.parameters()))
+        averages.append(torch.cat([parameter.grad.flatten() for parameter in parameters]))
+    rank.report(torch.stack(averages))
+os._exit(0)  # torch's hook leaves futures that hold the group: one of its threads may end last, and join itself

@@ -1,19 +1,16 @@
 """A rank that trains the evaluation's perceptron with DDP and compress(), as a user does.
 
-settings: {"seed": ..., "cases": {name: {"thc": ThcConfig's settings, "policy": CompressionPolicy's, "steps": ...}}}.
+settings: {"seed": ..., "cases": {name: {"thc": of RankCodes, "policy": CompressionPolicy's, "steps": ...}}}.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
 import torch
-from ranks import Rank, joined_rank
 from torch.nn.parallel import DistributedDataParallel
 from trainings.train import MODELS
 
-from byteps_thc import ThcConfig
 from byteps_thc.ddp import CompressionPolicy, compress
+from thc_lab.ranks import Rank, joined_rank
 
 
 def trained(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
@@ -22,7 +19,7 @@ def trained(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     training = small.training
     # With it DDP does not make its bucket anew after the first step, in another order.
     ddp = DistributedDataParallel(training.model, find_unused_parameters=True)
-    state = compress(ddp, ThcConfig(**case["thc"]), policy=CompressionPolicy(**case["policy"]))
+    state = compress(ddp, policy=CompressionPolicy(**case["policy"]), **case["thc"])
     buckets, gradients, averages, all_reduce = [], [], [], state.engine.all_reduce
 
     def noted(buffer: Any) -> Any:
@@ -46,6 +43,5 @@ def trained(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    with joined_rank() as me:
-        me.report({name: trained(me, case) for name, case in me.settings["cases"].items()})
+with joined_rank() as me:
+    me.report({name: trained(me, case) for name, case in me.settings["cases"].items()})

@@ -1,6 +1,4 @@
-"""make bench-gpu without a GPU: every new part runs on its stand-in, and the report has what became of each."""
-
-from __future__ import annotations
+"""make bench-gpu without a GPU: every new part runs on its stand-in, and the report has the outcome of each."""
 
 import importlib.util
 import json
@@ -14,11 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from fork_server import start_program
+
+from thc_lab.fork_server import start_program
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "evaluation/benchmarks"
-SEARCHED = (BENCHMARKS / "gpu", BENCHMARKS, ROOT / "tests/gpu", ROOT / "evaluation", ROOT / "tests/lib")
+SEARCHED = (BENCHMARKS / "gpu", BENCHMARKS, ROOT / "evaluation")
 DEADLINE_S = 500  # as others that wait for a program: a busy machine is no fault
 
 

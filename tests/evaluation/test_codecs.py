@@ -1,8 +1,7 @@
-"""Codecs as pure functions: what is sent, what it decodes to, how large it is."""
-
-from __future__ import annotations
+"""Codecs as pure functions: payloads, decoded values and sizes; memory between steps; a codec as DDP's hook."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +12,8 @@ from baselines.packing import pack, packed_bytes, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+
+from thc_lab.ranks import run_ranks
 
 CONTEXT = EncodeContext(worker=0, round=0, step=0)
 SCHEMES = [
@@ -87,15 +88,8 @@ def test_top_k_sends_the_largest_of_each_parameter() -> None:
 
 def test_dgc_warms_up() -> None:
     scheme = Dgc(ratio=0.01, warmup_steps_per_ratio=5)
-    assert [scheme.ratio_at(step) for step in (0, 4, 5, 10, 15, 20, 1000)] == [
-        0.25,
-        0.25,
-        0.0625,
-        0.015625,
-        0.01,  # the fourth ratio of the warm-up, 0.004, is below the final one
-        0.01,
-        0.01,
-    ]
+    ratios = [0.25, 0.25, 0.0625, 0.015625, 0.01, 0.01, 0.01]  # the warm-up's fourth, 0.004, is below the final one
+    assert [scheme.ratio_at(step) for step in (0, 4, 5, 10, 15, 20, 1000)] == ratios
     assert Dgc(ratio=0.01).ratio_at(0) == 0.01
 
 
@@ -154,7 +148,7 @@ def test_tern_grad_has_three_values_below_the_clamp() -> None:
 
 
 def test_rounding_errors_of_workers_are_independent() -> None:
-    """So the error of the average falls with the number of workers; with the same bits it would not."""
+    """The error of the average falls with the number of workers; with the same bits it would not."""
     spec, vector, scheme = one_parameter(20_000), random_vector(20_000), Qsgd(bits=2)
 
     def error(workers: int) -> float:
@@ -162,3 +156,70 @@ def test_rounding_errors_of_workers_are_independent() -> None:
         return float((scheme.codec().combine(decoded) - vector).square().sum())
 
     assert error(16) == pytest.approx(error(1) / 16, rel=0.1)
+
+
+SPEC = VectorSpec.of("bucket", {"a": 40, "b": 60})
+
+
+def gradients(steps: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(SPEC.size, generator=generator) for _ in range(steps)]
+
+
+def send(scheme: CodecConfig, memory, gradient: torch.Tensor, step: int, *, keep: bool = True) -> torch.Tensor:
+    """Take one worker's step; return its decoded message."""
+    codec, context = scheme.codec(), EncodeContext(worker=0, round=step, step=step)
+    state = memory.compensate(gradient, SPEC)
+    sent = codec.decode(codec.encode(state.vector, SPEC, context), SPEC, step)
+    if keep:
+        memory.keep(state, sent)
+    return sent
+
+
+@pytest.mark.parametrize("scheme", [TopK(ratio=0.1), SignSgd()], ids=repr)
+def test_error_feedback_loses_nothing(scheme: CodecConfig) -> None:
+    """Messages and residuals add up to all gradients."""
+    memory, steps = scheme.memory(workers=4), gradients(20)
+    sent = sum(send(scheme, memory, gradient, step) for step, gradient in enumerate(steps))
+    assert torch.allclose(sent + memory.residuals[SPEC.key], sum(steps), atol=1e-4)
+
+
+def test_momentum_correction_is_the_papers() -> None:
+    """Algorithm 4 of the paper, coordinate by coordinate, with 4 workers' clipping."""
+    scheme = Dgc(ratio=0.1, momentum=0.7, clip_norm=3.0)
+    memory = scheme.memory(workers=4)
+    u, v = [0.0] * SPEC.size, [0.0] * SPEC.size
+    for step, gradient in enumerate(gradients(12)):
+        expected = [0.0] * SPEC.size
+        for part in SPEC.slices:
+            g = gradient[part].tolist()
+            clip = min(1.0, 3.0 / (math.sqrt(4) * math.sqrt(sum(x * x for x in g))))
+            for i, x in zip(range(part.start, part.stop), g, strict=True):
+                u[i] = 0.7 * u[i] + clip * x
+                v[i] += u[i]
+            largest = sorted(range(part.start, part.stop), key=lambda i: abs(v[i]), reverse=True)
+            for i in largest[: (part.stop - part.start) // 10]:
+                expected[i], u[i], v[i] = v[i], 0.0, 0.0
+        assert send(scheme, memory, gradient, step).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def largest_of(vector: Tensor, count: int) -> Tensor:
+    sent = torch.zeros_like(vector)
+    largest = vector.abs().topk(count).indices
+    sent[largest] = vector[largest]
+    return sent
+
+
+def test_top_k_with_error_feedback_in_ddp(tmp_path: Path) -> None:
+    reports = run_ranks(Path(__file__).with_name("codec_hook_rank.py"), 2, tmp_path)
+    residuals = [torch.zeros(64 * 50) for _ in reports]
+    for steps in zip(*reports, strict=True):
+        sent = []
+        for residual, step in zip(residuals, steps, strict=True):
+            residual += step["own"][0].flatten()
+            sent.append(largest_of(residual, 320))
+            residual -= sent[-1]
+        for step in steps:
+            weight, bias = step["averages"]
+            torch.testing.assert_close(weight.flatten(), sum(sent) / 2)
+            torch.testing.assert_close(bias, sum(other["own"][1] for other in steps) / 2)  # small: exact

@@ -1,10 +1,4 @@
-"""Links that carry less than workers send: few packets are repeated, and no server is taken for dead.
-
-Short forms of bench_congestion.py's rows, with real workers and servers. They count packets. The only time is the
-deadline of an average.
-"""
-
-from __future__ import annotations
+"""Links that carry less than workers send: few packets are repeated, and no server is taken for dead."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,13 +14,13 @@ from network_or_skip import network_or_skip
 ROWS = {row.name: row for row in all_rows()}
 STEPS = 3
 LATE_S = 30.0
-#: The target is 2 % of the packets of long runs. The first of these few averages finds out what the links carry, and a
+#: The target is 2 % of the packets of long runs. The first average finds out the links' rates, and a
 #: processor that other tests keep busy answers late.
 MOST_REPEATED = 0.05
-#: Beside a TCP stream, which keeps the queue full: the fewer packets are in it, the larger is the part of them that it
+#: Beside a TCP stream, which keeps the queue full: the fewer packets are in it, the larger is the part that it
 #: drops. Workers with .08 of the link repeated 16 %; without congestion control they repeat 84 %.
 MOST_REPEATED_BESIDE_TCP = 0.4
-#: Of the link, beside one TCP stream. The target is 0.3; one server had 0.08 to 0.29.
+#: The share of the link, beside one TCP stream. The target is 0.3; one server had 0.08 to 0.29.
 LEAST_SHARE = 0.04
 
 
@@ -37,7 +31,7 @@ def network() -> Iterator[ShapedRows]:
 
 
 def averages(row: Row, network: Any, folder: Path) -> Measured:
-    """What is counted in the averages of a row; prints the workers' logs if one is late."""
+    """Return the counters of averages in a row; prints the workers' logs if one is late."""
     with running_workers(row, network, folder) as workers:
         measured = measure(row, "thc_ps", network, workers, STEPS, LATE_S, alone=False)
         if measured.failure:
@@ -60,7 +54,7 @@ def test_hundred_megabits(name: str, network: ShapedRows, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tcp-one", "tcp-four"])
 def test_a_tcp_stream_beside(name: str, network: ShapedRows, tmp_path: Path) -> None:
-    """Both get bytes through a queue that TCP keeps full; what is lost there is repeated."""
+    """Both get bytes through a queue that TCP keeps full; lost packets are repeated."""
     measured = averages(ROWS[name], network, tmp_path)
     check(measured, MOST_REPEATED_BESIDE_TCP)
     assert measured.tcp_share is not None

@@ -1,6 +1,4 @@
-"""DiLoCo as it is simulated is what ranks do that average with ThcReducer."""
-
-from __future__ import annotations
+"""Simulated DiLoCo agrees with ranks that average with ThcReducer."""
 
 from pathlib import Path
 
@@ -8,9 +6,10 @@ import pytest
 import torch
 from averages.averagers import FP32, Scheme, make
 from averages.ranks import RankCodes
-from ranks import run_ranks
 from trainings.outer_steps import train
 from trainings.replicas import Replicas
+
+from thc_lab.ranks import run_ranks
 
 WORKERS, INNER, OUTER, SEED, BITS = 2, 2, 2, 1, 4
 RANK_PROGRAM = Path(__file__).with_name("diloco_rank.py")
@@ -30,7 +29,7 @@ def test_two_ranks_with_thc_reducer_train_as_simulated(tmp_path: Path) -> None:
     assert torch.equal(first, second)
     start, ours = simulated(RankCodes(BITS, BITS))
     _, exact = simulated(FP32)
-    # Signs and rounding are others: both err by what that comes to, each from the same exact averages.
+    # Signs and rounding are others: both err by as much, each from the same exact averages.
     moved = float((exact - start).norm())
     error, theirs = (float((parameters - exact).norm()) for parameters in (ours, first))
     assert 0.02 * moved < error < 0.3 * moved

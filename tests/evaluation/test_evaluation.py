@@ -1,6 +1,4 @@
-"""The page says what was measured, and what is measured can be measured again."""
-
-from __future__ import annotations
+"""The page has the measured results, and every measurement can be repeated."""
 
 import json
 import os
@@ -9,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import diagrams
 import pytest
 from pages import page
 from pages.claim import NAMES, Check, Claim, Drawn, Plot, Result, Series, Table, claim_of
@@ -89,21 +88,6 @@ def test_lines_of_the_page() -> None:
     assert page.stand_ins([(claim, record)]) == ["- Some claim (n = 4): not here"]
 
 
-def test_tables_have_six_columns_at_most() -> None:
-    head, narrow = [*"abcdefgh"], [["a", "b"], ["1", "2"]]
-    assert page.narrow(narrow) == [narrow]
-    assert page.narrow([head, [*"12345678"]]) == [[[x, y] for x, y in zip("abcdefgh", "12345678", strict=True)]]
-    rows = [["1", str(row), *"cdefgh"] for row in range(6)]  # the first two columns tell rows apart
-    first, second = page.narrow([head, *rows])
-    assert (first[0], second[0]) == ([*"abcde"], [*"abfgh"])
-    assert (first[6], second[6]) == (["1", "5", *"cde"], ["1", "5", *"fgh"])
-
-
-def test_columns_are_chosen_and_renamed() -> None:
-    cells = [["a", "b", "c"], ["1", "2", "3"]]
-    assert page.columns(cells, {"c": "C", "a": "A"}) == [["C", "A"], ["3", "1"]]
-
-
 def test_all_tables_and_plots_of_the_page_are_small(claims: list[Claim]) -> None:
     for claim in claims:
         result = Record.read(RESULTS / f"{claim.name}.json").result
@@ -145,6 +129,13 @@ def test_same_figures_give_the_same_plot(tmp_path: Path) -> None:
             assert text in first
 
 
+def test_bars_are_labelled_with_their_x(tmp_path: Path) -> None:
+    series = [Series("fp32", [25.0, 100.0], [1.0, 2.0]), Series("THC", [25.0, 100.0], [3.0, 4.0])]
+    text = draw(Plot("bars", "Title", "Gb/s", "ms", series, y_axis="log", bars=True), tmp_path).read_text()
+    for label in ("25", "100", "fp32", "THC"):
+        assert f">{label}</text>" in text
+
+
 def test_a_scheme_has_one_color() -> None:
     first, second = style_of("THC, blocks of 4", []), style_of("THC, blocks of 8", ["THC, blocks of 4"])
     assert first["color"] == second["color"]
@@ -163,7 +154,7 @@ def test_unknown_claim_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_quick(name: str) -> None:
-    """As make evaluate-quick measures it. What the full result meets, and a minute can show, is met."""
+    """As make evaluate-quick measures it. Checks that the full result meets, and a minute can show, are met."""
     run = subprocess.run([sys.executable, str(EVALUATE), "--quick", name], capture_output=True, text=True, check=False)
     if "needs root" in run.stderr and os.geteuid() != 0:
         pytest.skip(run.stderr.strip())
@@ -171,3 +162,26 @@ def test_quick(name: str) -> None:
     found = json.loads((ROOT / f"build/evaluation/{name}.json").read_text())
     assert found["quick"]
     assert found["result"]["checks"]
+
+
+@pytest.mark.parametrize("name", sorted(diagrams.DIAGRAMS))
+def test_diagrams_are_as_they_are_drawn(name: str) -> None:
+    """python evaluation/diagrams.py writes them; the header is wire.toml's."""
+    text = (diagrams.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert text == str(diagrams.DIAGRAMS[name]())
+    pages = [ROOT / "README.md", *ROOT.glob("*/*.md"), *ROOT.glob("docs/*/*.md")]
+    shown = [path for path in pages if f"diagrams/{name}.svg)" in path.read_text()]
+    assert len(shown) == 1
+
+
+BENCHMARKS = Path(__file__).parents[2] / "evaluation/benchmarks"
+_IMPORT = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+
+
+@pytest.mark.slow
+def test_every_benchmark_imports_what_it_uses() -> None:
+    names = sorted(path.stem for path in BENCHMARKS.glob("*.py"))
+    assert "bench_ddp_rank" in names
+    command = [sys.executable, "-c", _IMPORT, *names]
+    run = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False, timeout=200)
+    assert run.returncode == 0, run.stderr

@@ -1,15 +1,16 @@
-"""What averages send over a node's cards: against messages counted one by one, and docs/ddp.md's table."""
+"""Bytes of averages over a node's cards, and times on GPUs: against counted messages, and the tables of docs."""
 
-from __future__ import annotations
-
+import itertools
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from gpu_times import BUCKET, CLUSTERS, COPIED_BYTES_PER_S, EXPOSED_S, Kernels, break_even, limits, times
 from link_bytes import link_bytes
 
-from byteps_thc import ThcConfig
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 DDP = (Path(__file__).parents[2] / "docs/ddp.md").read_text()
 #: bytes of a coordinate by default: a code of 4 bits, and one of an average
@@ -45,7 +46,7 @@ def busiest(nodes: Sequence[int], messages: Iterator[Message]) -> float:
 
 
 def between_nodes(nodes: int, ranks: int) -> Iterator[Message]:
-    """Each shard, a part of what there is, among the ranks that have it."""
+    """Each shard, a part of the parameters, among the ranks that have it."""
     for shard in range(ranks):
         holders = [node * ranks + shard for node in range(nodes)]
         for sender, receiver, size in (*to_all(holders, CODE), *ring(holders, 1, AVERAGE)):
@@ -71,7 +72,7 @@ def test_one_node_sends_nothing_to_others() -> None:
 
 
 def test_bits_each_way() -> None:
-    sent = link_bytes([2, 2], ThcConfig(bits=4, down_bits=7), ring=False)
+    sent = link_bytes([2, 2], RankCodes(bits=4, down_bits=7), ring=False)
     assert sent.flat == pytest.approx((4 + 7) / 8)
     assert sent.two_levels == pytest.approx((4 + 7) / 8 / 2)
 
@@ -83,4 +84,39 @@ def test_the_table_of_the_docs() -> None:
         sent = link_bytes([int(ranks)] * int(nodes))
         computed = [sent.fp32, sent.bf16, sent.flat, sent.two_levels]
         assert [f"{value:.1f}" for value in computed] == cells.split(" | ")
-        assert sent.two_levels < sent.bf16  # two levels send less, whatever there is
+        assert sent.two_levels < sent.bf16  # two levels send less in any case
+
+
+ROOT = Path(__file__).parents[2]
+ROWS = re.findall(
+    r"^\| (?:servers: (encode, no[^|]+)|ranks: ([^|]+)) \| \d+ \| ([\d.]+) \|",
+    (ROOT / "byteps_thc/_scheme/gpu/README.md").read_text(),
+    re.MULTILINE,
+)
+KERNELS = Kernels({servers or f"blocks, {ranks}": float(number) for servers, ranks, number in ROWS})
+
+
+def test_the_tables_of_the_docs() -> None:
+    page = (ROOT / "docs/gpu.md").read_text()
+    for row in (*times(KERNELS), *limits(KERNELS)):
+        assert f"| {' | '.join(row)} |" in page
+    assert f"about {5 * round(2e5 * KERNELS.bucket_s(BUCKET, 8))} us" in page
+
+
+def test_thc_is_faster_below_the_limit_alone() -> None:
+    for cluster, _, _ in CLUSTERS:
+        found = []
+        for exposed_s in EXPOSED_S:
+            thc_s = partial(cluster.thc_s, KERNELS, exposed_s)
+            limit = break_even(thc_s, cluster.bf16_s)
+            assert thc_s(0.9 * limit) < cluster.bf16_s(0.9 * limit)
+            assert thc_s(1.1 * limit) > cluster.bf16_s(1.1 * limit)
+            found.append(limit)
+        assert all(more > less for more, less in itertools.pairwise(found))
+
+
+def test_kernels_wait_for_memory_or_for_instructions() -> None:
+    few = Kernels({name: 1e-3 if name.startswith("blocks") else 50.0 for name in KERNELS.instructions})
+    assert few.encode_s(BUCKET) * COPIED_BYTES_PER_S > 4.5 * BUCKET
+    assert KERNELS.encode_s(BUCKET) > few.encode_s(BUCKET)
+    assert KERNELS.recode_s(BUCKET, 64) > few.recode_s(BUCKET, 64)

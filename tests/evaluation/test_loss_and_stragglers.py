@@ -1,6 +1,4 @@
-"""What is simulated of lost packets: sums of those that are there, none where they are too few, synchronisation."""
-
-from __future__ import annotations
+"""Simulated packet loss: sums of the arrived packets, none where they are too few, synchronisation."""
 
 import itertools
 
@@ -9,7 +7,7 @@ from averages.averagers import make
 from averages.lossy_averager import CODES_PER_PACKET, Losses, LossyAverager
 from trainings.replicas import Replicas
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 
 WORKERS, PACKETS = 4, 40
 COORDINATES = PACKETS * CODES_PER_PACKET
@@ -20,11 +18,8 @@ def gradients() -> torch.Tensor:
 
 
 def packets_of(losses: Losses) -> list[list[frozenset[int]]]:
-    """By worker and packet: whose mean it got, found among those of all subsets; none: zeros.
-
-    A packet is a rotation block, so that what is lost stays within it, and codes of 8 bits err little.
-    """
-    config = ThcConfig(bits=8, rotation_block=CODES_PER_PACKET, rounding="independent", value_bits=16)
+    """By worker and packet, a rotation block of 8-bit codes: the subset of workers whose mean it got; none: zeros."""
+    config = ServerCodes(bits=8, rotation_block=CODES_PER_PACKET, rounding="independent", value_bits=16)
     own = gradients()
     averages = LossyAverager(config, WORKERS, COORDINATES, losses, seed=3).average(own)
     numbers = range(WORKERS)
@@ -39,7 +34,7 @@ def packets_of(losses: Losses) -> list[list[frozenset[int]]]:
 
 
 def test_without_losses_all_get_the_servers_average() -> None:
-    config = ThcConfig(bits=4, granularity=20, p=1 / 512)
+    config = ServerCodes(bits=4, granularity=20, p=1 / 512)
     averager = LossyAverager(config, WORKERS, COORDINATES, Losses(needed=WORKERS), seed=1)
     expected = make(config, WORKERS, [slice(0, COORDINATES)])
     for _ in range(2):
@@ -69,7 +64,7 @@ def test_stragglers_are_in_no_packet_of_a_round() -> None:
 
 
 def test_the_missing_share_is_what_workers_did_not_get() -> None:
-    averager = LossyAverager(ThcConfig(), WORKERS, COORDINATES, Losses(stragglers=1), seed=1)
+    averager = LossyAverager(ServerCodes(), WORKERS, COORDINATES, Losses(stragglers=1), seed=1)
     averager.average(gradients())
     assert averager.missing == 0.25
 

@@ -1,13 +1,11 @@
-"""Averages of ranks that decode each other's codes, as trainings make them, and what loss_by_bits says of losses."""
-
-from __future__ import annotations
+"""Averages of ranks that decode each other's codes, as trainings make them, and verdicts of loss_by_bits on losses."""
 
 import block_reference
 import numpy as np
 import pytest
 import torch
 from averages.averagers import FP32, Scheme, make
-from averages.loss_curves import Curve, Errors, Metered
+from averages.loss_curves import Curve, Errors, Metered, mean_steps, steps_to
 from averages.power_sgd import PowerSgd
 from averages.ranks import RankCodes, RanksAverager
 from claims import loss_by_bits as claim
@@ -52,7 +50,7 @@ def test_codes_that_do_not_clip_have_no_bias() -> None:
 
 @pytest.mark.parametrize("scheme", [RankCodes(2, 2), PowerSgd(rank=1)])
 def test_small_tensors_travel_exactly(scheme: Scheme) -> None:
-    """Those of fewer elements; the others are averaged as if they were alone."""
+    """Tensors of fewer elements; the others are averaged as if they were alone."""
     shapes = [torch.Size([50, 100]), torch.Size([70]), torch.Size([90, 100]), torch.Size([1024])]
     own, averager = gradients(), make(scheme, RANKS, TENSORS, shapes=shapes, bypass_elements=1024)
     small = torch.zeros(sum(SIZES), dtype=torch.bool)
@@ -84,7 +82,7 @@ BYTES = {"fp32": 64e6, "four": 8e6, "three": 6e6, "power": 7e6}
 
 
 def curves(**losses: list[float]) -> dict[str, Curve]:
-    """By scheme, one seed, after 10 and 20 steps; those that are not named learn nothing."""
+    """By scheme, one seed, after 10 and 20 steps; schemes without a name here learn nothing."""
     found = {name: Curve(1e9, [Losses([10, 20], [9.0, 9.0])]) for name in ("fp32", *claim.OURS, *claim.PEERS)}
     return found | {NAMES[key]: Curve(BYTES[key], [Losses([10, 20], own)]) for key, own in losses.items()}
 
@@ -174,3 +172,28 @@ def test_the_metric_that_orders_schemes_like_their_losses_is_found() -> None:
     check = claim.metric_check("GPT", own)
     assert check.met
     assert check.got == "1.000 and -1.000"
+
+
+def test_steps_to_a_loss_lie_between_two_measurements() -> None:
+    losses = Losses([10, 20, 30], [3.0, 2.0, 1.0])
+    assert steps_to(losses, 3.5) == 10
+    assert steps_to(losses, 2.0) == 20
+    assert steps_to(losses, 1.25) == pytest.approx(27.5)
+    assert steps_to(losses, 0.9) is None
+
+
+def test_losses_that_rise_again_were_there_at_the_first_time() -> None:
+    assert steps_to(Losses([10, 20, 30, 40], [3.0, 1.0, 2.0, 1.0]), 2.0) == 15
+
+
+def test_every_seed_has_its_own_target() -> None:
+    fp32 = Curve(8.0, [Losses([10, 20], [2.0, 1.0]), Losses([10, 20], [4.0, 2.0])])
+    own = Curve(1.0, [Losses([10, 20], [2.2, 1.0]), Losses([10, 20], [4.2, 2.2])])
+    assert own.steps_to(1.2, fp32) == pytest.approx([10 + 10 / 1.2, 10 + 10 * 1.8 / 2.0])
+    assert own.excess(fp32) == pytest.approx([0.0, 0.1])
+    assert own.means() == pytest.approx([3.2, 1.6])
+
+
+def test_a_seed_that_does_not_get_there_leaves_no_mean() -> None:
+    assert mean_steps([10.0, None]) is None
+    assert mean_steps([10.0, 20.0]) == 15

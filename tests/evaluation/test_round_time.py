@@ -1,6 +1,4 @@
-"""What rounds are made of: the decompressing server's averages, the stages of a round, and what is computed."""
-
-from __future__ import annotations
+"""Parts of rounds: the decompressing server's averages, the stages of a round, and computed times."""
 
 import os
 import socket
@@ -43,7 +41,7 @@ def test_servers_average_as_simulations_do(name: str, servers: int) -> None:
     tensors = [slice(start, start + size) for start in range(0, COORDINATES, size)]
     simulated = None if scheme.config is None else make(scheme.config, WORKERS, tensors)
     with ThreadPoolExecutor(servers + WORKERS) as pool:
-        for number in (1, 2):  # the second has what the first has left
+        for number in (1, 2):  # the second has the first one's residuals
             served = [pool.submit(server.serve, number) for server in serving]
             for one in [pool.submit(worker.run, number) for worker in workers]:
                 one.result(30)

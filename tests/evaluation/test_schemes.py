@@ -1,6 +1,4 @@
-"""What is compared is what it is called, and the frontier is what a search of all finds."""
-
-from __future__ import annotations
+"""Compared schemes are true to their names, and a search of all schemes finds the frontier."""
 
 import numpy as np
 import pytest
@@ -40,14 +38,10 @@ def test_undominated_are_those_that_none_beats() -> None:
         point.name: any(other.nmse <= point.nmse and other.bits <= point.bits for other in found if other != point)
         for point in found
     }
-    assert not any(beaten[point.name] for point in kept if (point.bits, point.nmse) not in twins(found))
+    pairs = [(point.bits, point.nmse) for point in found]
+    assert not any(beaten[point.name] for point in kept if pairs.count((point.bits, point.nmse)) == 1)
     for point in found:
         assert any(other.bits <= point.bits and other.nmse <= point.nmse for other in kept)
-
-
-def twins(found: list[Point]) -> set[tuple[float, float]]:
-    seen = [(point.bits, point.nmse) for point in found]
-    return {pair for pair in seen if seen.count(pair) > 1}
 
 
 def test_all_ways_average() -> None:
@@ -76,7 +70,7 @@ def test_all_ways_average() -> None:
 
 
 def test_bits_that_a_switch_s_sums_have_no_levels_for_are_left_out() -> None:
-    """8-bit sums of 32 workers leave 8 levels, those of 3 bits; 17 workers have all 16."""
+    """8-bit sums of 32 workers leave the 8 levels of 3 bits; 17 workers have all 16."""
     for workers, most in ((2, 7), (17, 4), (32, 3), (64, 2)):
         names = [way.name for way in thc_ways(workers, TENSORS) if way.family == "THC, switch"]
         assert names == [f"THC, switch, {bits} bits" for bits in range(2, most + 1)]

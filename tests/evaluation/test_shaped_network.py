@@ -1,6 +1,4 @@
-"""Links of the shaped network carry what they should, no more and not much less."""
-
-from __future__ import annotations
+"""Links of the shaped network carry their rate, no more and not much less."""
 
 import time
 from collections.abc import Iterator

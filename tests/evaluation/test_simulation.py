@@ -1,6 +1,4 @@
-"""What the evaluation simulates in one process is what ranks do that train with DDP on gloo."""
-
-from __future__ import annotations
+"""The evaluation's simulation in one process agrees with ranks that train with DDP on gloo."""
 
 import itertools
 from pathlib import Path
@@ -10,11 +8,11 @@ import pytest
 import torch
 from averages.averagers import make
 from averages.ranks import RankCodes, RanksAverager
-from ranks import run_ranks
+from reports import Reports, reports_of
 from torch import Tensor
 from trainings.train import MODELS, train
 
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS
+from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 from byteps_thc._scheme.shares import partition_name, random_key
 
 RANKS, SEED = 4, 3
@@ -32,12 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
 BITS = {"default": (DEFAULT_BITS, DEFAULT_BITS), "2 bits": (2, 2), "3 + 6 bits": (3, 6)}
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    settings = {"seed": SEED, "cases": CASES}
-    return run_ranks(
-        Path(__file__).with_name("simulation_rank.py"), RANKS, tmp_path_factory.mktemp("ranks"), settings=settings
-    )
+reports = reports_of(Path(__file__).with_name("simulation_rank.py"), RANKS, settings={"seed": SEED, "cases": CASES})
 
 
 def simulated(scheme: RankCodes, steps: int) -> float:
@@ -57,11 +50,8 @@ def simulated_averages(scheme: RankCodes, gradients: Tensor, bucket: tuple[str, 
 
 
 @pytest.mark.parametrize("case", BITS)
-def test_ranks_average_what_the_simulation_averages_to_the_bit(reports: list[dict[str, Any]], case: str) -> None:
-    """Of the gradients that the ranks had: MKL's products differ in last bits from one process to another.
-
-    Given DDP's order of parameters, its blocks, and the name by which it chooses random numbers.
-    """
+def test_ranks_average_what_the_simulation_averages_to_the_bit(reports: Reports, case: str) -> None:
+    """With the ranks' gradients, as MKL's products differ between processes, and DDP's order, blocks and key."""
     ranks = [report[case] for report in reports]
     first, steps = ranks[0]["buckets"][0], CASES[case]["steps"]
     assert all(rank["buckets"] == [first] * steps for rank in ranks)  # one a step
@@ -71,8 +61,8 @@ def test_ranks_average_what_the_simulation_averages_to_the_bit(reports: list[dic
         assert torch.equal(rank["averages"], averages)
 
 
-def test_ranks_have_the_gradients_of_the_simulation(reports: list[dict[str, Any]]) -> None:
-    """Of the first step: the same model and batches, each rank its own."""
+def test_ranks_have_the_gradients_of_the_simulation(reports: Reports) -> None:
+    """In the first step: the same model and batches, each rank its own."""
     training = MODELS["MLP"](RANKS, 1, "SGD", SEED).training
     names = {id(parameter): name for name, parameter in training.model.named_parameters()}
     spans = {names[id(p)]: span for p, span in zip(training.parameters, training.tensors, strict=True)}
@@ -84,10 +74,10 @@ def test_ranks_have_the_gradients_of_the_simulation(reports: list[dict[str, Any]
     assert all(not torch.allclose(a, b, rtol=0.1) for a, b in itertools.combinations(gradients, 2))
 
 
-def test_what_a_simulation_leaves_out_hardly_changes_the_loss(reports: list[dict[str, Any]]) -> None:
+def test_what_a_simulation_leaves_out_hardly_changes_the_loss(reports: Reports) -> None:
     """Other random numbers and order, and small parameters that travel exactly."""
     steps, real = AS_USERS["steps"], reports[0]["as users"]["loss"]
     loss = simulated(RankCodes(seed=11), steps)
     of_1_bit = simulated(RankCodes(1, 1, seed=11), steps)
     assert real == pytest.approx(loss, abs=LOSS_TOLERANCE)
-    assert abs(of_1_bit - loss) > 2 * LOSS_TOLERANCE  # what a coarser average would give
+    assert abs(of_1_bit - loss) > 2 * LOSS_TOLERANCE  # as a coarser average would differ

@@ -1,6 +1,4 @@
-"""Pages are short and written by CONTRIBUTING's rules (evaluation/words.py), and the script finds what breaks them."""
-
-from __future__ import annotations
+"""Pages are short and written by CONTRIBUTING's rules (evaluation/words.py), and the script finds violations."""
 
 import re
 import subprocess
@@ -42,8 +40,7 @@ def test_pages_show_code(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_cells_are_short(page: Path) -> None:
-    rows = re.findall(r"^\|.*\|$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    for row in rows:
+    for row in re.findall(r"^\|.*\|$", page.read_text(encoding="utf-8"), re.MULTILINE):
         cells = [re.sub(r"\]\([^)]*\)", "]", cell).strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
         assert len(cells) <= 6, row
         assert max(len(cell) for cell in cells) <= 120, row
@@ -67,12 +64,13 @@ def test_phrases_are_found(kind: str, bad: str, good: str) -> None:
 def test_code_is_not_read_and_lines_are_named() -> None:
     [found] = words.found_in("a.md", "# Title\n\n```python\nwhat = 1\n```\n\nOne line\nand what follows.\n")
     assert (found.kind, found.line) == ("relative", 7)
+    [comment] = words.comments("a.cc", 'auto what = "//";\nint x;  // One line\n        // and what follows.\n')
+    assert comment == (2, " One line\n and what follows.")
 
 
 def test_counts_may_not_rise(tmp_path: Path) -> None:
-    counts = {("a.md", "relative"): 2}
     (tmp_path / "words.tsv").write_text("a.md\trelative\t1\n", encoding="utf-8")
-    assert words.risen(counts, words.read_counts(tmp_path / "words.tsv")) == {("a.md", "relative")}
+    assert words.risen({("a.md", "relative"): 2}, words.read_counts(tmp_path / "words.tsv")) == {("a.md", "relative")}
 
 
 def test_docstrings_of_public_names_are_within_the_limits() -> None:

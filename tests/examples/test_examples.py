@@ -3,8 +3,6 @@
 torchrun starts one of them (and the README's snippet, tests/docs); the others are forked with its variables.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os
@@ -17,12 +15,14 @@ from pathlib import Path
 
 import pytest
 from byteps_lab import BytepsLab
-from fork_server import start_program
 from torch.distributed import TCPStore
 
 from byteps_thc._cli.launch import ParameterServer
+from thc_lab.fork_server import start_program
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+#: The training of the examples in one process.
+SINGLE = Path(__file__).with_name("train_single.py")
 OPTIONS = ["--steps", "20", "--batch-size", "4"]
 TIMEOUT_S = 100
 TORCHRUN = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -41,13 +41,13 @@ FRAMEWORKS = [
 ]
 
 
-def code_lines(name: str) -> list[str]:
+def code_lines(program: Path) -> list[str]:
     """Lines of an example without its docstring."""
-    return (EXAMPLES / name).read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
+    return program.read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
 
 
 def run_example(*command: str) -> str:
-    """What an example prints."""
+    """Return the output of an example."""
     running = subprocess.Popen(
         [*command, *OPTIONS],
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
@@ -67,7 +67,7 @@ def run_example(*command: str) -> str:
 
 
 def losses_in(output: str) -> list[tuple[int, float]]:
-    """Steps and losses in what an example prints."""
+    """Steps and losses in the output of an example."""
     return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)]
 
 
@@ -81,7 +81,7 @@ def assert_learned(output: str) -> None:
 
 @pytest.mark.parametrize("name", MOST_LINES)
 def test_example_differs_from_the_one_process_script_in_few_lines(name: str) -> None:
-    changes = list(difflib.ndiff(code_lines("train_single.py"), code_lines(name)))
+    changes = list(difflib.ndiff(code_lines(SINGLE), code_lines(EXAMPLES / name)))
     added = [line for line in changes if line.startswith("+ ") and line.strip() != "+"]
     removed = [line for line in changes if line.startswith("- ") and line.strip() != "-"]
     assert 0 < len(added) <= MOST_LINES[name], "\n".join(added)
@@ -89,16 +89,16 @@ def test_example_differs_from_the_one_process_script_in_few_lines(name: str) -> 
 
 
 def test_every_example_is_known_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES, *OTHERS, *FRAMEWORKS}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*MOST_LINES, *OTHERS, *FRAMEWORKS}
 
 
 def test_single_process() -> None:
-    assert_learned(run_example(sys.executable, "-P", str(EXAMPLES / "train_single.py")))
+    assert_learned(run_example(sys.executable, "-P", str(SINGLE)))
 
 
 def run_on_two_ranks(name: str, folder: Path, options: Sequence[str] = OPTIONS) -> str:
-    """What both ranks of an example print, one after the other, when they are started as torchrun starts them."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # what torchrun's agent has
+    """Return the outputs of an example's two ranks, started as torchrun starts them."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun's agent has one
     launch = {
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
@@ -151,7 +151,7 @@ def test_diloco(tmp_path: Path) -> None:
     assert_learned(output)
     bytes_ = re.search(r"sent ([\d.]+) MB in 2 outer steps; uncompressed outer gradients: ([\d.]+) MB", output)
     assert bytes_ is not None
-    assert float(bytes_[2]) > 5.6 * float(bytes_[1])  # 11 bits in place of 64, and what is not compressed
+    assert float(bytes_[2]) > 5.6 * float(bytes_[1])  # 11 bits in place of 64, and uncompressed parameters
 
 
 @pytest.mark.byteps
@@ -164,3 +164,24 @@ def test_bpslaunch(route: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
         assert (first.status, second.status) == (0, 0), lab.outputs()
         lab.wait_servers()
     assert_learned(first.output)
+
+
+@pytest.mark.parametrize("failing", ["doctor", "gpu_acceptance.py", ""])
+def test_acceptance_of_gpus_fails_with_any_of_its_parts(failing: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    programs = {
+        "scontrol": "echo here",
+        "nvidia-smi": "",
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "torchrun": f'[[ -z "{failing}" || "$*" != *"{failing}"* ]]',
+    }
+    for name, text in programs.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n", encoding="utf-8")
+        path.chmod(0o755)
+    slurm = {f"SLURM_{name}": "1" for name in ("JOB_NODELIST", "JOB_ID", "NTASKS", "PROCID")}
+    own = {"VENV": str(tmp_path), "ADDRESS": "127.0.0.1", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    script = EXAMPLES / "gpu_acceptance.sbatch"
+    done = subprocess.run(["bash", script], env=os.environ | slurm | own, capture_output=True, text=True, check=False)
+    assert done.returncode == bool(failing), done.stdout + done.stderr
+    assert done.stdout.count("--- exit code ") == 2

@@ -1,9 +1,7 @@
-"""The examples for frameworks run with the frameworks themselves, and go on from their checkpoints.
+"""The examples for frameworks run with the frameworks themselves, and resume from their checkpoints.
 
 docs/examples/requirements.txt says which; they are installed into an environment of their own (framework_environment).
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -20,7 +18,7 @@ from framework_environment import ROOT, framework_python
 from free_ports import free_tcp_port
 
 EXAMPLES = ROOT / "docs/examples"
-#: Where each example's checkpoint of step 10 is.
+#: Each example's checkpoint of step 10.
 CHECKPOINTS = {
     "train_accelerate.py": "10",
     "train_lightning.py": "step=10.ckpt",
@@ -28,7 +26,7 @@ CHECKPOINTS = {
     "train_torchtitan.py": "10",
 }
 OPTIONS = ["--steps", "20", "--batch-size", "4"]
-#: So many that a replica starts in less time than another one trains alone to its end.
+#: Enough steps: a replica starts in less time than another one trains alone to its end.
 TORCHFT_STEPS = 1000
 TIMEOUT_S = 300
 #: the limit of a test, of which the first one installs the frameworks
@@ -100,7 +98,7 @@ def torchrun(python: Path, *arguments: str | Path) -> list[str]:
 
 
 def on_two_ranks(python: Path, name: str, log: Path, *options: str | Path) -> str:
-    """What an example prints."""
+    """Return the output of an example."""
     command = torchrun(python, "--standalone", "--nproc-per-node", "2", EXAMPLES / name, *OPTIONS, *options)
     with running(command, log) as program:
         return program.wait()
@@ -124,7 +122,7 @@ def assert_compressed(output: str) -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_resumed_run_repeats_the_other_one(name: str, python: Path, tmp_path: Path) -> None:
-    """To the last digit printed: parameters, the state of optimizer and compression, and data are those of step 10."""
+    """To the last digit printed: parameters, the state of optimizer and compression, and data are step 10's."""
     checkpoints = tmp_path / "checkpoints"
     options = ["--save-every", "10", "--checkpoints", checkpoints]
     whole = on_two_ranks(python, name, tmp_path / "whole.log", *options)
@@ -166,7 +164,7 @@ def test_elastic_goes_on_with_fewer_ranks(python: Path, tmp_path: Path) -> None:
 
 
 def test_torchft_averages_outer_gradients_and_takes_a_replica_back(python: Path, tmp_path: Path) -> None:
-    """A replica is killed, the other goes on alone, and both end with the same parameters when it has come back."""
+    """A replica is killed, the other trains alone, and both end with the same parameters when it has come back."""
     lighthouse = f"http://127.0.0.1:{(port := free_tcp_port())}"
     command = [str(python.with_name("torchft_lighthouse")), "--min_replicas", "1", "--join_timeout_ms", "5000"]
 
@@ -200,7 +198,7 @@ run.finish()
 
 
 def test_wandb_takes_the_figures(python: Path, tmp_path: Path) -> None:
-    """They are in the file that it would send, two steps of them."""
+    """The file that it would send has two steps of averages."""
     folders = {f"WANDB_{name}_DIR": str(tmp_path) for name in ("CACHE", "CONFIG", "DATA")}
     environment = {"WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true", **folders}
     with running([str(python), "-P", "-c", WANDB], tmp_path / "log", **environment) as program:

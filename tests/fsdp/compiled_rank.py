@@ -1,16 +1,13 @@
 """A rank that trains the same FSDP2 model as it is and compiled, in place, block by block and wrapped."""
 
-from __future__ import annotations
-
 import torch
-from ranks import joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc.fsdp import compress_reduce_scatter
+from byteps_thc.fsdp import compress
+from thc_lab.ranks import joined_rank
 
 
 def train(rank: int, mesh: DeviceMesh, compiled: str) -> list[Tensor]:
@@ -27,8 +24,7 @@ def train(rank: int, mesh: DeviceMesh, compiled: str) -> list[Tensor]:
             block.compile(backend="aot_eager")
     elif compiled == "wrapped":
         called = torch.compile(model, backend="aot_eager")
-    config = ThcConfig(partition_bytes=4096)
-    compress_reduce_scatter(called, config, policy=CompressionPolicy(bypass_elements=32))
+    compress(called, policy=CompressionPolicy(bypass_elements=32), partition_bytes=4096)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(rank)
     for _ in range(3):
@@ -38,11 +34,6 @@ def train(rank: int, mesh: DeviceMesh, compiled: str) -> list[Tensor]:
     return [parameter.full_tensor().detach().clone() for parameter in model.parameters()]
 
 
-def main() -> None:
-    with joined_rank(timeout_s=100) as rank:
-        mesh = init_device_mesh("cpu", (rank.ranks,))
-        rank.report({kind: train(rank.rank, mesh, kind) for kind in ("no", "in place", "blocks", "wrapped")})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank(timeout_s=100) as rank:
+    mesh = init_device_mesh("cpu", (rank.ranks,))
+    rank.report({kind: train(rank.rank, mesh, kind) for kind in ("no", "in place", "blocks", "wrapped")})

@@ -1,15 +1,13 @@
-"""What a rank does with sharded models, case by case; test_fsdp.py says what must come of it."""
-
-from __future__ import annotations
+"""Cases of a rank with sharded models; test_fsdp.py checks their results."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from error_of import error_of
 from known_gradients import KnownGradients, all_shapes, full_gradients, gradients, sharded_model
 from log_lines import log_lines
-from ranks import Rank
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -17,25 +15,23 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.utils.checkpoint import checkpoint
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import compress_reduce_scatter
+from thc_lab.ranks import Rank
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.
-CONFIG = ThcConfig(partition_bytes=4096)
+CODES: dict[str, Any] = {"partition_bytes": 4096}
 
 
 def backward(model: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """One backward pass; returns the averages."""
     model(wanted).backward()
     return full_gradients(model)
 
 
 def three_steps(rank: Rank, mesh: DeviceMesh, reduce_dtype: torch.dtype = torch.float32) -> dict[str, Any]:
     model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduce_dtype))
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    handle = compress_reduce_scatter(model, policy=SMALL, **CODES)
     averages = [backward(model, gradients(rank.rank, step, all_shapes())) for step in range(3)]
     stats = handle.compression_stats()
     return {
@@ -56,12 +52,12 @@ def float16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def near_the_largest(_: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Averages of float16 gradients that are its largest number on all ranks, where two ranks sum halves of them."""
+    """Averages of float16 gradients that are its largest number on all ranks, where two ranks sum halves."""
     signs = {name: g.sign() for name, g in gradients(0, 0, all_shapes()).items()}
     averages = []
     for awaited in (False, True):
         model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float16))
-        compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        compress_reduce_scatter(model, policy=SMALL, **CODES)
         if awaited:
             for parameter in model.parameters():
                 parameter.register_post_accumulate_grad_hook(lambda _: None)
@@ -72,7 +68,7 @@ def near_the_largest(_: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def accumulation(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Two backward passes are reduced together, in one step."""
     model = sharded_model(mesh)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    handle = compress_reduce_scatter(model, policy=SMALL, **CODES)
     first, second = (gradients(rank.rank, step, all_shapes()) for step in range(2))
     model.set_requires_gradient_sync(False)
     model.set_is_last_backward(False)
@@ -86,7 +82,7 @@ def resharding(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     averages = []
     for reshard in (False, True, 2):
         model = sharded_model(mesh, reshard_after_forward=reshard)
-        compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        compress_reduce_scatter(model, policy=SMALL, **CODES)
         averages.append(backward(model, gradients(rank.rank, 0, all_shapes())))
     return {"averages": averages}
 
@@ -94,7 +90,7 @@ def resharding(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Parameters without a gradient: a whole group, part of a group; then counted as zeros."""
     model = sharded_model(mesh)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     with log_lines() as warnings:
         group = backward(model, {name: g for name, g in own.items() if not name.startswith("second")})
@@ -107,7 +103,7 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def frozen(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Frozen parameters have no gradient; when they thaw, they have one."""
     model = sharded_model(mesh)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     model.second.weight.requires_grad_(False)
     averages = backward(model, own)
@@ -117,7 +113,7 @@ def frozen(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 def divide_factor(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     for module in (model, model.first, model.second):
         module.set_gradient_divide_factor(0.5)
     return {"scaled": backward(model, gradients(rank.rank, 0, all_shapes()))}
@@ -128,17 +124,16 @@ def modules_in_one_group(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = KnownGradients()
     fully_shard([model.first, model.second], mesh=mesh)
     fully_shard(model, mesh=mesh)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     return {"averages": backward(model, gradients(rank.rank, 0, all_shapes()))}
 
 
 def other_dimension(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Shards of columns instead of rows."""
     model = nn.Sequential(nn.Linear(96, 40, bias=False))
     fully_shard(model, mesh=mesh, shard_placement_fn=lambda _: Shard(1))
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    own = gradients(rank.rank, 0, {"0.weight": (40, 96)})["0.weight"]
+    handle = compress_reduce_scatter(model, policy=SMALL, **CODES)
     # d/dW sum(W x * y) with one-hot rows of x: the gradient is `own`.
+    own = gradients(rank.rank, 0, {"0.weight": (40, 96)})["0.weight"]
     (model(torch.eye(96)) * own.t()).sum().backward()
     state = handle.state_dict()
     handle.load_state_dict(state)
@@ -149,11 +144,10 @@ def policy(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Steps 0 and 2 are not compressed."""
     model = sharded_model(mesh)
     handle = compress_reduce_scatter(
-        model, CONFIG, policy=CompressionPolicy(bypass_elements=64, warmup_steps=1, stop_step=2)
+        model, policy=CompressionPolicy(bypass_elements=64, warmup_steps=1, stop_step=2), **CODES
     )
     own = gradients(rank.rank, 0, all_shapes())
-    averages = [backward(model, own) for _ in range(3)]
-    return {"averages": averages, "coordinates": handle.compression_stats().coordinates}
+    return {"averages": [backward(model, own) for _ in range(3)], "coordinates": handle.compression_stats().coordinates}
 
 
 def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -161,7 +155,7 @@ def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh)
     only = CompressionPolicy(bypass_elements=64, exclude=("second.weight", "first", "nowhere"))
     with log_lines() as lines:
-        handle = compress_reduce_scatter(model, CONFIG, policy=only)
+        handle = compress_reduce_scatter(model, policy=only, **CODES)
     averages = [backward(model, gradients(rank.rank, step, all_shapes())) for step in range(2)]
     return {"averages": averages, "lines": lines, "ratio": handle.compression_stats().ratio}
 
@@ -170,7 +164,7 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """One rank's loss overflows: all skip the step; then the scale is halved."""
     model = sharded_model(mesh)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
+    handle = compress_reduce_scatter(model, policy=SMALL, grad_scaler=scaler, **CODES)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
     def step(wanted: dict[str, Tensor]) -> None:
@@ -198,41 +192,33 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def refusals(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
-    """What cannot be compressed says why."""
     replicated = init_device_mesh("cpu", (rank.ranks // 2, 2), mesh_dim_names=("replicate", "shard"))
     twice = sharded_model(mesh)
-    compress_reduce_scatter(twice, CONFIG)
+    compress_reduce_scatter(twice, **CODES)
     models: dict[str, Callable[[], object]] = {
-        "plain": lambda: compress_reduce_scatter(KnownGradients(), CONFIG),
-        "twice": lambda: compress_reduce_scatter(twice, CONFIG),
-        "native": lambda: compress_reduce_scatter(sharded_model(replicated), CONFIG),
-        "settings": lambda: compress_reduce_scatter(sharded_model(mesh), ThcConfig(seed=rank.rank)),
+        "plain": lambda: compress_reduce_scatter(KnownGradients(), **CODES),
+        "twice": lambda: compress_reduce_scatter(twice, **CODES),
+        "native": lambda: compress_reduce_scatter(sharded_model(replicated), **CODES),
+        "settings": lambda: compress_reduce_scatter(sharded_model(mesh), seed=rank.rank),
+        "float64": lambda: compress_reduce_scatter(sharded_model(mesh).double(), policy=SMALL, **CODES),
     }
-    return {name: _refusal(make) for name, make in models.items()}
-
-
-def _refusal(make: Callable[[], object]) -> str:
-    try:
-        make()
-    except ConfigurationError as error:
-        return str(error)
-    return "accepted"
+    return {name: error_of(make) for name, make in models.items()}
 
 
 def closing(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """After close() the model reduces as before, and can be compressed anew."""
     model = sharded_model(mesh)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    handle = compress_reduce_scatter(model, policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     compressed = backward(model, own)
     handle.close()
     exact = backward(model, own)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     return {"compressed": compressed, "exact": exact, "again": backward(model, own)}
 
 
 class Blocks(nn.Module):
-    """Blocks that are groups of their own; around: what calls a block."""
+    """Blocks that are groups of their own; around: calls a block."""
 
     def __init__(self, mesh: DeviceMesh, around: Callable[[nn.Module, Tensor], Tensor]) -> None:
         super().__init__()
@@ -259,7 +245,7 @@ def checkpointing(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     result = {}
     for kind, call in around.items():
         model = Blocks(mesh, call)
-        handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        handle = compress_reduce_scatter(model, policy=SMALL, **CODES)
         inputs = torch.randn(8, 24, generator=torch.Generator().manual_seed(rank.rank)).requires_grad_()
         averages = []
         for _ in range(2):
@@ -273,7 +259,7 @@ def pipeline(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Pipeline schedules reduce when all micro-batches are through, outside of a backward pass, as here."""
     model = sharded_model(mesh)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
+    handle = compress_reduce_scatter(model, policy=SMALL, grad_scaler=scaler, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     for _ in range(2):
         model.set_requires_gradient_sync(False)
@@ -301,26 +287,18 @@ def names(_: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     values = {name: torch.zeros_like(parameter, device="cpu") for name, parameter in filled.named_parameters()}
     filled.load_state_dict(values, assign=True)
     return {
-        kind: list(compress_reduce_scatter(model, CONFIG, policy=SMALL).parameter_sizes)
+        kind: list(compress_reduce_scatter(model, policy=SMALL, **CODES).parameter_sizes)
         for kind, model in (("wrapped", wrapped), ("filled", filled))
     }
-
-
-def float64(_: Rank, mesh: DeviceMesh) -> str:
-    model = sharded_model(mesh).double()
-    try:
-        compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    except ConfigurationError as error:
-        return str(error)
-    return "nothing"
 
 
 def different_parameters(rank: Rank, mesh: DeviceMesh) -> str:
     """Rank 1 does not use one."""
     model = sharded_model(mesh)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
-    return _error_of_backward(model, {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"})
+    wanted = {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"}
+    return error_of(lambda: model(wanted).backward())
 
 
 class Branches(nn.Module):
@@ -341,31 +319,23 @@ def different_modules(rank: Rank, mesh: DeviceMesh) -> str:
     for module in (model.first, *model.branches):
         fully_shard(module, mesh=mesh)
     fully_shard(model, mesh=mesh).set_reduce_scatter_unused_params(True)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    return _error_of_backward(model, torch.ones(4, 48))
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
+    return error_of(lambda: model(torch.ones(4, 48)).backward())
 
 
 def branches_of_a_module(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
-    """They may use different parameters of one; reports what each branch got, and what it should have."""
+    """They may use different parameters of one; reports each branch's gradient."""
     torch.manual_seed(0)
     model = Branches(rank.rank)
     fully_shard(model, mesh=mesh).set_reduce_scatter_unused_params(True)
-    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_reduce_scatter(model, policy=SMALL, **CODES)
     model(torch.ones(4, 48)).backward()
     return {name: gradient for name, gradient in full_gradients(model).items() if name.startswith("branches")}
-
-
-def _error_of_backward(model: nn.Module, wanted: Any) -> str:
-    try:
-        model(wanted).backward()
-    except InputError as error:
-        return str(error)
-    return "no error"
 
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
     modules_in_one_group, not_finite, refusals, closing, checkpointing,
-    pipeline, names, float64, different_parameters, different_modules,
+    pipeline, names, different_parameters, different_modules,
     branches_of_a_module, excluded, near_the_largest,
 ]  # fmt: skip

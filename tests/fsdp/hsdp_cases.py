@@ -1,6 +1,4 @@
-"""What a rank of 2 replicas x 2 shards does, case by case; test_hsdp.py says what must come of it."""
-
-from __future__ import annotations
+"""Cases of a rank of 2 replicas x 2 shards; test_hsdp.py checks their results."""
 
 import math
 from collections.abc import Callable
@@ -8,29 +6,26 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from error_of import error_of
 from known_gradients import all_shapes, full_gradients, gradients, sharded_model
 from log_lines import log_lines
-from ranks import Rank
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
-from byteps_thc._engine import steps as engine_steps
+from byteps_thc import ParameterSynchronizer, ServerCodes, synchronize_parameters
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
+from thc_lab.ranks import Rank
 
 SMALL = CompressionPolicy(bypass_elements=64)
-CONFIG = ThcConfig(partition_bytes=4096)
+CODES: dict[str, Any] = {"partition_bytes": 4096}
 
 
-def two_steps(
-    rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32, config: ThcConfig = CONFIG
-) -> dict[str, Any]:
+def two_steps(rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32, **codes: Any) -> dict[str, Any]:
     model = sharded_model(mesh["shard"], mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
-    handle = compress_replicas(model, mesh["replicate"], config, policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES | codes)
     averages = []
     for step in range(2):
         model(gradients(rank.rank, step, all_shapes())).backward()
@@ -49,22 +44,23 @@ def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def other_bits(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    return two_steps(rank, mesh, config=CONFIG.model_copy(update={"bits": 3, "down_bits": 8}))
+    return two_steps(rank, mesh, bits=3, down_bits=8)
 
 
 def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Shards compressed, and replicas too; the mesh of the dimension is as good as its name."""
     model = sharded_model(mesh["shard"])
-    shards = compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+    shards = compress_reduce_scatter(model, policy=SMALL, **CODES)
+    compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     return {"averages": full_gradients(model), "scope": shards.state_dict()["scope"]}
 
 
 def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh["shard"])
-    policy = SMALL.model_copy(update={"exclude": ("second", "head")})
-    compress_replicas(model, mesh["replicate"], CONFIG, policy=policy)
+    compress_replicas(
+        model, mesh["replicate"], policy=SMALL.model_copy(update={"exclude": ("second", "head")}), **CODES
+    )
     model(gradients(rank.rank, 0, all_shapes())).backward()
     return {"averages": full_gradients(model)}
 
@@ -72,8 +68,8 @@ def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Through a parameter server: the replicas of each shard are a job of their own."""
     model = sharded_model(mesh["shard"])
-    servers = NetworkConfig(rank.settings["servers"], job=7)
-    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, network=servers)
+    servers = NetworkConfig(rank.settings["servers"], job=7, codes=ServerCodes(**CODES))
+    handle = compress_replicas(model, mesh["replicate"], policy=SMALL, network=servers)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     averages = full_gradients(model)
     handle.close()
@@ -85,7 +81,7 @@ def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     averages = []
     for _ in range(2):
         model = sharded_model(mesh["shard"])
-        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+        handle = compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES)
         if not averages:
             model(gradients(rank.rank, 0, all_shapes())).backward()
             full_gradients(model)
@@ -100,7 +96,7 @@ def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Part of a group has no gradient; then replicas go uncompressed altogether."""
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     with log_lines() as warnings:
         model({name: g for name, g in own.items() if name != "second.weight"}).backward()
@@ -113,7 +109,7 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Whether each average is finite: of a step in which rank 3 has a NaN in one tensor, and of the next."""
     model = sharded_model(mesh["shard"])
-    compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+    compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES)
     own = gradients(rank.rank, 0, all_shapes())
     finite = []
     for value in (math.nan, 1.0):
@@ -123,25 +119,11 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"finite": finite}
 
 
-def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Replicas that may drift apart, and that nobody synchronises: after three steps here, a thousand for users."""
-    patience, engine_steps.PATIENCE_STEPS = engine_steps.PATIENCE_STEPS, 3
-    model = sharded_model(mesh["shard"])
-    servers = NetworkConfig(rank.settings["servers"], job=17, quorum=0.5)
-    with log_lines() as lines:
-        handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL, network=servers)
-        for step in range(5):
-            model(gradients(rank.rank, step, all_shapes())).backward()
-        handle.close()
-    engine_steps.PATIENCE_STEPS = patience
-    return {"lines": lines}
-
-
 def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Replicas whose shards have drifted apart; one of them has no optimizer state yet."""
+    """Replicas whose shards have drifted apart; one replica has no optimizer state yet."""
     model = sharded_model(mesh["shard"])
     model.register_buffer("seen", torch.tensor(float(rank.rank)))
-    handle = compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+    handle = compress_replicas(model, mesh["replicate"], policy=SMALL, **CODES)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     synchronizer = ParameterSynchronizer(model, optimizer, compression=handle, synchronize_every=2)
     model(gradients(rank.rank, 0, all_shapes())).backward()
@@ -165,7 +147,6 @@ def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def _shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Copies of what this rank has."""
     model.reshard()
     tensors = {"seen": model.seen} | {name: p.to_local() for name, p in model.named_parameters()}
     for name, parameter in model.named_parameters():
@@ -176,26 +157,18 @@ def _shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any
 
 def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     twice = sharded_model(mesh["shard"])
-    compress_replicas(twice, mesh["replicate"], CONFIG)
+    compress_replicas(twice, mesh["replicate"], **CODES)
     sharded = sharded_model(mesh["shard"])
     makers: dict[str, Callable[[], object]] = {
-        "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG),
+        "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, **CODES),
         "former": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["replicate"], dim="rack"),
-        "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["shard"], CONFIG),
-        "native": lambda: compress_replicas(sharded_model(mesh), mesh["replicate"], CONFIG),
-        "twice": lambda: compress_replicas(twice, mesh["replicate"], CONFIG),
+        "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh["shard"], **CODES),
+        "native": lambda: compress_replicas(sharded_model(mesh), mesh["replicate"], **CODES),
+        "twice": lambda: compress_replicas(twice, mesh["replicate"], **CODES),
         "no handle": lambda: synchronize_parameters(twice),
-        "no replicas": lambda: synchronize_parameters(sharded, compression=compress_reduce_scatter(sharded, CONFIG)),
+        "no replicas": lambda: synchronize_parameters(sharded, compression=compress_reduce_scatter(sharded, **CODES)),
     }
-    return {name: _refusal(make) for name, make in makers.items()}
-
-
-def _refusal(make: Callable[[], object]) -> str:
-    try:
-        make()
-    except ConfigurationError as error:
-        return str(error)
-    return "accepted"
+    return {name: error_of(make) for name, make in makers.items()}
 
 
 CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
@@ -208,7 +181,6 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     resuming,
     unused,
     not_finite,
-    warning,
     synchronized,
     refusals,
 ]

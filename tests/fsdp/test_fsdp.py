@@ -1,19 +1,19 @@
 """FSDP2 with compressed gradients, on real ranks: against uncompressed ones and against the oracle in one process."""
 
-from __future__ import annotations
-
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
-from known_gradients import all_shapes, gradients
+from known_gradients import all_shapes, gradients, mean_of, nmse
 from rank_oracle import ReduceScatterOracle
+from reports import Reports
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc._scheme.decoding.settings import RankCodes
+from thc_lab.ranks import run_ranks
 
-CONFIG = ThcConfig(partition_bytes=4096)
-#: Of 5-bit codes, one way, is 0.0025.
+CODES = RankCodes(partition_bytes=4096)
+#: The error of 5-bit codes, one way, is 0.0025.
 NMSE = 0.013
 #: In the order in which they are reduced.
 GROUPS = {
@@ -22,24 +22,10 @@ GROUPS = {
     "fsdp second": ["second.weight", "second.scale", "second.bias"],
 }
 BYPASSED = {"first.bias", "second.scale"}
-Reports = list[dict[str, Any]]
-
-
-@pytest.fixture(params=["two_ranks", pytest.param("four_ranks", marks=pytest.mark.slow)])
-def reports(request: pytest.FixtureRequest) -> Reports:
-    return request.getfixturevalue(request.param)
 
 
 def own_gradients(reports: Reports, step: int = 0) -> list[dict[str, Tensor]]:
     return [gradients(rank, step, all_shapes()) for rank in range(len(reports))]
-
-
-def mean(own: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([g[name] for g in own]).mean(dim=0) for name in own[0]}
-
-
-def nmse(average: Tensor, wanted: Tensor) -> float:
-    return float((average - wanted).square().sum() / wanted.square().sum())
 
 
 def assert_close(averages: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -58,7 +44,6 @@ def assert_exact(averages: dict[str, Tensor], wanted: dict[str, Tensor]) -> None
 
 
 def values(report: object) -> list[Tensor]:
-    """All tensors in a report, in order."""
     if isinstance(report, Tensor):
         return [report]
     parts = report.values() if isinstance(report, dict) else report if isinstance(report, list) else []
@@ -68,7 +53,7 @@ def values(report: object) -> list[Tensor]:
 @pytest.mark.parametrize(("case", "dtype"), [("three_steps", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_averages_are_those_of_one_process(reports: Reports, case: str, dtype: torch.dtype) -> None:
     ranks = len(reports)
-    oracles = [ReduceScatterOracle(key, names, BYPASSED & set(names), ranks, CONFIG) for key, names in GROUPS.items()]
+    oracles = [ReduceScatterOracle(key, names, BYPASSED & set(names), ranks, CODES) for key, names in GROUPS.items()]
     for step in range(3):
         own = own_gradients(reports, step)
         wanted = {}
@@ -77,7 +62,7 @@ def test_averages_are_those_of_one_process(reports: Reports, case: str, dtype: t
         for report in reports:
             averages = report[case]["averages"][step]
             assert all(torch.equal(averages[name], average.float()) for name, average in wanted.items())
-            exact = {name: average for name, average in mean(own).items() if name in BYPASSED}
+            exact = {name: average for name, average in mean_of(own).items() if name in BYPASSED}
             torch.testing.assert_close({name: averages[name] for name in exact}, exact, rtol=1e-2, atol=1e-2)
 
 
@@ -89,27 +74,26 @@ def test_all_ranks_have_the_same_parameters_and_averages(reports: Reports) -> No
 
 def test_float16_gradients(reports: Reports) -> None:
     for step, averages in enumerate(reports[0]["float16"]["averages"]):
-        wanted = mean(own_gradients(reports, step))
+        wanted = mean_of(own_gradients(reports, step))
         for name, average in averages.items():
             assert nmse(average, wanted[name]) < NMSE, name
 
 
 def test_accumulated_gradients_are_compressed_together(reports: Reports) -> None:
-    first, second = mean(own_gradients(reports, 0)), mean(own_gradients(reports, 1))
-    wanted = {name: first[name] + second[name] for name in first}
-    assert_close(reports[0]["accumulation"]["averages"], wanted)
+    first, second = mean_of(own_gradients(reports, 0)), mean_of(own_gradients(reports, 1))
+    assert_close(reports[0]["accumulation"]["averages"], {name: first[name] + second[name] for name in first})
     assert reports[0]["accumulation"]["steps"] == 1
 
 
 def test_resharding_after_forward_changes_nothing(reports: Reports) -> None:
     never, always, partly = reports[0]["resharding"]["averages"]
-    assert_close(never, mean(own_gradients(reports)))
+    assert_close(never, mean_of(own_gradients(reports)))
     for averages in (always, partly):
         assert all(torch.equal(average, never[name]) for name, average in averages.items() if name not in BYPASSED)
 
 
 def test_unused_parameters(reports: Reports) -> None:
-    wanted, result = mean(own_gradients(reports)), reports[0]["unused"]
+    wanted, result = mean_of(own_gradients(reports)), reports[0]["unused"]
     assert result["group"].keys() == {"first.weight", "first.bias", "head"}
     assert_close(result["group"], wanted)
     rest = {name: result["part"][name] for name in ("second.scale", "second.bias")}
@@ -120,7 +104,7 @@ def test_unused_parameters(reports: Reports) -> None:
 
 
 def test_frozen_parameters_have_no_part_in_it(reports: Reports) -> None:
-    wanted, result = mean(own_gradients(reports)), reports[0]["frozen"]
+    wanted, result = mean_of(own_gradients(reports)), reports[0]["frozen"]
     assert "second.weight" not in result["averages"]
     assert_close(result["averages"], wanted)
     assert "second.weight" in result["thawed"]
@@ -128,20 +112,18 @@ def test_frozen_parameters_have_no_part_in_it(reports: Reports) -> None:
 
 
 def test_gradient_divide_factor(reports: Reports) -> None:
-    wanted = {name: len(reports) / 0.5 * average for name, average in mean(own_gradients(reports)).items()}
+    wanted = {name: len(reports) / 0.5 * average for name, average in mean_of(own_gradients(reports)).items()}
     assert_close(reports[0]["divide_factor"]["scaled"], wanted)
 
 
 def test_modules_that_are_one_group(reports: Reports) -> None:
-    result = reports[0]["modules_in_one_group"]
-    assert_close(result["averages"], mean(own_gradients(reports)))
+    assert_close(reports[0]["modules_in_one_group"]["averages"], mean_of(own_gradients(reports)))
 
 
 def test_shards_of_another_dimension(reports: Reports) -> None:
     results = [report["other_dimension"] for report in reports]
     own = [gradients(rank, 0, {"0.weight": (40, 96)})["0.weight"] for rank in range(len(results))]
-    wanted = torch.stack(own).mean(0)
-    assert 0 < nmse(results[0]["average"], wanted) < NMSE
+    assert 0 < nmse(results[0]["average"], torch.stack(own).mean(0)) < NMSE
     assert all(result["same"] for result in results)
 
 
@@ -156,7 +138,7 @@ def test_averages_near_the_largest_number_of_float16_stay_finite(two_ranks: Repo
 
 
 def test_policy_says_which_steps_are_compressed(reports: Reports) -> None:
-    wanted, result = mean(own_gradients(reports)), reports[0]["policy"]
+    wanted, result = mean_of(own_gradients(reports)), reports[0]["policy"]
     warm_up, compressed, stopped = result["averages"]
     assert_exact(warm_up, wanted)
     assert_close(compressed, wanted)
@@ -168,7 +150,7 @@ def test_excluded_parameters_travel_exactly(reports: Reports) -> None:
     for report in reports:
         result = report["excluded"]
         for step, averages in enumerate(result["averages"]):
-            wanted = mean(own_gradients(reports, step))
+            wanted = mean_of(own_gradients(reports, step))
             compressed = {"second.bias", "head"}
             assert_exact(
                 {n: g for n, g in averages.items() if n not in compressed},
@@ -195,10 +177,11 @@ def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
         assert "compressed already" in refusals["twice"]
         assert "compress_replicas(model, mesh" in refusals["native"]
         assert "seed is 0 on rank 0, 1 on rank 1" in refusals["settings"]
+        assert "head is float64 (1419 elements), first.weight is float64 (" in refusals["float64"]
 
 
 def test_closing_restores_torchs_own_reduction(reports: Reports) -> None:
-    wanted, result = mean(own_gradients(reports)), reports[0]["closing"]
+    wanted, result = mean_of(own_gradients(reports)), reports[0]["closing"]
     assert_close(result["compressed"], wanted)
     assert_exact(result["exact"], wanted)
     assert all(torch.equal(again, result["compressed"][name]) for name, again in result["again"].items())
@@ -225,12 +208,6 @@ def test_names_are_the_models(reports: Reports) -> None:
         assert found == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
-def test_gradients_that_no_kernel_takes_are_refused(reports: Reports) -> None:
-    for report in reports:
-        assert report["float64"].startswith("head is float64 (1419 elements), first.weight is float64 (")
-        assert "averaged in float32, float16 or bfloat16, convert it with .float()" in report["float64"]
-
-
 def test_ranks_that_reduce_different_gradients_learn_it_at_once(reports: Reports) -> None:
     for report in reports:
         assert "ranks average different gradients. Next here is fsdp second" in report["different_parameters"]
@@ -238,7 +215,6 @@ def test_ranks_that_reduce_different_gradients_learn_it_at_once(reports: Reports
 
 
 def test_ranks_may_not_run_different_modules_but_use_different_parameters_of_one(reports: Reports) -> None:
-    """As docs/fsdp.md says."""
     for report in reports:
         assert "ranks average different gradients" in report["different_modules"]
         assert "run the same modules in the same order" in report["different_modules"]
@@ -258,5 +234,12 @@ def test_statistics(reports: Reports) -> None:
     codes = 3 * (ranks - 1) * sum(columns) * 5 // 8
     assert codes < result["sent_bytes"] < 1.5 * codes
     assert result["steps"] == 3
-    sizes = {name: torch.Size(shape).numel() for name, shape in all_shapes().items()}
-    assert result["sizes"] == sizes
+    assert result["sizes"] == {name: torch.Size(shape).numel() for name, shape in all_shapes().items()}
+
+
+@pytest.mark.slow
+def test_compiled_models_train_to_the_same_parameters(tmp_path: Path) -> None:
+    report, _ = run_ranks(Path(__file__).with_name("compiled_rank.py"), 2, tmp_path / "ranks", timeout_s=200)
+    for kind in ("in place", "blocks", "wrapped"):
+        for parameter, wanted in zip(report[kind], report["no"], strict=True):
+            torch.testing.assert_close(parameter, wanted)

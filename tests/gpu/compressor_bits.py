@@ -1,31 +1,28 @@
 """GpuCompressor and Compressor side by side: the same norms, codes, residuals, averages.
 
-Three rounds of two workers; one of the first and last of 300, whose sums have 16 bits: the others have Compressors
-alone; rows that have scales; rotation blocks that end at tensors.
-On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
+Rounds of two workers, of the first and last of 300 (16-bit sums), of rows that have scales, of blocks that end at
+tensors. On the CPU with TRITON_INTERPRET=1, else on the GPU.
 """
-
-from __future__ import annotations
 
 import numpy as np
 import reference
 import torch
 
-from byteps_thc import Compressor, ThcConfig
-from byteps_thc._scheme.arrays import everybody, residual_of_tensor
+from byteps_thc import Compressor, ServerCodes
+from byteps_thc._base.arrays import everybody, residual_of_tensor
+from byteps_thc._scheme.adding.gpu import GpuCompressor
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan, RowSpan
-from byteps_thc._scheme.gpu import GpuCompressor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NONE = slice(0, 0)
-CONFIG = ThcConfig(seed=0x123456789ABCDEF, error_feedback=True)
+CONFIG = ServerCodes(seed=0x123456789ABCDEF, error_feedback=True)
 
 
 def check(
     workers: int,
     coordinates: int,
     rounds: int,
-    config: ThcConfig = CONFIG,
+    config: ServerCodes = CONFIG,
     plan: BlockPlan = WHOLE,
     zeros: slice = NONE,
 ) -> None:
@@ -81,13 +78,13 @@ def check(
 def main() -> None:
     rows, zeros = BlockPlan((), (RowSpan(320, 8192 + 2048 + 5, 50),)), slice(820, 1320)
     check(2, 8192 + 2048 + 64 + 9, 3, plan=rows, zeros=zeros)
-    check(2, 8192 + 2048 + 64 + 9, 2, ThcConfig(bits=4), plan=rows, zeros=zeros)
+    check(2, 8192 + 2048 + 64 + 9, 2, ServerCodes(bits=4), plan=rows, zeros=zeros)
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
-    check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))
+    check(2, 1024 + 64 + 9, rounds=1, config=ServerCodes(p=1 / 8))
     tensors, span = (1280, 1408, 9600), RowSpan(1500, 9000, 50)
     check(2, 16_384 - 77, 1, plan=BlockPlan(tensors, ()))
-    check(2, 16_384 - 77, 1, ThcConfig(bits=5), plan=BlockPlan(tensors, (span, RowSpan(12_000, 16_307, 300, 7))))
+    check(2, 16_384 - 77, 1, ServerCodes(bits=5), plan=BlockPlan(tensors, (span, RowSpan(12_000, 16_307, 300, 7))))
     print("same bits")
 
 

@@ -1,7 +1,5 @@
 """The kernels in processes of their own: Triton reads TRITON_INTERPRET when it is imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess
@@ -10,17 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fork_server import start_program
+
+from thc_lab.fork_server import start_program
 
 HERE = Path(__file__).parent
-#: Of a program: they take 5 to 20 s on an idle machine.
+#: A program's time, of 5 to 20 s on an idle machine.
 DEADLINE_S = 500
 INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
 def variables(tmp_path: Path) -> dict[str, str]:
-    """Environment of a program: it finds what is in this folder and in lib."""
+    """Environment of a program: it finds modules of this folder and of lib."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'triton>=3.6'")
     folders = os.pathsep.join([str(HERE), str(HERE.parent / "lib")])
@@ -29,7 +28,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run_python(variables: dict[str, str], tmp_path: Path) -> Callable[..., str]:
-    """Run Python with arguments, and environment variables, and return what it prints; fails unless it ends with 0."""
+    """Run Python with arguments, and environment variables, and return its output; fails unless it ends with 0."""
 
     def run(*arguments: str, **environment: str) -> str:
         # Not the repository: its byteps_thc folder has no _core.
@@ -55,12 +54,7 @@ def interpret(variables: dict[str, str], tmp_path: Path) -> Callable[..., str]:
     def run(program: str, *arguments: str) -> str:
         log = tmp_path / "output"
         process = start_program(
-            HERE / program,
-            *arguments,
-            environment=variables,
-            log=log,
-            folder=tmp_path,
-            before_import=INTERPRETER,
+            HERE / program, *arguments, environment=variables, log=log, folder=tmp_path, before_import=INTERPRETER
         )
         try:
             status = process.wait(DEADLINE_S)

@@ -1,13 +1,10 @@
 """The device engine among ranks with the GPU kernels, and the engine in host memory: the same averages.
 
-    PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/engine_bits.py [--ranks 2] [--only WORD]
+PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/engine_bits.py [--ranks 2] [--only WORD]
 
-The engine in host memory cuts gradients into pieces; the device engine does not. On the CPU with TRITON_INTERPRET=1,
-else all ranks on one GPU, where gloo's collectives go through the host. Every check runs and prints a line; fails with
-the checks that failed.
+The host's engine cuts gradients into pieces, the device's does not. On the CPU with TRITON_INTERPRET=1, else all ranks
+on one GPU, with gloo's collectives. Every check prints a line; fails with the checks that failed.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -15,27 +12,31 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 from gradients import bits, buffers_of, gradient_of
-from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor
 
-from byteps_thc import ThcConfig, ThcError
+from byteps_thc import ThcError
+from byteps_thc._base.errors import InputError
+from byteps_thc._engine.device import choice, self_check
+from byteps_thc._engine.door import open_engine
 from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._net.groups import open_communicator
-from byteps_thc._scheme.errors import InputError
-from byteps_thc._scheme.gpu.block_batch import BlockBatch
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._net.groups import Communicators, open_communicator
+from byteps_thc._scheme.decoding.gpu.block_batch import BlockBatch, GatherBatch
+from byteps_thc._scheme.decoding.gpu.block_kernels import FIXED
+from byteps_thc._scheme.decoding.settings import RankCodes
+from thc_lab.ranks import SETTINGS_VARIABLE, Rank, default_group, joined_rank, run_ranks
 
 ON_GPU = os.environ.get("TRITON_INTERPRET") != "1"
 DEVICE = torch.device("cuda", 0) if ON_GPU else torch.device("cpu")
@@ -110,18 +111,13 @@ class StagedCommunicator(Communicator):
         return DoneWork()
 
 
-def group() -> dist.ProcessGroup:
-    assert dist.group.WORLD is not None
-    return dist.group.WORLD
-
-
 def device_engine(
-    config: ThcConfig, policy: CompressionPolicy, *, sharded: bool = False, device: torch.device = DEVICE
+    codes: RankCodes, policy: CompressionPolicy, *, sharded: bool = False, device: torch.device = DEVICE
 ) -> FlatEngine:
-    settings = RankSettings.of(config, group().size(), sharded=sharded)
-    communicator = open_communicator(group(), policy.deadline_s)
+    settings = codes.resolve(default_group().size(), sharded=sharded)
+    communicator = open_communicator(default_group(), policy.deadline_s)
     staged = StagedCommunicator(communicator) if ON_GPU else communicator
-    return rank_engine(settings, group().rank(), policy, [staged], device=device, sharded=sharded)
+    return rank_engine(settings, default_group().rank(), policy, [staged], device=device, sharded=sharded)
 
 
 def step(
@@ -138,8 +134,7 @@ def step(
     gradients = [gradient_of(case, rank=rank, step=number, number=buffer).to(device) for buffer in sizes]
     if places is not None:
         gradients = [place.copy_(gradient) for place, gradient in zip(places, gradients, strict=True)]
-    futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
-    for future in futures:
+    for future in [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]:
         future.wait()
     return [gradient.cpu() for gradient in gradients]
 
@@ -153,8 +148,8 @@ def same(what: str, mine: Tensor, wanted: Tensor) -> None:
 
 
 def check_case(rank: int, case: dict[str, Any]) -> None:
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
-    mine, wanted = device_engine(config, policy), flat_engine(group(), config, policy)
+    codes, policy = RankCodes(**case["thc"]), CompressionPolicy(**case["policy"])
+    mine, wanted = device_engine(codes, policy), flat_engine(default_group(), codes, policy)
     for number in range(case["steps"]):
         got, expected = step(mine, case, rank, number, DEVICE), step(wanted, case, rank, number, CPU)
         for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
@@ -170,9 +165,9 @@ def check_case(rank: int, case: dict[str, Any]) -> None:
 
 def check_rows(rank: int, dtype: torch.dtype) -> None:
     """A reduce-scatter: columns of two parameters, one that travels exactly, padding in the last row, rows of 40."""
-    columns, ranks = 1045, group().size()
-    config, policy = ThcConfig(**_THC), CompressionPolicy()
-    engines = device_engine(config, policy, sharded=True), flat_engine(group(), config, policy, sharded=True)
+    columns, ranks = 1045, default_group().size()
+    codes, policy = RankCodes(**_THC), CompressionPolicy()
+    engines = device_engine(codes, policy, sharded=True), flat_engine(default_group(), codes, policy, sharded=True)
     ends = [1042] * (ranks - 1) + [1030]
     compressed = tuple(
         ParameterSlice(f"p{number}", row * columns + start, row * columns + min(stop, ends[row]), row=40 * number)
@@ -197,8 +192,8 @@ def check_elsewhere(rank: int) -> None:
     """Gradients that are not on the engine's device are copied there and back, also in some steps only."""
     case = CASES[0]
     there = CPU if ON_GPU else torch.device("cpu", 0)  # which is not the same as "cpu"
-    engine = device_engine(ThcConfig(**_THC), CompressionPolicy(), device=DEVICE if ON_GPU else there)
-    wanted = device_engine(ThcConfig(**_THC), CompressionPolicy())
+    engine = device_engine(RankCodes(**_THC), CompressionPolicy(), device=DEVICE if ON_GPU else there)
+    wanted = device_engine(RankCodes(**_THC), CompressionPolicy())
     for number in range(2):
         place = CPU if number else DEVICE
         got, expected = (step(one, case, rank, number, at) for one, at in ((engine, place), (wanted, DEVICE)))
@@ -210,7 +205,7 @@ def check_elsewhere(rank: int) -> None:
 
 def check_kernel_fails(rank: int) -> None:
     """Any error of a kernel ends the engine."""
-    engine, errors = device_engine(ThcConfig(**_THC), CompressionPolicy()), []
+    engine, errors = device_engine(RankCodes(**_THC), CompressionPolicy()), []
     case = CASES[0] | {"sizes": _SIZES[:1]}
     with patch.object(BlockBatch, "recode", side_effect=KernelError("no registers")):
         for number in range(2):
@@ -219,18 +214,66 @@ def check_kernel_fails(rank: int) -> None:
             except (KernelError, ThcError) as error:
                 errors.append(f"{type(error).__name__}: {error}")
     engine.close()
-    wanted = ["KernelError: no registers", "TransportError: the engine has ended: no registers"]
-    assert errors == wanted, errors
+    assert errors == ["KernelError: no registers", "TransportError: the engine has ended: no registers"], errors
+
+
+def check_choice(rank: int, corrupted: str) -> None:
+    """kernels="auto" compresses on the device, unless one rank's kernels have other bits than the host's."""
+    texts, gradient = list[str](), self_check._gradient
+    of_gathers = corrupted.startswith("gather's ")
+    batches, name = GatherBatch if of_gathers else BlockBatch, corrupted.removeprefix("gather's ")
+    launch = getattr(batches, name, None)
+
+    def corrupt(batch: BlockBatch | GatherBatch, source: Tensor, to: Tensor, *others: Any) -> None:
+        assert launch is not None
+        launch(batch, source, to, *others)
+        to.view(-1)[-1:] += 1
+
+    def without_subnormals(layout: Layout, number: int) -> Tensor:
+        x = gradient(layout, number)
+        return x.masked_fill_(x.abs() < torch.finfo(x.dtype).tiny, 0) if x.dtype == torch.bfloat16 else x
+
+    patches = [
+        patch.multiple(choice, backends=lambda _: ["nccl"], gpu_of=lambda *_: DEVICE, warn_once=texts.append),
+        patch.object(choice, "_why_not", lambda *_: None),
+        patch.object(Communicators, "of_device", lambda own: own.of_host(1)[0]),
+    ]
+    if not ON_GPU:  # the interpreter drops subnormal bfloat16 values
+        patches.append(patch.object(self_check, "_gradient", without_subnormals))
+    if launch is not None:
+        patches.append(patch.object(self_check, "DTYPES", (torch.float32,)))
+    if launch is not None and rank == 1:
+        patches.append(patch.object(batches, name, corrupt))
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        group, policy = default_group(), CompressionPolicy()
+        if of_gathers:
+            in_stream = choice.agree_on_kernels(group, RankCodes(), policy, DEVICE, gathers=True).kernels == "device"
+        else:
+            sharded = name == "average"
+            engine = open_engine(group, None, RankCodes(), policy, gradients_on=DEVICE, sharded=sharded).engine
+            assert isinstance(engine, FlatEngine)
+            in_stream = engine.in_stream
+            engine.close()
+    assert in_stream == (launch is None), texts
+    wanted = f"because of rank 1: the GPU's {corrupted} kernel has other bits than the host's for float32"
+    assert [wanted in text for text in texts] == [True] * (launch is not None and rank == 0), texts
 
 
 def check_different_gradients(rank: int, how: str) -> None:
-    """Averages are NaN on all ranks, also of what travels exactly, from there on.
+    """Averages are NaN on all ranks from there on, also of exact parameters, and all ranks get the error.
 
-    All ranks get the error: names: when later steps begin; loss scale: by state_dict(), which waits for it.
+    names: when later steps begin. others: by state_dict(). bit: one rank's first average has a wrong bit.
     """
-    odd = rank == group().size() - 1
+    odd = rank == default_group().size() - 1
     sizes = CASES[0]["sizes"][0]
-    engine = device_engine(ThcConfig(**_THC), CompressionPolicy())
+    engine = device_engine(RankCodes(**_THC), CompressionPolicy())
+    decode = BlockBatch.decode
+
+    def decode_wrong_code(batch: BlockBatch, gathered: Tensor, out: Tensor) -> None:
+        gathered.view(-1)[16 * int(batch._decoded.fixed[FIXED.index("codes_at")])] ^= 1
+        decode(batch, gathered, out)
 
     def average(name: str, size: int) -> Tensor:
         parts = (ParameterSlice(name, 0, size), ParameterSlice("small", size, size + 30))
@@ -239,7 +282,8 @@ def check_different_gradients(rank: int, how: str) -> None:
         return gradient
 
     engine.start_step()
-    assert average("weight", sizes[0]).isfinite().all()
+    with patch.object(BlockBatch, "decode", decode_wrong_code if odd and how == "bit" else decode):
+        assert average("weight", sizes[0]).isfinite().all()
     if how == "loss scale":
         engine.use_loss_scale(4.0 if odd else 2.0)
     engine.start_step()
@@ -258,14 +302,13 @@ def check_different_gradients(rank: int, how: str) -> None:
     except InputError as raised:
         error = str(raised)
     assert error is not None, "no rank has noticed"
-    assert "Compressed averages are NaN from there on" in error, error
+    assert ("the last average of" if how == "bit" else "Compressed averages are NaN from there on") in error, error
     assert ("scaled by" in error) == (how == "loss scale"), error
     engine.state_dict()  # the error comes once
     engine.close()
 
 
 def run_checks(checks: dict[str, Callable[[], None]]) -> dict[str, str]:
-    """Run all of them; return what went wrong, by name."""
     failures = {}
     for name, check in checks.items():
         try:
@@ -286,10 +329,22 @@ def run(rank: Rank) -> dict[str, str]:
         checks[f"reduce-scatter, {dtype}"] = partial(check_rows, number, dtype)
     checks["gradients elsewhere"] = partial(check_elsewhere, number)
     checks["a kernel fails"] = partial(check_kernel_fails, number)
-    for how in ("names", "loss scale"):
+    for kernel in ("", "recode", "average", "gather's decode"):
+        name = f"kernels of choice, {kernel or 'no'} fault"
+        checks[name] = partial(check_choice, number, kernel)
+    for how in ("names", "loss scale", "bit"):
         checks[f"different {how}"] = partial(check_different_gradients, number, how)
     only = rank.settings["only"]
     return run_checks({name: check for name, check in checks.items() if only in name})
+
+
+def launch(program: Path, ranks: int, **options: Any) -> None:
+    """Run the checks of a program on ranks, print the log of rank 0, and exit if one fails. options: of run_ranks()."""
+    with tempfile.TemporaryDirectory() as directory:
+        failures = run_ranks(program, ranks, Path(directory), timeout_s=DEADLINE_S, **options)
+        print((Path(directory) / "rank0.log").read_text(errors="replace"), flush=True)
+    if any(failures):
+        sys.exit("\n".join(f"rank {i}: {name}\n{text}" for i in range(ranks) for name, text in failures[i].items()))
 
 
 def main() -> None:
@@ -297,21 +352,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="", help="part of a check's name")
     arguments = parser.parse_args()
-    ranks: int = arguments.ranks
-    with tempfile.TemporaryDirectory() as directory:
-        failures = run_ranks(
-            Path(__file__), ranks, Path(directory), settings={"only": arguments.only}, timeout_s=DEADLINE_S
-        )
-        print((Path(directory) / "rank0.log").read_text(errors="replace"), flush=True)
-    if any(failures):
-        sys.exit("\n".join(f"rank {i}: {name}\n{text}" for i in range(ranks) for name, text in failures[i].items()))
-    print(f"same bits: {ranks} ranks of the device engine")
+    launch(Path(__file__), arguments.ranks, settings={"only": arguments.only})
+    print(f"same bits: {arguments.ranks} ranks of the device engine")
 
 
-def rank_main() -> None:
+def rank_main(checks: Callable[[Rank], dict[str, str]]) -> None:
     with joined_rank() as rank:
-        rank.report(run(rank))
+        rank.report(checks(rank))
 
 
 if __name__ == "__main__":
-    rank_main() if "THC_TEST_RANK" in os.environ else main()
+    rank_main(run) if SETTINGS_VARIABLE in os.environ else main()

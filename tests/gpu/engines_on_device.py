@@ -1,13 +1,10 @@
 """Front ends with gradients on one GPU: bits, and that the host waits for nothing. Part of make bench-gpu.
 
-    PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/engines_on_device.py [--only staged|nccl]
+PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/engines_on_device.py [--only staged|nccl]
 
-First two ranks on the GPU that are staged through the host (gloo), then one rank with NCCL, which takes one rank a GPU:
-it compresses although it has nothing to average. engine_bits.py has the device engine of two ranks. All checks run and
-print a line each; fails with those that failed.
+Two ranks staged through the host (gloo), then one with NCCL, which takes one rank a GPU: it compresses although it has
+nothing to average. Every check prints a line; fails with the checks that failed.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -22,25 +19,23 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from engine_bits import run_checks, same, step
+from engine_bits import rank_main, run_checks, same, step
 from gradients import buffers_of, gradient_of
 from rank_oracle import RankOracle
-from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ThcReducer
 from byteps_thc._engine import door
-from byteps_thc._engine.device import choice
+from byteps_thc._engine.device.self_check import fault_of
 from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import flat_engine, rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.groups import Communicators
-from byteps_thc._scheme.errors import InputError
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.ddp import compress
+from thc_lab.ranks import SETTINGS_VARIABLE, Rank, default_group, run_ranks
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -74,8 +69,7 @@ def averages(
 
 def check_staged_reducer(rank: int, dtype: torch.dtype) -> None:
     mine = averages(ThcReducer(bits=4), rank, GPU, dtype)
-    wanted = averages(ThcReducer(bits=4), rank, CPU, dtype)
-    for number, (average, right) in enumerate(zip(mine, wanted, strict=True)):
+    for number, (average, right) in enumerate(zip(mine, averages(ThcReducer(bits=4), rank, CPU, dtype), strict=True)):
         same(f"tensor {number}", average, right)
 
 
@@ -118,14 +112,20 @@ def nccl_engine(group: dist.ProcessGroup) -> FlatEngine:
     """An engine of one rank that compresses although it has nothing to average."""
     policy, communicators = CompressionPolicy(), Communicators(group, 600.0)
     return rank_engine(
-        RankSettings.of(ThcConfig(), 1), 0, policy, [communicators.of_device()], device=GPU, compress_alone=True,
+        RankCodes().resolve(1), 0, policy, [communicators.of_device()], device=GPU, compress_alone=True,
         leave=communicators.close,
     )  # fmt: skip
 
 
 def check_choice(group: dist.ProcessGroup) -> None:
-    """compress() takes the device engine where the group has NCCL, and the host's when it is told to."""
-    for kernels, device in (("auto", "collective" in choice.TRIED), ("device", True), ("host", False)):
+    """compress() takes the device engine if it is told to; one rank alone compares no kernels."""
+    for sharded in (False, True):
+        assert fault_of(GPU, RankCodes(), sharded=sharded) is None
+    assert fault_of(GPU, RankCodes(bits=8), gathers=True) is None
+    began_s = time.perf_counter()
+    assert fault_of(GPU, RankCodes()) is None
+    print(f"   compared again in {time.perf_counter() - began_s:.2f} s", flush=True)
+    for kernels, device in (("auto", False), ("device", True), ("host", False)):
         ddp, _ = small_ddp(group, 0)
         state = compress(ddp, bits=4, policy=CompressionPolicy(kernels=kernels))
         assert isinstance(state.engine, FlatEngine), kernels
@@ -136,7 +136,7 @@ def check_choice(group: dist.ProcessGroup) -> None:
 def check_nccl_bits(group: dist.ProcessGroup, dtype: str) -> None:
     """The averages of NumPy (rank_oracle.py)."""
     case = SMALL_CASE | {"dtype": dtype}
-    mine, oracle = nccl_engine(group), RankOracle(ThcConfig(), 1)
+    mine, oracle = nccl_engine(group), RankOracle(RankCodes(), 1)
     for number in range(ROUNDS):
         given = [gradient_of(case, rank=0, step=number, number=buffer) for buffer in range(len(case["sizes"]))]
         expected = [oracle.average([buffer]) for buffer in buffers_of(case, given)]
@@ -145,20 +145,11 @@ def check_nccl_bits(group: dist.ProcessGroup, dtype: str) -> None:
     print(f"   {mine.statistics()}", flush=True)
 
 
-def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
-    """They go through the GPU and back."""
-    mine, wanted = nccl_engine(group), nccl_engine(group)
-    for number in range(ROUNDS):
-        for average, right in zip(step(mine, CASE, 0, number, CPU), step(wanted, CASE, 0, number, GPU), strict=True):
-            same(f"average in step {number}", average, right)
-
-
 def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
     """FSDP2's engine: the bits of the engine in host memory, and from the second step on the host does not wait."""
-    mine = flat_engine(group, ThcConfig(), CompressionPolicy(kernels="device"), gradients_on=GPU, sharded=True)
+    mine = flat_engine(group, RankCodes(), CompressionPolicy(kernels="device"), gradients_on=GPU, sharded=True)
     assert mine.in_stream, mine
-    assert dist.group.WORLD is not None
-    wanted = flat_engine(dist.group.WORLD, ThcConfig(), CompressionPolicy(kernels="host"), sharded=True)
+    wanted = flat_engine(default_group(), RankCodes(), CompressionPolicy(kernels="host"), sharded=True)
     size, small = 3_000_001, 30
     matrix = ShardMatrix("rows", 1, size + small, (ParameterSlice("large", 0, size),), ((size, size + small),))
     random = torch.Generator().manual_seed(0)
@@ -179,32 +170,8 @@ def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
         same(f"average in step {number}", results[1], results[0])
 
 
-def check_different_gradients(group: dist.ProcessGroup) -> None:
-    """With the fingerprint of a rank that is not there: averages are NaN, and a later step is an error."""
-    engine = nccl_engine(group)
-    step(engine, CASE, 0, 0, GPU)
-    communicator = engine._prepare.args[0].messages._to_owners  # type: ignore[attr-defined]
-    own = communicator.all_to_all
-
-    def with_another(output: Tensor, source: Tensor) -> Waitable:
-        work = own(output, source)
-        work.wait()
-        output.view(torch.int32)[0].add_(1)
-        return work
-
-    communicator.all_to_all = with_another  # type: ignore[method-assign]
-    assert step(engine, CASE, 0, 1, GPU)[0][:6_500_000].isnan().all()
-    for _ in range(3):  # the first ones may know of earlier steps only
-        torch.cuda.synchronize()
-        try:
-            engine.start_step()
-        except InputError:
-            return
-    raise AssertionError("nobody has noticed")
-
-
 def check_no_wait(group: dist.ProcessGroup) -> None:
-    """all_reduce() returns while the GPU is still busy with what comes before, without a synchronising call."""
+    """all_reduce() returns while the GPU is still busy with earlier work, without a synchronising call."""
     engine = nccl_engine(group)
     step(engine, CASE, 0, 0, GPU)
     torch.cuda.synchronize()
@@ -217,8 +184,7 @@ def check_no_wait(group: dist.ProcessGroup) -> None:
         asleep.record()
         start = time.perf_counter()
         engine.start_step()
-        futures = [engine.all_reduce(buffer) for buffer in buffers_of(CASE, tensors)]
-        for future in futures:
+        for future in [engine.all_reduce(buffer) for buffer in buffers_of(CASE, tensors)]:
             future.wait()
         host_ms = (time.perf_counter() - start) * 1e3
         busy = not asleep.query()
@@ -259,7 +225,7 @@ def check_nccl_reducer(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
 
 
 def reducer_with(group: dist.ProcessGroup, make: Callable[[], FlatEngine]) -> ThcReducer:
-    """A reducer of that engine: its own would hand tensors back as they are, as there is nobody to average with."""
+    """A reducer of that engine: its own would return tensors as they are, as one rank averages with nobody."""
     with patch.object(door, "flat_engine", lambda *_, **__: make()):
         return ThcReducer(group, bits=4)
 
@@ -281,8 +247,6 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: which engine": partial(check_choice, group),
             "NCCL: bits, float32": partial(check_nccl_bits, group, "float32"),
             "NCCL: bits, bfloat16": partial(check_nccl_bits, group, "bfloat16"),
-            "NCCL: gradients in host memory": partial(check_gradients_in_host_memory, group),
-            "NCCL: different gradients": partial(check_different_gradients, group),
             "NCCL: the host does not wait": partial(check_no_wait, group),
             "NCCL: DDP without synchronisation": partial(check_ddp_without_synchronisation, group),
             "NCCL: reduce-scatter, float32": partial(check_nccl_rows, group, torch.float32),
@@ -306,7 +270,7 @@ def main() -> None:
 
 
 def launch(name: str, ranks: int) -> list[str]:
-    """Run the checks of so many ranks and print what rank 0 prints; return which failed."""
+    """Run the checks of so many ranks and print rank 0's log; return the failed checks."""
     with tempfile.TemporaryDirectory() as directory:
         try:
             failures = run_ranks(Path(__file__), ranks, Path(directory), timeout_s=DEADLINE_S)
@@ -317,10 +281,5 @@ def launch(name: str, ranks: int) -> list[str]:
         return [check for failure in failures for check in failure]
 
 
-def rank_main() -> None:
-    with joined_rank() as rank:
-        rank.report(run(rank))
-
-
 if __name__ == "__main__":
-    rank_main() if "THC_TEST_RANK" in os.environ else main()
+    rank_main(run) if SETTINGS_VARIABLE in os.environ else main()

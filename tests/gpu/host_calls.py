@@ -1,10 +1,7 @@
-"""What the host puts on a device for a bucket of DDP, and for a group of FSDP2: launches, collectives, anything else.
+"""Calls of the host for a bucket of DDP on a device, and for a group of FSDP2: launches, collectives, anything else.
 
-The host's time is that of its calls. One rank of many, whose collectives are those of one that sends to itself; kernels
-in the interpreter. Prints a line for each case; fails where there are more calls than said.
+One rank of many, which sends to itself; kernels in the interpreter. Fails if a case has more calls than said.
 """
-
-from __future__ import annotations
 
 import itertools
 from collections import Counter
@@ -16,12 +13,12 @@ import torch
 from recorded_calls import count_as_one, counted_calls
 from torch import Tensor
 
-from byteps_thc import CompressionPolicy, ThcConfig
+from byteps_thc import CompressionPolicy
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 POLICY = CompressionPolicy(bypass_elements=100)
 #: Pieces of an engine in host memory would be several in all cases.
@@ -34,7 +31,7 @@ class Done(Waitable):
 
 
 class EchoCommunicator(Communicator):
-    """All ranks send what this one sends, and a collective is one of counted_calls()."""
+    """All ranks send this rank's messages, and a collective is one of counted_calls()."""
 
     def max_(self, tensor: Tensor) -> Waitable:
         return self._count(lambda: tensor)
@@ -56,15 +53,16 @@ class EchoCommunicator(Communicator):
         return Done()
 
 
-def engine_of(config: ThcConfig, ranks: int, *, sharded: bool = False) -> FlatEngine:
-    settings = RankSettings.of(config, ranks, sharded=sharded)
+def engine_of(codes: RankCodes, ranks: int, *, sharded: bool = False) -> FlatEngine:
+    settings = codes.resolve(ranks, sharded=sharded)
     return rank_engine(settings, 1, POLICY, [EchoCommunicator()], device=torch.device("cpu"), sharded=sharded)
 
 
 def calls_of(engine: FlatEngine, reduce: Callable[[], object]) -> Counter[str]:
-    """What is called for a gradient that was reduced before."""
-    engine.start_step()
-    reduce()
+    """Return the calls for a gradient that was reduced before: twice, as codes travel from two places in turn."""
+    for _ in range(2):
+        engine.start_step()
+        reduce()
     engine.start_step()
     with counted_calls() as calls:
         reduce()
@@ -72,8 +70,8 @@ def calls_of(engine: FlatEngine, reduce: Callable[[], object]) -> Counter[str]:
 
 
 def bucket(sizes: list[int], *, row: int = 0) -> Counter[str]:
-    """Of DDP, with parameters of these sizes. row: elements of rows with scales of their own."""
-    engine = engine_of(ThcConfig(**_SMALL), 4)
+    """A bucket of DDP, with parameters of given sizes. row: elements of rows with scales of their own."""
+    engine = engine_of(RankCodes(**_SMALL), 4)
     edges = itertools.pairwise([0, *itertools.accumulate(sizes)])
     parts = tuple(ParameterSlice(f"p{number}", *edge, row=row) for number, edge in enumerate(edges))
     gradient = torch.randn(sum(sizes))
@@ -83,8 +81,8 @@ def bucket(sizes: list[int], *, row: int = 0) -> Counter[str]:
 
 
 def group(ranks: int) -> Counter[str]:
-    """Of FSDP2: columns of two parameters, of a small one, and padding, in a row for each rank."""
-    engine = engine_of(ThcConfig(**_SMALL), ranks, sharded=True)
+    """A group of FSDP2: columns of two parameters, of a small one, and padding, in a row for each rank."""
+    engine = engine_of(RankCodes(**_SMALL), ranks, sharded=True)
     columns, spans = 1203, ((0, 700), (730, 1200))
     compressed = tuple(
         ParameterSlice(f"p{number}", row * columns + start, row * columns + stop)

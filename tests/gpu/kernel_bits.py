@@ -4,8 +4,6 @@ Prints a line for each case and ends with 1 where one differs. --large: sizes fo
 tests/lib/reference.py, which has the bits of byteps_thc._native._core (tests/reference).
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator
@@ -17,13 +15,13 @@ import reference
 import torch
 from torch import Tensor
 
-from byteps_thc._scheme.arrays import everybody
-from byteps_thc._scheme.gpu import kernels
-from byteps_thc._scheme.gpu.tiles import TileTable
+from byteps_thc._base.arrays import everybody
+from byteps_thc._scheme.adding.gpu import kernels
+from byteps_thc._scheme.adding.gpu.tiles import TileTable
+from byteps_thc._scheme.adding.tables import LookupTable
+from byteps_thc._scheme.adding.tables.device import DeviceTable
 from byteps_thc._scheme.keys import device_key
 from byteps_thc._scheme.rounding import Rounding
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.tables.device import DeviceTable
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96
@@ -84,8 +82,7 @@ def to_bfloat16(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def place(values: Tensor, device: str, offset: int) -> Tensor:
     """A copy on the device that begins `offset` elements into its memory."""
-    room = torch.empty(values.numel() + offset, dtype=values.dtype, device=device)[offset:]
-    return room.copy_(values.reshape(-1))
+    return torch.empty(values.numel() + offset, dtype=values.dtype, device=device)[offset:].copy_(values.reshape(-1))
 
 
 def key_of(device: str, rounding: Rounding = FIRST) -> Tensor:
@@ -114,7 +111,6 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
         rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, ends=case.ends
     )
     carried = reference.inverse_rotate(quantized.error, n, d, KEY, case.ends) if keep else residual
-
     g = place(gradient, device, case.offset)
     r = place(torch.from_numpy(residual), device, case.offset)
     key = key_of(device, case.rounding)
@@ -188,7 +184,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(300, block=128, bits=7, granularity=200)
     yield check_decode, Case(2 * 8192)
     yield check_decode, replace(base, floats="fp16", offset=1)
-    yield check_decode, replace(base, floats="fp16", scale=1e7, broken_block=1)  # beyond what fp16 holds
+    yield check_decode, replace(base, floats="fp16", scale=1e7, broken_block=1)  # beyond fp16's range
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
     yield check_decode, replace(base, block=512, chunk=128, broken_block=3)
     yield check_decode, Case(16384, block=16384, value_bits=16, workers=50)
@@ -228,7 +224,7 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
 
 
 def check_cases(small: Cases, large: Cases) -> int:
-    """Check what the command line asks for; return what the program ends with."""
+    """Check the cases that the command line selects; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--large", action="store_true")

@@ -1,13 +1,9 @@
 """Ranks that are threads of one process and share one device: NCCL takes one rank a GPU.
 
-A collective of theirs is as one of NCCL's: it runs on a stream of its own, behind what is on the current stream when it
-begins; waiting for it makes the current stream wait, not the thread; and it reads its peers' memory only once their
-streams are there. So a wait that an engine forgets is wrong bits here, too, most of all with pauses.
-
-On CPU tensors there are no streams: what is left are threads, their order, and all that an engine does with ranks.
+A collective runs on a stream of its own behind the current stream, as NCCL's; wait() makes the current stream wait; it
+reads its peers' memory only once their streams have arrived. A forgotten wait is wrong bits, most of all with pauses.
+CPU tensors have no streams, only threads and their order.
 """
-
-from __future__ import annotations
 
 import random
 import threading
@@ -30,7 +26,7 @@ T = TypeVar("T")
 
 
 class Pause:
-    """Keeps the current stream, or the thread where there are none, for a random time. seed: of the times."""
+    """Keeps the current stream, or the thread of a CPU, for a random time. seed: of the times."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self._on_gpu, self._random = device.type == "cuda", random.Random(seed)
@@ -52,11 +48,11 @@ class LocalRanks:
         self._shown: list[Any] = [None] * size
 
     def exchange(self, rank: int, mine: T) -> list[T]:
-        """Return what all ranks pass. threading.BrokenBarrierError when one does not come, or abort() was called."""
+        """Return all ranks' arguments. threading.BrokenBarrierError when one does not come, or abort() was called."""
         self._shown[rank] = mine
         self._barrier.wait()
         everyone = list(self._shown)
-        self._barrier.wait()  # nobody shows the next thing before all have seen this one
+        self._barrier.wait()  # nobody shows the next thing before all have seen the last
         return everyone
 
     def abort(self) -> None:
@@ -73,7 +69,7 @@ class _Work(Waitable):
 
 
 class LocalCommunicator(Communicator):
-    """Of one rank; used by its thread. device: of the tensors. pause: called wherever a stream could be late."""
+    """One rank's, used by its thread. device: of the tensors. pause: called wherever a stream could be late."""
 
     def __init__(self, ranks: LocalRanks, rank: int, device: torch.device, pause: Callable[[], None]) -> None:
         self._ranks, self._rank, self._pause = ranks, rank, pause
@@ -107,7 +103,7 @@ class LocalCommunicator(Communicator):
                 _wait_for(ready)
             result = read([theirs for theirs, _ in sent])
             self._pause()
-            # No rank overwrites what it has sent before all have read it.
+            # No rank overwrites its message before all have read it.
             for has_read in self._ranks.exchange(self._rank, self._event()):
                 _wait_for(has_read)
             output.view(-1).copy_(result.view(-1))
@@ -133,7 +129,7 @@ class LocalCommunicator(Communicator):
 
 
 def on_ranks(groups: list[LocalRanks], size: int, work: Callable[[int], T]) -> list[T]:
-    """Do the work of all ranks, each in a thread and on a stream of its own; return what each has.
+    """Do the work of all ranks, each in a thread and on a stream of its own; return their results.
 
     groups: all that they use, which end when one rank fails. Raises the error of that rank.
     """
@@ -159,7 +155,7 @@ def on_ranks(groups: list[LocalRanks], size: int, work: Callable[[int], T]) -> l
 
 
 def _sum(everyone: list[Tensor]) -> Tensor:
-    """In the order of the ranks, the same bits on all of them."""
+    """In the order of the ranks, the same bits on all ranks."""
     total = everyone[0].clone()
     for theirs in everyone[1:]:
         total += theirs

@@ -1,13 +1,10 @@
 """Many ranks on one device, in one process: the bits of DDP's, meshes' and FSDP2's device engines are the CPU's.
 
-    PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/many_ranks.py [--seeds 3]
+PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/many_ranks.py [--seeds 3]
 
-The engines are those of a GPU, with all their streams; only NCCL is another (local_ranks.py). Streams are late by
-random times. With TRITON_INTERPRET=1 tensors are on the CPU, where there are no streams. Averages must be those of
-NumPy (rank_oracle.py).
+The engines have a GPU's streams, late by random times, and local_ranks.py in NCCL's place. Averages must be
+NumPy's (rank_oracle.py). With TRITON_INTERPRET=1 tensors are on the CPU, without streams.
 """
-
-from __future__ import annotations
 
 import argparse
 import sys
@@ -25,7 +22,7 @@ from local_ranks import LocalCommunicator, LocalRanks, Pause, on_ranks
 from rank_oracle import RankOracle, ReduceScatterOracle
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc._base.arrays import indexed_device
 from byteps_thc._engine.agreement import RankAgreement
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice, ShardMatrix
 from byteps_thc._engine.factory import rank_engine
@@ -34,8 +31,7 @@ from byteps_thc._engine.hierarchy.engine import NodeEngine
 from byteps_thc._engine.hierarchy.exchange import BucketShards, ShardExchange
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._scheme.arrays import indexed_device
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 CPU = torch.device("cpu")
 ON_GPU = torch.cuda.is_available()
@@ -54,7 +50,7 @@ if ON_GPU:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the ranks are, and how late their streams may be."""
+    """The place of the ranks, and how late their streams may be."""
 
     device: torch.device
     seed: int
@@ -66,9 +62,9 @@ class Place:
         return LocalCommunicator(ranks, rank, device or self.device, self.pause(100 + rank))
 
     def engine(
-        self, ranks: LocalRanks, rank: int, config: ThcConfig, policy: CompressionPolicy, *, sharded: bool = False
+        self, ranks: LocalRanks, rank: int, codes: RankCodes, policy: CompressionPolicy, *, sharded: bool = False
     ) -> FlatEngine:
-        settings = RankSettings.of(config, ranks.size, sharded=sharded)
+        settings = codes.resolve(ranks.size, sharded=sharded)
         communicator = self.communicator(ranks, rank)
         return rank_engine(settings, rank, policy, [communicator], device=self.device, sharded=sharded)
 
@@ -81,7 +77,7 @@ class Place:
 
 
 def go(engine: Any, place: Place, case: dict[str, Any], rank: int) -> list[list[Tensor]]:
-    """The averages of all steps, [step][buffer]; the host waits for none of them before the last one."""
+    """The averages of all steps, [step][buffer]; the host waits for none before the last one."""
     pause, averages = place.pause(rank), []
     for number in range(case["steps"]):
         engine.start_step()
@@ -96,14 +92,12 @@ def go(engine: Any, place: Place, case: dict[str, Any], rank: int) -> list[list[
 
 
 def check_ddp(place: Place, case: dict[str, Any]) -> None:
-    """Buckets of RANKS ranks."""
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    codes, policy = RankCodes(**case["thc"]), CompressionPolicy(**case["policy"])
     ranks = LocalRanks(RANKS)
 
     def work(rank: int) -> dict[str, Any]:
-        engine = place.engine(ranks, rank, config, policy)
-        averages = go(engine, place, case, rank)
-        report = {"averages": averages, "residuals": engine.state_dict().get("residuals", {})}
+        engine = place.engine(ranks, rank, codes, policy)
+        report = {"averages": go(engine, place, case, rank), "residuals": engine.state_dict().get("residuals", {})}
         engine.close()
         return report
 
@@ -113,15 +107,14 @@ def check_ddp(place: Place, case: dict[str, Any]) -> None:
 def check_rows(place: Place, dtype: torch.dtype) -> None:
     """FSDP2's reduce-scatter: ROWS ranks, a row for each."""
     columns, steps = (3000, 3) if ON_GPU else (1100, 1)
-    config = ThcConfig()
+    codes = RankCodes()
     slices = tuple(ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(ROWS))
     matrix = ShardMatrix("matrix", ROWS, columns, slices)
     ranks = LocalRanks(ROWS)
-    random = torch.Generator().manual_seed(place.seed)
-    gradients = torch.randn(steps, ROWS, ROWS, columns, generator=random).to(dtype)
+    gradients = torch.randn(steps, ROWS, ROWS, columns, generator=torch.Generator().manual_seed(place.seed)).to(dtype)
 
     def work(rank: int) -> list[Tensor]:
-        engine, pause = place.engine(ranks, rank, config, CompressionPolicy(), sharded=True), place.pause(rank)
+        engine, pause = place.engine(ranks, rank, codes, CompressionPolicy(), sharded=True), place.pause(rank)
         outputs = []
         for number in range(steps):
             engine.start_step()
@@ -134,7 +127,7 @@ def check_rows(place: Place, dtype: torch.dtype) -> None:
         return [output.cpu() for output in outputs]
 
     results = on_ranks([ranks], ROWS, work)
-    oracle = ReduceScatterOracle("matrix", ["w"], [], ROWS, config)
+    oracle = ReduceScatterOracle("matrix", ["w"], [], ROWS, codes)
     for number in range(steps):
         wanted = oracle.averages([{"w": own.float()} for own in gradients[number]], number, dtype)["w"]
         got = torch.stack([outputs[number] for outputs in results])
@@ -143,27 +136,27 @@ def check_rows(place: Place, dtype: torch.dtype) -> None:
 
 def check_mesh(place: Place, case: dict[str, Any]) -> None:
     """Two nodes of two ranks: exact averages within them, compressed ones between them."""
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    codes, policy = RankCodes(**case["thc"]), CompressionPolicy(**case["policy"])
     within, between = ([LocalRanks(NODES) for _ in range(NODES)] for _ in range(2))
 
     def work(rank: int) -> list[list[Tensor]]:
         node, local = divmod(rank, NODES)
         fast = SimpleNamespace(rank=lambda: local, size=lambda: NODES)
         groups = cast(Any, SimpleNamespace(size=NODES * NODES, rank=rank, fast=fast))
-        inner = place.engine(between[local], node, config, policy)
+        inner = place.engine(between[local], node, codes, policy)
         scatter, gather = (place.communicator(within[node], local) for _ in range(2))
         agreement = RankAgreement(
             (place.communicator(within[node], local, CPU), NODES),
             (place.communicator(between[local], node, CPU), NODES),
         )
-        exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
+        exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, in_stream=True, fused=True)
         engine = NodeEngine(inner, exchange, inner.recorder)
         averages = go(engine, place, case, rank)
         engine.close()
         return averages
 
     results = on_ranks([*within, *between], NODES * NODES, work)
-    oracles = [RankOracle(config, NODES, policy) for _ in range(NODES)]
+    oracles = [RankOracle(codes, NODES, policy) for _ in range(NODES)]
     for number in range(case["steps"]):
         for buffer, everyone in enumerate(of_all_ranks(case, NODES * NODES, number)):
             wanted = mesh_average(everyone, oracles)
@@ -207,7 +200,6 @@ def require_same(what: str, mine: Tensor, wanted: Tensor) -> None:
 
 
 def checks(place: Place) -> dict[str, Callable[[], None]]:
-    """All of them, by name."""
     all_checks: dict[str, Callable[[], None]] = {
         f"DDP, {RANKS} ranks, {name}": partial(check_ddp, place, case) for name, case in CASES.items()
     }

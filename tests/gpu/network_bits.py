@@ -1,17 +1,14 @@
-"""GPU kernels with servers: two ranks and a thc-ps on this machine; averages and residuals are those of the host.
+"""GPU kernels with servers: two ranks and a thc-ps on this machine; averages and residuals are the host's.
 
     PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/network_bits.py
 
 On the CPU with TRITON_INTERPRET=1, else both ranks on one GPU, as part of make bench-gpu, with the time of a step and
-what it copies. Every check runs and prints a line; fails with the checks that failed.
+its copies. Every check runs and prints a line; fails with the checks that failed.
 """
-
-from __future__ import annotations
 
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,24 +16,24 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from engine_bits import DEADLINE_S, DEVICE, ON_GPU, run_checks, same, step
+from engine_bits import DEVICE, ON_GPU, launch, rank_main, run_checks, same, step
 from gradients import buffers_of, gradient_of
-from ranks import Rank, joined_rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from twin_compressors import add_twins
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._engine import factory
 from byteps_thc._engine.engine import Engine, GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._engine.flat_engine import FlatEngine
-from byteps_thc._engine.layout import Round
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._net.session import FaultConfig, Timeouts
+from byteps_thc._net.session import Timeouts
 from byteps_thc.ddp import compress
+from thc_lab.packet_faults import packet_faults
+from thc_lab.ranks import SETTINGS_VARIABLE, Rank, default_group
 
 CPU = torch.device("cpu")
 #: Small blocks where the interpreter does them.
@@ -60,11 +57,9 @@ TIMED_FLOATS = 32 << 20
 
 
 def make(kernels: Literal["device", "host"], rank: Rank, case: dict[str, Any], job: int, **network: Any) -> Engine:
-    group = dist.group.WORLD
-    assert group is not None
     policy = CompressionPolicy(**case["policy"], kernels=kernels)
-    servers = NetworkConfig(rank.settings["servers"], job=job, **network)
-    return flat_engine(group, ThcConfig(**case["thc"]), policy, servers)
+    servers = NetworkConfig(rank.settings["servers"], job=job, codes=ServerCodes(**case["thc"]), **network)
+    return flat_engine(default_group(), servers, policy)
 
 
 def same_state(mine: Engine, wanted: Engine) -> None:
@@ -80,8 +75,7 @@ def check_case(rank: Rank, case: dict[str, Any], job: int) -> None:
     mine, wanted = make("device", rank, case, job), make("host", rank, case, job + 1)
     for number in range(case["steps"]):
         got = step(mine, case, rank.rank, number, DEVICE)
-        expected = step(wanted, case, rank.rank, number, CPU)
-        for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
+        for buffer, (average, right) in enumerate(zip(got, step(wanted, case, rank.rank, number, CPU), strict=True)):
             same(f"average of buffer {buffer} in step {number}", average, right)
     same_state(mine, wanted)
     figures, others = mine.statistics(), wanted.statistics()
@@ -94,10 +88,10 @@ def check_case(rank: Rank, case: dict[str, Any], job: int) -> None:
 def check_losses(rank: Rank, job: int) -> None:
     """Sums that lack a worker or all: the same bits in every piece, beside the host's kernels."""
     case = CASES[0] | {"sizes": [[20_000 if ON_GPU else 3000]]}
-    faults = FaultConfig(drop=0.3)
     twins = add_twins()
     timeouts = Timeouts(loss_s=0.05)
-    engine = make("device", rank, case, job, loss_tolerant=True, faults=faults, timeouts=timeouts)
+    with packet_faults(drop=0.3):
+        engine = make("device", rank, case, job, loss_tolerant=True, timeouts=timeouts)
     for number in range(4):
         step(engine, case, rank.rank, number, DEVICE)
     assert {0, 1} & twins[0].contributions, "nothing was lost"
@@ -106,7 +100,7 @@ def check_losses(rank: Rank, job: int) -> None:
 
 
 def check_copies(rank: Rank, job: int) -> None:
-    """all_reduce() returns while the GPU is still busy with what comes before; codes and sums are in pinned memory."""
+    """all_reduce() returns while the GPU is still busy with earlier work; codes and sums are in pinned memory."""
     case = CASES[0]
     engine = make("device", rank, case, job)
     step(engine, case, rank.rank, 0, DEVICE)
@@ -123,8 +117,9 @@ def check_copies(rank: Rank, job: int) -> None:
     torch.cuda.synchronize()
     assert isinstance(engine, FlatEngine)
     for _, layout in engine._layouts._known.values():
-        for placed in layout.pieces(Round(0, compress=True)):
-            transfer = placed.piece._transfer  # type: ignore[attr-defined]
+        assert layout.pieces is not None
+        for piece in layout.pieces(True):
+            transfer = piece._transfer  # type: ignore[attr-defined]
             for array in (transfer.codes, *transfer.aggregate()):
                 assert torch.from_numpy(array).is_pinned()
     engine.close()
@@ -135,7 +130,7 @@ def check_ddp(rank: Rank, job: int, kernels: Literal["device", "auto"], bytes_co
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Linear(2000, 2000).to(DEVICE), device_ids=[0])
     network = NetworkConfig(rank.settings["servers"], job=job)
-    state = compress(ddp, bits=4, network=network, policy=CompressionPolicy(kernels=kernels))
+    state = compress(ddp, network=network, policy=CompressionPolicy(kernels=kernels))
     inputs = torch.randn(64, 2000, device=DEVICE)
     for _ in range(3):
         ddp.zero_grad()
@@ -180,7 +175,7 @@ def run(rank: Rank) -> dict[str, str]:
     if ON_GPU:
         torch.cuda.set_device(0)
     else:  # the interpreter's GPU
-        factory.device_of = lambda *a, needs_nccl=True, **_: None if needs_nccl or a[2].kernels == "host" else DEVICE
+        factory.device_of = lambda *a: None if a[1] is None or a[2].kernels == "host" else DEVICE
     checks: dict[str, Callable[[], None]] = {
         case["name"]: lambda case=case, job=job: check_case(rank, case, 2 * job)  # type: ignore[misc]
         for job, case in enumerate(CASES, start=1)
@@ -195,25 +190,11 @@ def run(rank: Rank) -> dict[str, str]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory, ParameterServer() as server:
-        failures = run_ranks(
-            Path(__file__),
-            2,
-            Path(directory),
-            settings={"servers": [server.address]},
-            timeout_s=DEADLINE_S,
-            environment={"PYTHONPATH": os.pathsep.join(sys.path)},  # this folder's, too
-        )
-        print((Path(directory) / "rank0.log").read_text(errors="replace"), flush=True)
-    if any(failures):
-        sys.exit("\n".join(f"rank {rank}: {name}\n{text}" for rank in (0, 1) for name, text in failures[rank].items()))
+    searched = {"PYTHONPATH": os.pathsep.join(sys.path)}  # this folder's, too
+    with ParameterServer() as server:
+        launch(Path(__file__), 2, settings={"servers": [server.address]}, environment=searched)
     print("same bits with servers")
 
 
-def rank_main() -> None:
-    with joined_rank() as rank:
-        rank.report(run(rank))
-
-
 if __name__ == "__main__":
-    rank_main() if "THC_TEST_RANK" in os.environ else main()
+    rank_main(run) if SETTINGS_VARIABLE in os.environ else main()

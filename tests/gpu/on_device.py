@@ -1,9 +1,4 @@
-"""What only a GPU can show: offsets beyond 2^31. Part of make bench-gpu.
-
-Fails with a MismatchError of kernel_bits.py.
-"""
-
-from __future__ import annotations
+"""Checks that need a GPU: offsets beyond 2^31. Part of make bench-gpu."""
 
 import numpy as np
 import reference
@@ -11,10 +6,10 @@ import torch
 from kernel_bits import FIRST, KEY, LARGEST_NORM, key_of, same, to_bfloat16
 from torch import Tensor
 
-from byteps_thc._scheme.gpu import kernels
-from byteps_thc._scheme.gpu.tiles import TileTable
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.tables.device import DeviceTable
+from byteps_thc._scheme.adding.gpu import kernels
+from byteps_thc._scheme.adding.gpu.tiles import TileTable
+from byteps_thc._scheme.adding.tables import LookupTable
+from byteps_thc._scheme.adding.tables.device import DeviceTable
 
 BLOCK = 8192
 GPU = torch.device("cuda")
@@ -72,8 +67,7 @@ def check_far_offsets() -> None:
         blocks + np.uint64(start // 8 if domain else start // 128), domain, key, rounds
     )
     try:
-        last = gradient[start:].float().cpu().numpy()
-        rotated, norms = reference.rotate(last, None, BLOCK, KEY)
+        rotated, norms = reference.rotate(gradient[start:].float().cpu().numpy(), None, BLOCK, KEY)
         same("far norms", mine.norms[start // BLOCK :], norms)
         coded = reference.quantize(rotated, norms, tail, BLOCK, TABLE.values, TABLE.threshold, KEY, FIRST)
         same("far codes", mine.codes[start // 2 :], reference.pack(coded.codes, 4))

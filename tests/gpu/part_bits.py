@@ -1,8 +1,4 @@
-"""Shards of a bucket by one launch each way, on the device if there is one, else in the interpreter: the bits of copies
-parameter by parameter in host memory, and as many calls for one parameter as for many.
-"""
-
-from __future__ import annotations
+"""Shards by one launch each way have the bits of host copies by parameter; calls do not grow with parameters."""
 
 import itertools
 
@@ -12,10 +8,9 @@ from recorded_calls import counted_calls
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.hierarchy.exchange import BucketShards
 from byteps_thc._engine.statistics import StatsRecorder
-from byteps_thc._scheme.gpu.frontend import INTERPRETED
 from byteps_thc._scheme.gpu.part_copies import PartCopies
 
-DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #: Elements of parameters, 0 for a gap of seven: divisible and not, smaller than the ranks, larger than a tile.
 LAYOUTS = [[1], [4000], [5, 0, 3, 1, 2, 2049], [1, 1, 1, 0], [1000] * 40 + [0, 7], [0, 3001, 64, 64, 0, 0, 17]]
 RANKS = (1, 2, 3, 8)

@@ -1,7 +1,5 @@
 """Calls with which the host puts something on a device: operators, kernels and collectives, counted on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,18 +12,18 @@ from byteps_thc._scheme.gpu.launch import Launcher
 
 @contextmanager
 def counted_calls() -> Iterator[list[str]]:
-    """The names of what is called: operators that are no views, and kernels."""
+    """The names of called operators that are no views, and of kernels."""
     calls: list[str] = []
 
     def count(launch: Callable[..., None], *arguments: Any) -> None:
         count_as_one("kernel", lambda: launch(*arguments))
 
-    with _launches(count), _Counted(calls):
+    with launches(count), _Counted(calls):
         yield calls
 
 
 def count_as_one(name: str, work: Callable[[], None]) -> None:
-    """Do what counted_calls() has as one call."""
+    """Do work that counted_calls() has as one call."""
     mode = torch.utils._python_dispatch._get_current_dispatch_mode()
     if isinstance(mode, _Counted):
         mode.calls.append(name)
@@ -34,7 +32,7 @@ def count_as_one(name: str, work: Callable[[], None]) -> None:
 
 
 @contextmanager
-def _launches(instead: Callable[..., None]) -> Iterator[None]:
+def launches(instead: Callable[..., None]) -> Iterator[None]:
     launch = Launcher.__call__
     Launcher.__call__ = lambda *arguments: instead(launch, *arguments)  # type: ignore[method-assign]
     try:

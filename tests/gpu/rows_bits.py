@@ -1,19 +1,16 @@
 """Row scales of a large embedding on a device: norms, codes, residuals and averages of the host, and no wait.
 
-    PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/rows_bits.py
+PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/rows_bits.py
 
-On the CPU with TRITON_INTERPRET=1, where the embedding is tiny, else on the GPU. compressor_bits.py has the odd shapes.
-Fails with an AssertionError.
+On the CPU with TRITON_INTERPRET=1, where the embedding is tiny, else on the GPU.
 """
-
-from __future__ import annotations
 
 import torch
 from compressor_bits import CONFIG, DEVICE, check
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
+from byteps_thc._scheme.adding.gpu import GpuCompressor
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
-from byteps_thc._scheme.gpu import GpuCompressor
 
 ON_GPU = DEVICE == "cuda"
 ROWS, COLUMNS = (30_522, 96) if ON_GPU else (150, 96)
@@ -24,7 +21,7 @@ PLAN = BlockPlan((), (RowSpan(0, ROWS * COLUMNS, COLUMNS),))
 UNUSED = slice(ROWS // 3 * COLUMNS, ROWS // 3 * 2 * COLUMNS)
 
 
-def check_no_wait(config: ThcConfig, dtype: torch.dtype) -> None:
+def check_no_wait(config: ServerCodes, dtype: torch.dtype) -> None:
     """A round puts work on the stream alone, once its kernels are compiled."""
     gpu = GpuCompressor(config, workers=2, worker=0, device=DEVICE)
     mine = gpu.partition("embedding", SIZE, None, PLAN)
@@ -49,9 +46,9 @@ def check_no_wait(config: ThcConfig, dtype: torch.dtype) -> None:
 
 def main() -> None:
     check(2, SIZE, 3, plan=PLAN, zeros=UNUSED)
-    check(2, SIZE, 2, ThcConfig(bits=4), plan=PLAN, zeros=UNUSED)
+    check(2, SIZE, 2, ServerCodes(bits=4), plan=PLAN, zeros=UNUSED)
     check_no_wait(CONFIG, torch.float32)
-    check_no_wait(ThcConfig(bits=4), torch.bfloat16)
+    check_no_wait(ServerCodes(bits=4), torch.bfloat16)
     print(f"same bits: {ROWS} rows with scales")
 
 

@@ -1,6 +1,4 @@
-"""The kernels and GpuCompressor in Triton's interpreter: the CPU's bits, without tolerance."""
-
-from __future__ import annotations
+"""Kernels and programs of this folder in Triton's interpreter: the CPU's bits, without tolerance."""
 
 from collections.abc import Callable
 
@@ -16,11 +14,11 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
 
 
 def test_messages_of_ranks_that_decode_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
-    """Three launches for a bucket, two for rows; what travels exactly is in them."""
+    """Three launches for a bucket, two for rows; exact parameters are in them."""
     printed = interpret("block_bits.py")
     assert "DIFFERENT" not in printed
-    for check in ("check_round", "check_not_finite", "check_agreement", "check_refusals"):
-        assert f"same bits: {check} " in printed
+    for check in ("round", "not_finite", "gather", "agreement", "refusals", "corruption"):
+        assert f"same bits: check_{check} " in printed
 
 
 def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callable[..., str]) -> None:
@@ -39,6 +37,10 @@ def test_the_host_makes_few_calls_whatever_parameters_and_ranks_there_are(interp
     assert printed.count(": 2 launches, 1 collectives") == 2
 
 
+def test_streams_wait_for_each_other_only_where_they_share_memory(interpret: Callable[..., str]) -> None:
+    assert interpret("stream_order.py").count("in order: ") == 3
+
+
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
     interpret: Callable[..., str], ranks: int
@@ -47,7 +49,7 @@ def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(
 
 
 def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
-    """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/engine."""
+    """Two ranks and a thc-ps, which in the end loses packets; tests/engine has more."""
     printed = interpret("network_bits.py")
     assert printed.count("ok: ") == 4
     assert "same bits with servers" in printed
@@ -70,11 +72,11 @@ def test_odd_sizes_blocks_formats_and_alignments(interpret: Callable[..., str], 
 
 def test_cpu_tensors_need_the_interpreter(run_python: Callable[..., str]) -> None:
     program = """
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.gpu import GpuCompressor
+from byteps_thc import ServerCodes
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.gpu import GpuCompressor
 
-for config, device in ((ThcConfig(), "cpu"), (ThcConfig(rotation_block=32768), "cuda")):
+for config, device in ((ServerCodes(), "cpu"), (ServerCodes(rotation_block=32768), "cuda")):
     try:
         GpuCompressor(config, workers=2, worker=0, device=device)
     except ConfigurationError as error:
@@ -86,11 +88,11 @@ for config, device in ((ThcConfig(), "cpu"), (ThcConfig(rotation_block=32768), "
 
 
 def test_the_current_gpu_has_the_name_that_its_tensors_give_it(run_python: Callable[..., str]) -> None:
-    """Else engines would copy gradients that are there, and refuse those of FSDP2. No GPU is asked for memory."""
+    """Else engines would copy gradients of that GPU, and refuse FSDP2's. No GPU is asked for memory."""
     program = """
 import torch
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.gpu import GpuCompressor, compressor
+from byteps_thc import ServerCodes
+from byteps_thc._scheme.adding.gpu import GpuCompressor, compressor
 
 class Stop(Exception):
     pass
@@ -103,8 +105,13 @@ torch.cuda.current_device = lambda: 1
 compressor.DeviceTable.of = of
 for device in ({}, {"device": "cuda"}, {"device": torch.device("cuda", 2)}):
     try:
-        GpuCompressor(ThcConfig(), workers=2, worker=0, **device)
+        GpuCompressor(ServerCodes(), workers=2, worker=0, **device)
     except Stop:
         pass
 """
     assert run_python("-c", program, TRITON_INTERPRET="0").split() == ["cuda:1", "cuda:1", "cuda:2"]
+
+
+@pytest.mark.slow
+def test_buckets_meshes_and_rows_have_the_bits_of_numpy(interpret: Callable[..., str]) -> None:
+    assert "same bits: 4 checks" in interpret("many_ranks.py")

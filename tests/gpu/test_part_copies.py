@@ -1,7 +1,5 @@
 """Shards of a bucket are copied in one launch, whatever they are: in Triton's interpreter, and compiled for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""What compilers make of the kernels, without a GPU: registers, stack, instructions, and no contracted arithmetic."""
-
-from __future__ import annotations
+"""Compiled kernels without a GPU: resources, no contracted arithmetic, emulated bits, look-ups of launches."""
 
 import importlib.util
 import json
@@ -42,10 +40,11 @@ def resources_of(
 
 
 def test_every_kernel_is_listed(run_python: Callable[..., str]) -> None:
-    """Of those that kernels.py and block_batch.py launch."""
+    """Kernels that kernels.py and block_batch.py launch."""
     program = """
 import gpu_resources
-from byteps_thc._scheme.gpu import block_batch, kernels
+from byteps_thc._scheme.adding.gpu import kernels
+from byteps_thc._scheme.decoding.gpu import block_batch
 launchers = [*vars(kernels).values(), *vars(block_batch).values()]
 launched = {launcher._kernel for launcher in launchers if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
@@ -89,14 +88,12 @@ def test_kernels_of_blocks_take_few_instructions(run_python: Callable[..., str])
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 16)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills up to 4 registers of encode.
-
-    Of odd tiles, which are few, it spills more, and so of the kernels that have their way in them.
-    """
+    """For sm_100 the compiler spills up to 4 registers of encode, and more of kernels for odd tiles."""
     most = {
         "encode, all tiles": {"sm_90": 24, "sm_100": 64},
         "encode, odd tiles": {"sm_90": 24, "sm_100": 64},
         "blocks, average of rows": {"sm_80": 80, "sm_90": 40},
+        "blocks, gather": {"sm_80": 72, "sm_90": 72, "sm_100": 80},
         "blocks, encode, 2 bits": {"sm_80": 16},
     }
     for row in resources_of(run_python, arch):
@@ -110,17 +107,81 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
-    """Without explicit layouts encode takes 125 instructions a coordinate there; NVIDIA's has 77.
-
-    The kernel that has the way of odd tiles in it takes more registers: fewer programs fit a processor. Encode of
-    clipped blocks does, too.
-    """
+    """Encode takes 125 instructions a coordinate, NVIDIA's 77; odd tiles and clipped blocks take more registers."""
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
-    more_registers = {"encode, all tiles": 166, "encode, odd tiles": 154, "blocks, encode, 2 bits": 168}
+    more_registers = {
+        "encode, all tiles": 166,
+        "encode, odd tiles": 154,
+        "blocks, encode, 2 bits": 168,
+        "blocks, gather": 147,
+    }
     for row in rows:
         assert row["stack_bytes"] == 0, row
         name = str(row["kernel"])
         assert row["registers"] <= more_registers.get(name, MAX_REGISTERS), row
         if name.startswith(("encode", "decode")) and "tiles" not in name:
             assert row["instructions_per_coordinate"] <= 126, row
+
+
+_PROGRAM = """
+import torch
+from byteps_thc._scheme.gpu.launch import Launcher
+
+class Kernel:
+    def __init__(self, name):
+        self.name = name
+    def __getitem__(self, grid):
+        def run(*arguments, **options):
+            print(self.name, grid, len(arguments), options)
+            return Kernel("again")
+        return run
+
+memory = torch.zeros(100)
+launch = Launcher(Kernel("looked up"), enable_fp_fusion=False)
+for arguments, constants in [
+    ((memory, 32, 1.5), (True,)),
+    ((memory[4:], 48, 2.5), (True,)),
+    ((memory[1:], 32, 1.5), (True,)),
+    ((memory.half(), 32, 1.5), (True,)),
+    ((memory, 33, 1.5), (True,)),
+    ((memory, 1, 1.5), (True,)),
+    ((memory, 17, 1.5), (True,)),
+    ((memory, 1 << 32, 1.5), (True,)),
+    ((memory, 32, 1.5), (False,)),
+    ((memory, 32, 1.5), (True,)),
+]:
+    launch(7, arguments, constants, 4)
+launch(7, (memory, 32, 1.5), (True,), 8)
+"""
+
+
+def test_kernels_are_looked_up_for_what_they_are_compiled_for(run_python: Callable[..., str]) -> None:
+    """Formats, alignments, ones, multiples of 16, 64 bits, constants and warps: not for other addresses and numbers."""
+    lines = run_python("-c", _PROGRAM, TRITON_INTERPRET="0").splitlines()
+    looked_up = "looked up (7,) 4 {'num_warps': 4, 'enable_fp_fusion': False}"
+    again = "again (7, 1, 1) 4 {}"
+    wide = "looked up (7,) 4 {'num_warps': 8, 'enable_fp_fusion': False}"
+    assert lines == [looked_up, again, *[looked_up] * 4, again, *[looked_up] * 2, again, wide]
+
+
+_SERVERS = "decode_kernel encode_kernel norms_kernel ranges_kernel"
+EMULATED = {
+    "block_bits.py": "decode_blocks_kernel encode_blocks_kernel recode_blocks_kernel",
+    "kernel_bits.py": _SERVERS,
+    "compressor_bits.py": _SERVERS,
+    "part_bits.py": "copy_parts_kernel",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("program", EMULATED)
+def test_compiled_kernels_have_the_bits_of_the_cpu(run_python: Callable[..., str], arch: str, program: str) -> None:
+    pytest.importorskip("triton", minversion="3.9", reason="the emulator knows what Triton 3.9 makes")
+    here = Path(__file__).parent
+    emulated = str(here.parents[1] / "evaluation/emulated.py")
+    printed = run_python(emulated, arch, str(here / program), CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="0")
+    assert "same bits" in printed
+    assert "DIFFERENT" not in printed
+    assert printed.splitlines()[-1] == f"emulated: {EMULATED[program]}"

@@ -1,6 +1,4 @@
-"""What is installed needs no library that a bare host lacks, and says what is missing when something is."""
-
-from __future__ import annotations
+"""Installed files need no library that a bare host lacks, and errors name a missing one."""
 
 import os
 import re
@@ -16,11 +14,11 @@ from doctor_host import run_doctor
 from byteps_thc._cli.launch import find_thc_ps
 from byteps_thc._net.session import has_dpdk
 
-#: Of the C and C++ compilers' runtimes, which every Linux with Python has or torch brings; zlib, which dpkg needs.
+#: Runtimes of the C and C++ compilers, which every Linux with Python has or torch brings; zlib, which dpkg needs.
 ALLOWED = re.compile(r"(libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libz|linux-vdso|ld-linux-[\w-]+)\.so\.\d+")
 OPEN_DPDK = """
-from byteps_thc import DpdkConfig, Session, ThcConfig
-Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), backend=DpdkConfig("10.0.0.2"))
+from byteps_thc import DpdkConfig, Session, ServerCodes
+Session(["10.0.0.1"], job=1, worker=0, workers=1, codes=ServerCodes(), backend=DpdkConfig("10.0.0.2"))
 """
 needs_dpdk = pytest.mark.skipif(not (NATIVE / DPDK_LIBRARY).exists(), reason="this build has no DPDK")
 
@@ -36,7 +34,7 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> subpro
 
 
 def libraries_of(file: Path) -> dict[str, str]:
-    """What the dynamic linker loads for a compiled file: name -> path."""
+    """Libraries that the dynamic linker loads for a compiled file: name -> path."""
     output = run(["ldd", str(file)]).stdout
     return {Path(line.split()[0]).name: line.split("=>")[-1].split(" (")[0].strip() for line in output.splitlines()}
 
@@ -71,7 +69,7 @@ def test_compiled_files_are_hardened(name: str) -> None:
 @pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") != "glibc 2.36", reason="newer compilers ask for newer runtimes")
 @pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps"])
 def test_a_build_on_debian_12_asks_for_what_manylinux_2_34_has(name: str) -> None:
-    """Of glibc, and of the libstdc++ of GCC 11: scripts/release.sh promises it of the wheels."""
+    """Versions of glibc, and of the libstdc++ of GCC 11: scripts/release.sh promises it of the wheels."""
     file = find_thc_ps() if name == "thc-ps" else next(NATIVE.glob(f"{name}.*.so"))
     symbols = run(["readelf", "--wide", "--version-info", str(file)]).stdout
     for library, newest in (("GLIBC", (2, 34)), ("GLIBCXX", (3, 4, 29)), ("CXXABI", (1, 3, 13))):

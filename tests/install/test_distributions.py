@@ -1,10 +1,10 @@
-"""The clone's three distributions: byteps_thc with the switch's agent, the lab, and the P4 model by itself."""
-
-from __future__ import annotations
+"""The clone's three distributions, and suggested commands that install them."""
 
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from importlib.metadata import files, packages_distributions, requires
 from pathlib import Path
 from zipfile import ZipFile
@@ -28,7 +28,7 @@ def built(tmp_path: Path, folder: Path, code: str) -> list[str]:
 
 def test_byteps_thc_s_wheel_is_without_the_p4_model(tmp_path: Path) -> None:
     pytest.importorskip("scikit_build_core")
-    # All but what is compiled.
+    # All but compiled files.
     code = "import sys; from scikit_build_core.build import build_wheel as b; b(sys.argv[1], {'wheel.cmake': 'false'})"
     names = built(tmp_path, ROOT, code)
     assert packages_in(names) == {"byteps_thc", "thc_switch"}
@@ -60,12 +60,36 @@ def test_a_training_needs_no_command_line() -> None:
     assert sorted(text.partition(">")[0] for text in needed) == ["numpy", "pydantic", "typing-extensions"]
 
 
-def test_nothing_of_the_product_imports_the_lab() -> None:
-    product = [path for folder in ("byteps_thc", "p4", "scripts") for path in (ROOT / folder).rglob("*.py")]
-    assert len(product) > 300
-    assert [path for path in product if re.search(r"^\s*(from|import) thc_lab", path.read_text(), re.MULTILINE)] == []
-
-
 def test_the_p4_model_asks_for_nothing_of_byteps_thc() -> None:
     needed = [text for text in requires("thc_p4_model") or [] if "extra ==" not in text]
     assert sorted(text.partition(">")[0] for text in needed) == ["lark", "rich", "typer"]
+
+
+FOLDERS = ("byteps_thc", "lab", "p4", "docs", "scripts", "ps_software", "cmake", "tests", "worker_dpdk")
+SUFFIXES = {".py", ".md", ".cmake", ".txt", ".cc", ".sh"}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """File and arguments of `pip install` there."""
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "Makefile"]
+    for folder in FOLDERS:
+        files += (path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES)
+    for path in files:
+        if path != Path(__file__):
+            for command in re.findall(r"pip install ([^\n`]*)", path.read_text(encoding="utf-8")):
+                yield str(path.relative_to(ROOT)), command
+
+
+def test_no_command_names_a_package_that_no_index_has() -> None:
+    suggested = list(commands())
+    assert len(suggested) > 20
+    assert [where for where in suggested if re.match(r"(-\S+ )*['\"]?byteps.thc\b", where[1])] == []
+
+
+def test_versions_are_those_of_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lab = tomllib.loads((ROOT / "lab/pyproject.toml").read_text())["project"]["dependencies"]
+    extras = [*project["project"]["optional-dependencies"].values(), lab]
+    known = {requirement for extra in extras for requirement in extra} | set(project["build-system"]["requires"])
+    suggested = {each for _, command in commands() for each in re.findall(r"'([a-z0-9-]+>=[0-9.]+)'", command)}
+    assert {"torch>=2.9", "triton>=3.6", "typer>=0.12"} <= suggested <= known

@@ -1,6 +1,4 @@
-"""scripts/release.sh: what it refuses, and, slow, what it makes."""
-
-from __future__ import annotations
+"""scripts/release.sh: its refusals, and, slow, its files."""
 
 import os
 import platform
@@ -22,7 +20,7 @@ RELEASED = (
 
 
 class Clone:
-    """A small git repository with the script and what it reads before it builds."""
+    """A small git repository with the script and the files that it reads before it builds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "clone"
@@ -42,12 +40,12 @@ class Clone:
         self.git("commit", "--quiet", "--message=A commit")
 
     def check(self, *arguments: str, pythons: str = PYTHON) -> subprocess.CompletedProcess[str]:
-        """What release.sh says before it builds anything."""
+        """Return the errors of release.sh before it builds anything."""
         return run_release(self.folder, "--check", "--pythons", pythons, *arguments, limit_s=60)
 
 
 def run_release(folder: Path, *arguments: str, limit_s: float) -> subprocess.CompletedProcess[str]:
-    """release.sh, which finds the interpreter of these tests as pythonX.Y."""
+    """release.sh, which finds the tests' interpreter as pythonX.Y."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [str(folder / "scripts/release.sh"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=limit_s)
@@ -123,10 +121,7 @@ def test_options_that_are_none_are_refused(clone: Clone, arguments: list[str]) -
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_what_is_made_is_installed_and_runs(tmp_path: Path) -> None:
-    """In a copy of the tree, as dist/ may have a release.
-
-    All is compiled anew, in a folder of which no compiler's cache knows: only when it is asked for.
-    """
+    """In a copy of the tree, as dist/ may have a release; on request only, as all is compiled without a cache."""
     if "THC_TEST_RELEASE" not in os.environ:
         pytest.skip("THC_TEST_RELEASE=1 compiles everything anew, as scripts/release.sh does")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout

@@ -1,7 +1,5 @@
 """The oldest and the newest torch that are promised, and one that lacks a name."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -11,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc._scheme.built import NEWEST_TORCH, OLDEST_TORCH
+from byteps_thc._base.built import NEWEST_TORCH, OLDEST_TORCH
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("torch_version_rank.py")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "byteps_thc"
-#: What pip says where no registry is reachable, or none has the version for this Python.
+#: pip's message where no registry is reachable, or none has the version for this Python.
 UNREACHABLE = ("No matching distribution", "Could not find a version", "Connection", "Temporary failure", "timed out")
 
 
 def torch_of(version: str) -> Path:
-    """Return the folder of a torch release and what it needs, 7 GB, which is filled once."""
+    """Return the folder of a torch release and its dependencies, 7 GB, which is filled once."""
     folder = CACHE / f"torch-{version}-py{sys.version_info.major}.{sys.version_info.minor}"
     if folder.exists():
         return folder
@@ -46,17 +44,12 @@ def torch_of(version: str) -> Path:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("version", [OLDEST_TORCH, NEWEST_TORCH])
 def test_front_ends_work_with_the_oldest_and_the_newest(version: str, tmp_path: Path) -> None:
-    """In its folder is torch alone; all else is that of this Python."""
+    """In its folder is torch alone; all else is this Python's."""
     settings = {"PYTHONPATH": str(torch_of(version)), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    result = subprocess.run(
-        [*torchrun, str(PROGRAM), str(tmp_path)],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    command += [str(PROGRAM), str(tmp_path)]
+    environment = os.environ | settings
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0, result.stderr
     assert f"averaged with torch {version}." in result.stdout
 

@@ -1,6 +1,4 @@
-"""The front ends among four ranks, as torchrun starts them; rank 0 prints what it ran with."""
-
-from __future__ import annotations
+"""The front ends among four ranks, as torchrun starts them; rank 0 prints its versions."""
 
 import sys
 
@@ -15,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcReducer
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import compress
-from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.fsdp import compress as compress_sharded
+from byteps_thc.fsdp import compress_replicas
 
 SIZE = 256  # so that nothing travels exactly
 dist.init_process_group("gloo")
@@ -34,7 +33,7 @@ def own_gradient(of: int) -> Tensor:
 def require_average(average: Tensor, what: str) -> None:
     wanted = torch.stack([own_gradient(each) for each in range(ranks)]).mean(0)
     error = float((average - wanted).square().sum() / wanted.square().sum())
-    assert 0 < error < 0.02, (what, error)
+    assert 0 < error < 0.023, (what, error)  # 16 uniform levels of blocks of 64 leave .0215 of normal gradients
 
 
 def backward(model: nn.Module) -> None:
@@ -52,7 +51,7 @@ assert state.compression_stats().steps == 1
 
 sharded = weight()
 fully_shard(sharded)
-compression = compress_reduce_scatter(sharded, bits=4, down_bits=4)
+compression = compress_sharded(sharded, bits=4, down_bits=4)
 backward(sharded)
 require_average(sharded.weight.grad.full_tensor(), "FSDP2")
 compression.close()

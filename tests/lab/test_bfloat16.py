@@ -1,7 +1,5 @@
 """Virtual machines that show AMX and do not let it run: tests and demos do without it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -43,7 +41,7 @@ def test_tests_and_demo_do_without_amx_where_it_crashes() -> None:
 
 
 def test_bfloat16_here() -> None:
-    """The tests set what is needed, so it works."""
+    """The tests set the needed variable, so it works."""
     outcome = bfloat16.try_bfloat16()
     assert outcome.code == 0, outcome.reason
 

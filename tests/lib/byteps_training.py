@@ -1,23 +1,18 @@
-"""A model whose gradients are known beforehand, and the averages that THC must give for them.
-
-Shared by the worker programs, which train it, and the tests, which know what has to come out.
-"""
+"""A model whose gradients are known beforehand, and the averages that THC must give for them."""
 
 from __future__ import annotations
 
 import random
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
-from gradients import pieces
 from server_oracle import ServerOracle
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc.torch.lanes.lane import BufferPlan, make_lanes
+from byteps_thc.torch.lanes.lane import make_lanes
 from byteps_thc.torch.optimizer.place import NamedParameter
 
 #: In forward order: sizes above and below a partition, odd ones, small ones, every dtype.
@@ -31,21 +26,19 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
     "last": ((33_000,), torch.float32),
     "tail": ((7,), torch.float16),
 }
-CONFIG = ThcConfig(partition_bytes=64 << 10, rotation_block=4096, seed=3, error_feedback=True)
+CONFIG = ServerCodes(partition_bytes=64 << 10, rotation_block=4096, seed=3, error_feedback=True)
 BYPASS_ELEMENTS = 1024
-#: Rows of these have scales of their own; those of 400 elements do not end where rotation blocks do.
+#: Parameters whose rows have scales of their own; rows of 400 elements do not end where rotation blocks do.
 ROWS = ("middle",)
 #: (step, worker) -> parameters that this worker does not use in that step.
 UNUSED = {(2, 1): ("middle",), (3, 0): ("half", "tail"), (3, 1): ("half", "tail")}
 
 
 def new_parameters() -> dict[str, torch.nn.Parameter]:
-    """Return the parameters, all zero."""
     return {name: torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for name, (shape, dtype) in SHAPES.items()}
 
 
 def gradient_of(name: str, step: int, worker: int) -> Tensor:
-    """Return the gradient that a worker has in a step."""
     shape, dtype = SHAPES[name]
     if name in UNUSED.get((step, worker), ()):
         return torch.zeros(shape, dtype=dtype)
@@ -75,7 +68,7 @@ class Oracle:
         self.rounds = [0] * len(self._lanes)
 
     def with_lanes(self, lanes: int) -> Oracle:
-        """Return an oracle that goes on from here with another number of lanes; residuals stay with this one, too."""
+        """Return an oracle that continues with another number of lanes; residuals stay here, too."""
         other = Oracle(self._workers, lanes)
         other._servers = self._servers
         other.rounds = [max(self.rounds)] * len(other._lanes)
@@ -93,25 +86,17 @@ class Oracle:
             for layout in lane.buffers:
                 if layout.compressed and compress:
                     name = layout.parameters[0].name
-                    averages[name] = self._average(layout, [own[name] for own in gradients], self.rounds[number])
+                    flat = [own[name].reshape(-1) for own in gradients]
+                    average = torch.zeros_like(flat[0])
+                    self._servers.average_in_pieces(layout.key, flat, self.rounds[number], layout.plan, average)
+                    averages[name] = average.view(gradients[0][name].shape)
                 self.rounds[number] += 1
         return averages
 
     def residual(self, worker: int, name: str) -> Tensor:
-        """Return the residual that a worker keeps for a parameter."""
         residual = self._servers.residual(worker, name)
         assert residual is not None
         return torch.from_numpy(residual)
-
-    def _average(self, layout: BufferPlan, gradients: list[Tensor], round_number: int) -> Tensor:
-        flat = [gradient.reshape(-1) for gradient in gradients]
-        average = torch.zeros_like(flat[0])
-        for part in pieces(average.numel(), CONFIG):
-            name = f"{layout.key}[{part.start}:{part.stop}]"
-            key: dict[str, Any] = {"name": name, "tensor": zlib.crc32(name.encode()), "round": round_number}
-            own = [gradient[part] for gradient in flat]
-            self._servers.average(own, **key, plan=layout.plan.within(part), out=average[part])
-        return average.view(gradients[0].shape)
 
 
 def _exact(gradients: list[Tensor]) -> Tensor:

@@ -1,6 +1,4 @@
-"""Copies of the installed package in which something is broken or missing, for tests of what users are told."""
-
-from __future__ import annotations
+"""Copies of the installed package in which something is broken or missing, for tests of errors."""
 
 import os
 import shutil
@@ -10,7 +8,7 @@ import byteps_thc
 from byteps_thc._cli.launch import find_thc_ps
 
 PACKAGE = Path(byteps_thc.__file__).parent
-#: Where compiled modules and their libraries are.
+#: The folder of compiled modules and their libraries.
 NATIVE = PACKAGE / "_native"
 DPDK_LIBRARY = "libthc_dpdk.so"
 
@@ -27,7 +25,6 @@ class ChangedPackage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of a Python that imports this copy."""
         return os.environ | {"PYTHONPATH": str(self.package.parent)}
 
     def compiled(self, name: str) -> Path:

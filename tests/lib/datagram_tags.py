@@ -54,9 +54,8 @@ def _rounds(state: list[int], count: int) -> list[int]:
 
 
 def tag(key: bytes, datagram: bytes, *, up: bool, job: int | None = None) -> bytes:
-    """What follows a datagram. job: None for the one in its header."""
+    """Return the tag of a datagram. job: None for the job in its header."""
     (in_header,) = struct.unpack_from(">H", datagram, 8)
     purpose = (b"thc up" if up else b"thc dn") + struct.pack(">H", in_header if job is None else job)
     derived = hashlib.blake2b(purpose, digest_size=48, key=key).digest()
-    digest = poly1305(derived[16:], datagram[HEADER_BYTES:])
-    return siphash24(derived[:16], datagram[:HEADER_BYTES] + digest)
+    return siphash24(derived[:16], datagram[:HEADER_BYTES] + poly1305(derived[16:], datagram[HEADER_BYTES:]))

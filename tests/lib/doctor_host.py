@@ -1,7 +1,5 @@
 """Runs `thc doctor` in environments of a given state, made for real."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -15,9 +13,8 @@ DEADLINE_S = 110.0
 
 def run_doctor(*arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Run `thc doctor --json` in a process of its own; return its findings by check."""
-    code = "from byteps_thc._cli.cli import app; app()"
     result = subprocess.run(
-        [sys.executable, "-P", "-c", code, "doctor", "--json", *arguments],
+        [sys.executable, "-P", "-c", "from byteps_thc._cli.cli import app; app()", "doctor", "--json", *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

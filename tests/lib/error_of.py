@@ -1,16 +1,12 @@
 """The error of a call, as text that a rank can report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-
-from byteps_thc._scheme.errors import ThcError
 
 
 def error_of(call: Callable[[], object]) -> str:
-    """Return its type and message; empty: there was none."""
+    """Return its type and message, and an empty text without an error."""
     try:
         call()
-    except ThcError as error:
+    except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -16,18 +16,19 @@ from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._native import _core
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.servers import NetworkConfig, ServersTransport
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
-CONFIG = ThcConfig(codes_per_packet=1024)
+CONFIG = ServerCodes(codes_per_packet=1024)
 COUNT = 5000  # codes of a piece
 NORMS = 6  # its fingerprint included
 
 
 class Workers:
-    """So many workers, each a thread that averages `pieces` pieces a step until stop() or an error.
+    """Workers, each a thread that averages `pieces` pieces a step until stop() or an error.
 
-    network: of worker i. deadline_s: of its session. A worker has two pieces in flight, whose stages may wait at
-    different servers. before_step: called with worker and step. store: of the workers, one of their own if None.
+    network: returns the network of worker i. deadline_s: for its session. A worker has two pieces in flight, whose
+    stages may wait at different servers. before_step: called with worker and step. store: the workers', a new one if
+    None.
     """
 
     def __init__(
@@ -75,7 +76,6 @@ class Workers:
         assert not any(thread.is_alive() for thread in self._threads), f"workers hang after {self.steps} steps"
 
     def moves(self) -> list[int]:
-        """How often each has moved."""
         return [recorder.snapshot().server_moves for recorder in self.recorders]
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -98,11 +98,9 @@ class Workers:
 
     def _work(self, worker: int) -> None:
         recorder = self.recorders[worker]
-        store = PrefixStore("failover", self._store)
         session = open_failover_session(
             self._network(worker),
-            CONFIG,
-            store,
+            PrefixStore("failover", self._store),
             worker,
             self.workers,
             self.deadline_s,
@@ -118,7 +116,7 @@ class Workers:
                 self._before_step(worker, step)
                 self._average(worker, step, transfers)
                 self.steps[worker] += 1
-            self._together.wait(30)  # who is done must not leave those that still lack something
+            self._together.wait(30)  # a worker that is done must not leave the others, which may lack something
         finally:
             transport.close()
 
@@ -146,16 +144,15 @@ def norms_of(worker: int, step: int, piece: int) -> npt.NDArray[np.float32]:
 
 
 def codes_of(worker: int, step: int, piece: int) -> npt.NDArray[np.uint8]:
-    """Packed codes."""
     random = np.random.default_rng((worker, step, piece, 1))
-    return random.integers(0, 256, _core.code_bytes(COUNT, CONFIG.code_bits), np.uint8)
+    return random.integers(0, 256, _core.code_bytes(COUNT, CONFIG.bits), np.uint8)
 
 
 def sum_of(workers: int, step: int, piece: int) -> npt.NDArray[np.int64]:
-    """What a server that has all workers' codes makes of them."""
+    """Return the sums of a server that has all workers' codes."""
     table = np.asarray(CONFIG.resolve(workers).table.values, np.int64)
     total, unpacked = np.zeros(COUNT, np.int64), np.empty(COUNT, np.uint8)
     for worker in range(workers):
-        _core_test.unpack(codes_of(worker, step, piece), unpacked, bits=CONFIG.code_bits)
+        _core_test.unpack(codes_of(worker, step, piece), unpacked, bits=CONFIG.bits)
         total += table[unpacked]
     return total

@@ -1,6 +1,4 @@
-"""A Python of its own for frameworks: what is installed here, torch among it, and what a file of requirements names."""
-
-from __future__ import annotations
+"""A Python of its own for frameworks: packages that are installed here, torch too, and a file of requirements."""
 
 import hashlib
 import subprocess
@@ -13,15 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "docs/examples/requirements.txt"
 INSTALL_TIMEOUT_S = 1200
-#: What pip says where there is no index for it to ask, or one that has not heard of the package.
+#: pip's message where it has no index to ask, or the index does not know the package.
 NO_INDEX = ("NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "(from versions: none)")
 
 
 def framework_python() -> Path:
-    """The interpreter of the environment, which is made the first time; skips, with the reason, where pip has no index.
-
-    It is kept in build/, under the digest of what it was made from.
-    """
+    """The interpreter in build/, made the first time under its inputs' digest; skips where pip has no index."""
     site = sysconfig.get_path("purelib")
     made_from = "\n".join([REQUIREMENTS.read_text(encoding="utf-8"), sys.version, site])
     folder = ROOT / "build/frameworks" / hashlib.sha256(made_from.encode()).hexdigest()[:16]

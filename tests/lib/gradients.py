@@ -1,9 +1,6 @@
 """Gradients of engine tests, and their averages in one process: by servers, and among ranks (rank_oracle.py)."""
 
-from __future__ import annotations
-
 import itertools
-import zlib
 from typing import Any
 
 import numpy as np
@@ -12,27 +9,14 @@ from rank_oracle import RankOracle
 from server_oracle import ServerOracle
 from torch import Tensor
 
-from byteps_thc import ThcConfig
+from byteps_thc import ServerCodes
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import BlockPlan, block_ends
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 #: Sizes of parameters of two buffers, whose rotation blocks end at them.
 TENSORS = [[1, 5000, 3, 70, 9000, 1, 20_000, 2048, 100], [7] * 1000]
-
-
-def pieces(size: int, config: ThcConfig) -> list[slice]:
-    """What a buffer of `size` elements is cut into."""
-    return [slice(*cut) for cut in even_cuts(size, config.partition_coordinates, config.rotation_block)]
-
-
-def even_cuts(size: int, largest: int, block: int) -> list[tuple[int, int]]:
-    """Cut into as few parts of at most `largest` elements as possible, even to a rotation block."""
-    block = min(block, largest)
-    blocks = -(-size // block)
-    count = -(-blocks // (largest // block))
-    starts = [part * blocks // count * block for part in range(count)]
-    return list(itertools.pairwise([*starts, size]))
 
 
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
@@ -54,13 +38,12 @@ def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> T
 
 
 def buffers_of(case: dict[str, Any], gradients: list[Tensor]) -> list[GradientBuffer]:
-    """Buffers with parameters of the case's sizes. "width": of rows with scales of their own, in all of them."""
+    """Buffers with parameters of the case's sizes. "width": of rows with scales of their own, in all parameters."""
     buffers = []
     for number, (sizes, gradient) in enumerate(zip(case["sizes"], gradients, strict=True)):
-        ends = np.cumsum([0, *sizes]).tolist()
         slices = tuple(
             ParameterSlice(f"{number}.{part}", start, stop, row=case.get("width", 0))
-            for part, (start, stop) in enumerate(itertools.pairwise(ends))
+            for part, (start, stop) in enumerate(itertools.pairwise(np.cumsum([0, *sizes]).tolist()))
         )
         buffers.append(GradientBuffer(f"buffer{number}", gradient, slices))
     return buffers
@@ -69,11 +52,10 @@ def buffers_of(case: dict[str, Any], gradients: list[Tensor]) -> list[GradientBu
 class Simulation:
     """All workers' compressors in one process, called stage by stage: averages by servers, and residuals."""
 
-    def __init__(self, config: ThcConfig, workers: int, policy: CompressionPolicy) -> None:
+    def __init__(self, config: ServerCodes, workers: int, policy: CompressionPolicy) -> None:
         self._config = config
         self._oracle = ServerOracle(config, workers)
-        self._policy = policy
-        self.round = 0
+        self._policy, self.round = policy, 0
 
     def average(self, buffers: list[GradientBuffer]) -> Tensor:
         """Return the average of one buffer, given as it is on every rank."""
@@ -90,11 +72,7 @@ class Simulation:
             large = [part for part in first.parameters if not self.travels_exactly(part)]
             spans = tuple(span for part in large if (span := part.row_span) is not None)
             plan = BlockPlan(block_ends((part.start, part.stop) for part in large), spans)
-            for span in pieces(len(average), self._config):
-                name = f"{first.key}[{span.start}:{span.stop}]"
-                key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "name": name}
-                own = [gradient[span] for gradient in gradients]
-                self._oracle.average(own, **key, plan=plan.within(span), out=average[span])
+            for name, span in self._oracle.average_in_pieces(first.key, gradients, self.round, plan, average):
                 for partitions in self._oracle.partitions:
                     if (residual := partitions[name].residual) is not None:
                         residual[small[span].numpy()] = 0
@@ -106,7 +84,6 @@ class Simulation:
         return part.size < self._policy.bypass_elements or part.name in self._policy.exclude
 
     def residual(self, rank: int, buffer: GradientBuffer) -> Tensor:
-        """The residual of a whole buffer."""
         residual = self._oracle.residual(rank, buffer.key)
         return torch.zeros(buffer.gradient.numel()) if residual is None else torch.from_numpy(residual)
 
@@ -128,20 +105,20 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     """All ranks have the oracle's averages in every step; with servers, and the simulation's residuals at the end."""
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    policy = CompressionPolicy(**case["policy"])
     if "network" in case:
-        simulation = Simulation(config, len(reports), policy)
+        simulation = Simulation(ServerCodes(**case["thc"]), len(reports), policy)
         _check_averages(case, reports, simulation, same_exact=False)
         _check_residuals(case, reports, simulation)
     else:
-        _check_averages(case, reports, RankOracle(config, len(reports), policy), same_exact=True)
+        _check_averages(case, reports, RankOracle(RankCodes(**case["thc"]), len(reports), policy), same_exact=True)
         assert all(report["residuals"] == {} for report in reports)
 
 
 def _check_averages(
     case: dict[str, Any], reports: list[dict[str, Any]], oracle: Simulation | RankOracle, *, same_exact: bool
 ) -> None:
-    """same_exact: whether also what travels exactly has the oracle's bits where others are compressed beside it."""
+    """same_exact: whether exact parameters, too, have the oracle's bits where others are compressed beside them."""
     for step in range(case["steps"]):
         for number, buffers in enumerate(of_all_ranks(case, len(reports), step)):
             expected = oracle.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient

@@ -1,7 +1,5 @@
 """Compressor with the interface of GpuCompressor, on CPU tensors: the road of devices with servers, without Triton."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -9,16 +7,14 @@ from torch import Tensor
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor
+from byteps_thc._base.arrays import everybody, residual_of_tensor
 from byteps_thc._engine import door, factory
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.arrays import everybody, residual_of_tensor
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
 
 
 class HostDevicePartition:
-    """See gpu.DevicePartition."""
-
     def __init__(
         self, compressor: Compressor, name: str, coordinates: int, residual: Tensor | None, plan: BlockPlan
     ) -> None:
@@ -59,13 +55,11 @@ class HostDevicePartition:
 
 
 class HostDeviceCompressor:
-    """See GpuCompressor."""
-
     device = torch.device("cpu")
 
-    def __init__(self, resolved: ResolvedConfig, *, workers: int, worker: int) -> None:
+    def __init__(self, resolved: ResolvedCodes, *, workers: int, worker: int) -> None:
         self._compressor = Compressor(resolved, workers=workers, worker=worker, threads=1)
-        self.resolved, self.config = resolved, resolved.config
+        self.resolved, self.codes = resolved, resolved.codes
         self.workers, self.worker = workers, worker
 
     def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
@@ -78,21 +72,16 @@ class HostDeviceCompressor:
 
 
 def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> None:
-    """From now on, engines with servers in this process compress on a device, unless kernels="host": with this
-    compressor, on CPU tensors.
+    """Let engines with servers compress on `device` by this compressor, on CPU tensors, unless kernels="host"."""
 
-    device: "cpu", or another name of it, from and to which gradients are then copied.
-    """
-
-    def open_compressor(_: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int) -> Any:
-        resolved = config if isinstance(config, ResolvedConfig) else config.resolve(workers)
+    def open_compressor(_: torch.device, codes: ServerCodes | ResolvedCodes, *, workers: int, worker: int) -> Any:
+        resolved = codes if isinstance(codes, ResolvedCodes) else codes.resolve(workers)
         compressor = HostDeviceCompressor(resolved, workers=workers, worker=worker)
         compressor.device = device
         return compressor
 
-    def device_of(*arguments: Any, needs_nccl: bool = True, engine: str) -> Any:  # noqa: ARG001
-        policy: CompressionPolicy = arguments[2]
-        return None if needs_nccl or policy.kernels == "host" else device
+    def device_of(_group: Any, codes: ServerCodes | None, policy: CompressionPolicy, _gradients_on: Any) -> Any:
+        return None if codes is None or policy.kernels == "host" else device
 
     factory.open_gpu_compressor = open_compressor
     door.device_of = factory.device_of = device_of

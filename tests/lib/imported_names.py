@@ -1,7 +1,5 @@
 """The imports of a Python file, read from its text."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

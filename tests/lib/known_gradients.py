@@ -1,6 +1,6 @@
-"""A model whose gradients a test chooses, and what FSDP makes of it."""
+"""A model whose gradients a test chooses, also sharded by FSDP."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ class Block(nn.Module):
 
 
 class KnownGradients(nn.Module):
-    """The gradient of every parameter is what forward() gets."""
+    """The gradient of every parameter is the argument of forward()."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,9 +58,13 @@ def sharded_model(mesh: DeviceMesh, **options: object) -> KnownGradients:
 
 
 def gradients(rank: int, step: int, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """What rank `rank` contributes in a step."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def mean_of(own: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the averages of gradients, one mapping a rank."""
+    return {name: torch.stack([gradients[name].float() for gradients in own]).mean(dim=0) for name in own[0]}
 
 
 def all_shapes() -> dict[str, tuple[int, ...]]:
@@ -76,3 +80,7 @@ def full_gradients(model: nn.Module) -> dict[str, Tensor]:
     found = {name: p.grad.full_tensor().clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     return found
+
+
+def nmse(average: Tensor, wanted: Tensor) -> float:
+    return float((average - wanted).square().sum() / wanted.square().sum())

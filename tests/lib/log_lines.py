@@ -1,6 +1,4 @@
-"""What byteps_thc logs, for programs that run outside of pytest."""
-
-from __future__ import annotations
+"""Log lines of byteps_thc, for programs that run outside of pytest."""
 
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Python code in Markdown files, and how a user runs it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Pages for users, whose code is run.
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/contributors").glob("*.md"))]
-#: A word of a script, and what starts it.
+#: A word of a script, and its launcher.
 STARTED_BY = {"init_process_group": "torchrun", "bps.init()": "bpslaunch", "sys.argv": "python"}
 #: Pages that show lines of files in docs/examples.
 EXAMPLES = ("frameworks",)
@@ -19,8 +17,6 @@ TESTBED = ("testbed",)
 
 @dataclass(frozen=True)
 class Snippet:
-    """A python block of a page."""
-
     page: Path
     """the file"""
     place: str
@@ -32,7 +28,7 @@ class Snippet:
     starter: str
     """torchrun, bpslaunch, python, example or testbed; empty if the page does not say how to run it"""
     output: str
-    """text of the block right after it, which is what rank 0 prints; empty without one"""
+    """text of the block right after it, rank 0's output; empty without one"""
 
 
 def page_snippets(page: Path) -> list[Snippet]:
@@ -73,7 +69,7 @@ def python_snippets(document: Path) -> dict[str, list[str]]:
 
 
 def shell_commands(page: Path) -> list[str]:
-    """Return the commands of a page's sh blocks, without comments, variables before them, and what is after | or &."""
+    """Return the commands of a page's sh blocks, without comments, variables before them, and text after | or &."""
     text = page.read_text(encoding="utf-8")
     commands: list[str] = []
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):

@@ -1,14 +1,12 @@
 """Networks of tests, where they can be made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import pytest
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 
 NetworkT = TypeVar("NetworkT", bound=AbstractContextManager[Any])
 

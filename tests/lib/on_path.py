@@ -7,20 +7,16 @@ from collections.abc import Callable
 
 from thc_lab.udp_relay import Address, UdpRelay
 
-#: What the attacker does with a datagram on its way to the worker or server: the datagrams sent on instead.
+#: The attacker's treatment of a datagram on its way to the worker or server: returns the datagrams to send instead.
 Tamper = Callable[[bytes], list[bytes]]
 
 
 def pass_on(datagram: bytes) -> list[bytes]:
-    """Do nothing to it."""
     return [datagram]
 
 
 class OnPath(UdpRelay):
-    """A relay that workers take for the server, and the server for workers.
-
-    up, down: may be set at any time. seen_down: every datagram to workers, in order.
-    """
+    """A relay between workers and server. up, down: may be set at any time. seen_down: datagrams to workers."""
 
     def __init__(self, server: str, up: Tamper = pass_on, down: Tamper = pass_on) -> None:
         self.up, self.down = up, down

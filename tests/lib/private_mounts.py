@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-#: Why not, for those that are skipped.
+#: The reason of a skip.
 NO_MOUNTS = "no private mounts here: they need root, and / must be a mount point"
 
 

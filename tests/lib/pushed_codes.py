@@ -7,9 +7,9 @@ from typing import Self
 
 import numpy as np
 
+from byteps_thc._base.arrays import U8, U16
 from byteps_thc._native import _comm
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.arrays import U8, U16
 
 
 @dataclass

@@ -1,10 +1,7 @@
 """Averages among ranks that decode each other's codes, to the bit: all ranks in this process, in NumPy.
 
-Codes and averages are block_reference.py's. This module knows where blocks of gradients end, the pieces and shards, at
-which tiles of scales begin, and the keys of gradients.
+block_reference.py has codes and averages; here are ends of blocks, pieces, shards, tiles of scales, and keys.
 """
-
-from __future__ import annotations
 
 import itertools
 import zlib
@@ -16,12 +13,11 @@ from block_reference import Blocks
 from reference import Key
 from torch import Tensor
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._scheme.block_plan import RowSpan
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 _NARROWEST_ROW = 32
 
@@ -37,9 +33,9 @@ def exact_average(gradients: Sequence[Tensor]) -> Tensor:
 class RankOracle:
     """All ranks of an engine. round: of the next gradient."""
 
-    def __init__(self, config: ThcConfig, ranks: int, policy: CompressionPolicy | None = None) -> None:
-        self.settings = RankSettings.of(config, ranks)
-        self.config, self.ranks, self.policy = config, ranks, policy or CompressionPolicy()
+    def __init__(self, codes: RankCodes, ranks: int, policy: CompressionPolicy | None = None) -> None:
+        self.settings = codes.resolve(ranks)
+        self.codes, self.ranks, self.policy = codes, ranks, policy or CompressionPolicy()
         self.round = 0
 
     def average(self, buffers: Sequence[GradientBuffer]) -> Tensor:
@@ -55,10 +51,9 @@ class RankOracle:
     def rows(
         self, key: str, rows: Sequence[Tensor], tensors: Sequence[tuple[int, int]], spans: Sequence[RowSpan] = ()
     ) -> Tensor:
-        """Return the averages of all rows of a reduce-scatter, [ranks, columns].
+        """Return the averages of a reduce-scatter, [ranks, columns]; rows: of each rank, zeros if not compressed.
 
-        rows: [ranks, columns] of each rank, zeros in what is not compressed. tensors: columns (start, stop) of those
-        that are. spans: rows of embeddings.
+        tensors: compressed columns (start, stop). spans: rows of embeddings.
         """
         columns = rows[0].shape[1]
         blocks = _blocks_of(tensors, spans)
@@ -78,22 +73,21 @@ class RankOracle:
     def _compress(
         self, key: str, gradients: Sequence[Tensor], compressed: Sequence[ParameterSlice], average: Tensor
     ) -> None:
-        """Write the averages of compressed parameters."""
         spans = [span for part in compressed if (span := part.row_span) is not None]
         blocks = _blocks_of([(part.start, part.stop) for part in compressed], spans)
         shards = [shard for piece in self._pieces(len(average), blocks) for shard in _evenly(piece, self.ranks)]
         self._average(f"{key}[0:{len(average)}]", gradients, shards, self.settings.down_bits, average)
 
     def _pieces(self, size: int, blocks: Blocks) -> list[Blocks]:
-        return _evenly(blocks, min(-(-size // self.config.partition_coordinates), len(blocks.starts)))
+        return _evenly(blocks, min(-(-4 * size // self.codes.partition_bytes), len(blocks.starts)))
 
     def _average(
         self, name: str, gradients: Sequence[Tensor], shards: Sequence[Blocks], down_bits: int | None, average: Tensor
     ) -> None:
         own = [gradient.float().numpy() for gradient in gradients]
-        key = Key(self.config.seed, zlib.crc32(name.encode()), self.round)
+        key = Key(self.codes.seed, zlib.crc32(name.encode()), self.round)
         for shard in shards:
-            block_reference.average(own, shard, self.settings.bits, down_bits, key, average.numpy())
+            block_reference.average(own, shard, self.settings.codes.bits, down_bits, key, average.numpy())
 
 
 def _blocks_of(tensors: Iterable[tuple[int, int]], rows: Iterable[RowSpan]) -> Blocks:
@@ -118,13 +112,12 @@ class ReduceScatterOracle:
     """The ranks of one parameter group, in FSDP2's layout: row w of the gradient has rank w's shards."""
 
     def __init__(
-        self, key: str, parameters: Sequence[str], bypassed: Sequence[str], ranks: int, config: ThcConfig
+        self, key: str, parameters: Sequence[str], bypassed: Sequence[str], ranks: int, codes: RankCodes
     ) -> None:
         self.key = key
         self.parameters = list(parameters)
-        self.bypassed = bypassed
-        self.ranks = ranks
-        self._oracle = RankOracle(config, ranks)
+        self.bypassed, self.ranks = bypassed, ranks
+        self._oracle = RankOracle(codes, ranks)
 
     def averages(self, gradients: Sequence[Mapping[str, Tensor]], round: int, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the averages of compressed parameters, in `dtype`; gradients: of every rank."""

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.wire.layout import (
     ChallengePayload,
     ErrorPayload,
     ErrorReason,
@@ -109,7 +109,6 @@ class Worker:
 
     @property
     def hello_bytes(self) -> int:
-        """Length of the datagram."""
         return Header.SIZE_BYTES + HelloPayload.SIZE_BYTES + 2 * len(self.table)
 
     def send_hello(self, shard: int = 0, *, cookie: int | None = None) -> None:
@@ -177,5 +176,5 @@ class Worker:
             self.send(replace(self.base, message_type=MessageType.GOODBYE, epoch=epoch, slot=shard))
 
 
-#: the fixture make_worker: takes what Worker takes
+#: The fixture make_worker, with the arguments of Worker.
 MakeWorker = Callable[..., Worker]

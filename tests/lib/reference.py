@@ -1,12 +1,10 @@
 """THC in plain NumPy, one function per stage: the algorithm to read, and the oracle the kernels are tested against.
 
 Every stage gives the same bits as the compiled _core (float32 arithmetic, one rounding per operation). Names and shapes
-are those of _core.pyi, with results returned instead of written. Meant to be read in order:
+are _core.pyi's, with results returned instead of written. Ranks are in block_reference.py. In order:
 
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
-
-Ranks that decode each other's codes are in block_reference.py.
 """
 
 from __future__ import annotations
@@ -19,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from byteps_thc._base.wire.layout import MIN_ROTATION_BLOCK
 from byteps_thc._scheme.rounding import Rounding
-from byteps_thc._scheme.wire.layout import MIN_ROTATION_BLOCK
+from thc_lab.block_rounds import Key
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
@@ -31,15 +30,6 @@ _SIGN_DOMAIN, _SIGN_ROUNDS = 0, 10
 _ROUNDING_ROUNDS = 7
 _NORM_LANES = 16
 _MAX_EXACT_BLOCK = 1 << 16  # 8-bit sums of so many coordinates add up to less than 2^24
-
-
-@dataclass(frozen=True)
-class Key:
-    """What the random signs depend on; the same on all workers. 64, 32 and 32 bits."""
-
-    seed: int
-    tensor: int
-    round: int
 
 
 def block_sizes(coordinates: int, rotation_block: int, ends: Sequence[int] = ()) -> list[int]:
@@ -120,7 +110,7 @@ def norm(block: F32) -> np.float32:
 
 
 def float16(x: F32) -> npt.NDArray[np.float16]:
-    """Round to nearest even; what is finite stays so."""
+    """Round to nearest even; finite numbers stay finite."""
     largest = np.finfo(np.float16).max
     return np.where(np.isfinite(x), np.clip(x, -largest, largest), x).astype(np.float16)
 
@@ -139,7 +129,7 @@ def from_bfloat16(bits: U16) -> F32:
 
 
 def as_dtype(x: F32, dtype: str) -> tuple[npt.NDArray[np.generic], F32]:
-    """x in that format, and what it then is in float32."""
+    """x in a format, and its values there in float32."""
     if dtype == "bfloat16":
         kept = bfloat16(x)
         return kept, from_bfloat16(kept)

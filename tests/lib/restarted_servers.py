@@ -9,7 +9,7 @@ from byteps_thc._cli.launch import ParameterServer
 
 
 class RestartedServers:
-    """So many thc-ps, which end with `stack`."""
+    """`count` thc-ps, which end with `stack`."""
 
     def __init__(self, count: int, stack: ExitStack) -> None:
         self._stack = stack
@@ -35,5 +35,4 @@ class RestartedServers:
         self._running[number] = self._stack.enter_context(ParameterServer([*options], port=port))
 
     def all_but(self, number: int) -> list[str]:
-        """The addresses of the others."""
         return self.addresses[:number] + self.addresses[number + 1 :]

@@ -1,7 +1,5 @@
 """Testbeds in namespaces, by `thc testbed run`: changes of the example, and small ones of two hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.namespaces import Namespaces
 
 #: A switch in software takes seconds for a step, more where the machine is busy.
@@ -48,13 +46,12 @@ def changed(description: Path, changes: Mapping[str, str]) -> str:
 
 
 def run_description(folder: Path, text: str) -> str:
-    """What `thc testbed run` prints for a description, in a folder where it is written."""
+    """Return the output of `thc testbed run` for a description, in a folder where it is written."""
     file = folder / "testbed.toml"
     file.write_text(text, encoding="utf-8")
-    path = os.pathsep.join(part for part in sys.path if part)
     finished = subprocess.run(
         [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", str(file)],
-        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "120"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -75,7 +72,7 @@ def run_chain(
     workers: int = 1,
     results: bool = False,
 ) -> str:
-    """What `thc testbed run` prints. transport: lines of that section; workers: of each of two hosts."""
+    """Return the output of `thc testbed run`. transport: lines of that section; workers: of each of two hosts."""
     names = ("a", "b", "ps") if aggregator == "thc-ps" else ("a", "b")
     hosts = "".join(
         (_HOST + _NIC).format(name=name, number=1 + number, workers=0 if name == "ps" else workers)

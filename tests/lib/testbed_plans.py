@@ -1,7 +1,5 @@
 """Descriptions of testbeds: the examples, and those in tests/lab/testbed/descriptions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from thc_lab.testbed.description import Testbed
@@ -17,5 +15,4 @@ NAMES = ("dpdk_switch", "torchrun", "colocated", "racks", "udp_thc_ps", *_EXAMPL
 
 
 def description(name: str) -> Testbed:
-    """A description by its file's name."""
     return load(_EXAMPLES.get(name, DESCRIPTIONS / f"{name}.toml"))

@@ -1,7 +1,5 @@
 """Testbeds whose processes are shell commands; a run of one in a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
@@ -17,7 +15,7 @@ from thc_lab.testbed import run as running
 from thc_lab.testbed.cli import run_to_end
 from thc_lab.testbed.process import Plan, PlannedFile, PlannedHost, PlannedProcess, Role
 
-#: Of everything that is waited for: the machine may be busy.
+#: A limit of all waits: the machine may be busy.
 DEADLINE_S = 120.0
 FIRST, SECOND = "first", "second"
 #: A server that serves until it is ended.
@@ -30,19 +28,16 @@ def process(name: str, host: str, script: str, role: Role = "worker", after: tup
     return PlannedProcess(name, host, role, ("sh", "-c", script), ready=ready, ready_timeout_s=60.0, after=after)
 
 
-def two_hosts(*workers: str, server: str = SERVER, ssh: str | None = None, python: str = sys.executable) -> Plan:
-    """A server on the first host and these workers on the second, each a shell command.
-
-    ssh: where both hosts log in; None: they are namespaces with a cable.
-    """
+def two_hosts(*workers: str, server: str = SERVER) -> Plan:
+    """A server on the first host and these workers on the second, each a shell command: namespaces with a cable."""
     servers = [process("server", FIRST, server, role="aggregator")]
     commands = [process(f"worker{n}", SECOND, script, after=("server",)) for n, script in enumerate(workers)]
     ends = [CableEnd(host, "data0", f"02:00:00:00:99:0{n}", f"10.79.0.{n}/24") for n, host in ((1, FIRST), (2, SECOND))]
     return Plan(
         name="test",
-        reach="namespaces" if ssh is None else "ssh",
-        hosts=tuple(PlannedHost(host, ssh, python=python) for host in (FIRST, SECOND)),
-        cables=(Cable(*ends),) if ssh is None else (),
+        reach="namespaces",
+        hosts=tuple(PlannedHost(host, python=sys.executable) for host in (FIRST, SECOND)),
+        cables=(Cable(*ends),),
         bridges=(),
         files=(PlannedFile(FIRST, "@run@/folder"), PlannedFile(FIRST, "@run@/folder/jobs.txt", "jobs")),
         processes=(*servers, *commands),
@@ -52,7 +47,7 @@ def two_hosts(*workers: str, server: str = SERVER, ssh: str | None = None, pytho
 
 
 def run(plan: Plan, *, private: Mapping[str, str] | None = None, time_limit_s: float = DEADLINE_S) -> list[str]:
-    """Run in this process; what all processes print."""
+    """Run in this process; return the output of all processes."""
     lines: list[str] = []
     work = running.run(
         plan, lambda _: None, lambda process, line: lines.append(f"[{process.name}] {line}"), time_limit_s, private
@@ -66,10 +61,7 @@ def start_run(plan: Plan) -> subprocess.Popen[str]:
     text = TypeAdapter(Plan).dump_json(plan).decode()
     path = os.pathsep.join(part for part in sys.path if part)
     return subprocess.Popen(
-        [sys.executable, "-P", __file__, text],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
+        [sys.executable, "-P", __file__, text], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
     )
 
 
@@ -83,7 +75,6 @@ def await_line(process: subprocess.Popen[str], wanted: str) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -99,7 +90,6 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    """The process of start_run."""
     plan = TypeAdapter(Plan).validate_json(sys.argv[1])
     work = running.run(
         plan, print, lambda process, line: print(f"[{process.name}] {line}", flush=True), time_limit_s=DEADLINE_S

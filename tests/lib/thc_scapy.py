@@ -11,7 +11,7 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_bottom_up
 
 ROOT = Path(__file__).parents[2]
-WIRE: dict[str, Any] = tomllib.loads((ROOT / "byteps_thc/_scheme/wire/wire.toml").read_text())
+WIRE: dict[str, Any] = tomllib.loads((ROOT / "byteps_thc/_base/wire/wire.toml").read_text())
 VERSION: int = WIRE["protocol"]["version"]
 PORT: int = WIRE["protocol"]["udp_port"]
 HEADER_BYTES: int = sum(field["bits"] for field in WIRE["header"]) // 8

@@ -1,6 +1,4 @@
-"""A compressor on a device and one in host memory that are asked the same, through whatever network."""
-
-from __future__ import annotations
+"""A compressor on a device and one in host memory that are asked the same, through any network."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,16 +8,15 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor
+from byteps_thc._base.arrays import residual_of_tensor
 from byteps_thc._engine import factory
-from byteps_thc._scheme.arrays import residual_of_tensor
 from byteps_thc._scheme.block_plan import WHOLE, BlockPlan
 
 
 class TwinCompressors:
-    """A StagedCompressor, beside which a Compressor does the same; fails where their bits differ.
+    """A StagedCompressor beside a Compressor, whose bits must be the same; gradients are finite float32 or float16.
 
-    Gradients are finite, float32 or float16, and nothing changes residuals but encode(). contributions: all numbers of
-    workers that chunks have had.
+    contributions: all numbers of workers that chunks have had.
     """
 
     def __init__(self, staged: Any) -> None:
@@ -43,7 +40,7 @@ class TwinCompressors:
         assert not bfloat16
         norms = self._staged.measure(partition, gradient, round=round)
         twin = self._host.measure(partition.twin, gradient.cpu().clone(), round=round)
-        np.testing.assert_allclose(norms, twin, rtol=1e-6)  # in the last place: _scheme/gpu/norms.py
+        np.testing.assert_allclose(norms, twin, rtol=1e-6)  # in the last place: _scheme/adding/gpu/norms.py
         return norms
 
     def encode(self, partition: Any, max_norms: Any) -> Any:
@@ -62,7 +59,7 @@ class TwinCompressors:
 
 
 def add_twins() -> list[TwinCompressors]:
-    """From now on, device kernels in this process have twins; return the list of these."""
+    """From now on, device kernels in this process have twins; return the list of twins."""
     make, made = factory.device_kernels, list[TwinCompressors]()
 
     def with_twin(compressor: Any, recorder: Any) -> factory.Kernels:

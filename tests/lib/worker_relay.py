@@ -1,4 +1,4 @@
-"""A relay that loses what one worker sends."""
+"""A relay that loses the packets of one worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WORKER_ID_OFFSET = 5  # of a header
 
 
 class WorkerRelay(UdpRelay):
-    """Loses what one worker sends, while it is told to."""
+    """Loses the packets of `lost_worker`."""
 
     lost_worker = -1
 

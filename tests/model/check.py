@@ -24,7 +24,7 @@ TIME_LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Check:
-    """One search: a configuration, or one with a rule left out."""
+    """One search: a configuration, or a configuration without one rule."""
 
     name: str
     macros: str
@@ -101,7 +101,7 @@ CHECKS = {check.name: check for check in (*CONFIGURATIONS, *MUTATIONS)}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What pan said about a search."""
+    """The output of pan for a search."""
 
     errors: int
     states: int
@@ -110,7 +110,7 @@ class Outcome:
     seconds: float
 
     def failure_of(self, check: Check) -> str | None:
-        """Why this is not what the check expects; None: it is."""
+        """Return the difference from the check's expectation; None: none."""
         if check.is_mutation:
             return None if "assertion violated" in self.violation else "the mutation was not found"
         if self.errors != 0:
@@ -119,7 +119,7 @@ class Outcome:
 
 
 def why_missing() -> str | None:
-    """What this machine lacks for the model checker; None: nothing."""
+    """Return the programs that this machine lacks for the model checker; None: none."""
     missing = [program for program in ("spin", "cc") if shutil.which(program) is None]
     return f"not on PATH: {', '.join(missing)} (apt-get install spin gcc)" if missing else None
 

@@ -1,14 +1,13 @@
 """Apply small faults one at a time and see that the tests of make test find them (make mutation-check).
 
-python tests/mutation/check.py [-k WORD] [--continue] [--list]: the faults of faults/*.toml are tried in a copy of the
-working tree, build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass
-without it. When all faults are found in one state of the tree, build/mutation/build/found.md is written.
+python tests/mutation/check.py [-k WORD] [--list] tries the faults of faults/*.toml in a copy of the working tree,
+build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass without it. If one
+run finds all faults, it writes build/mutation/build/found.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ import runs
 import scratch
 from faults import Fault, ListError, load
 
-KEPT = scratch.ROOT / "build" / "found.json"
-PAGE = KEPT.with_suffix(".md")
+PAGE = scratch.ROOT / "build" / "found.md"
 INTRODUCTION = """# Faults that the tests find
 
 Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The
@@ -34,51 +32,26 @@ changed lines, and the tests that ran, are in `tests/mutation/faults`. "By deadl
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault.
+    """The result of one fault.
 
-    found_by: file of the first test that failed; None: no test did. what: that test, or why there is none. by_deadline:
-    it was the test's own deadline that ended it.
+    found_by: file of the first test that failed; None: no test did. test: its name, or the reason for none.
+    by_deadline: the test's own deadline ended it.
     """
 
     fault: Fault
     found_by: str | None
-    what: str
+    test: str
     by_deadline: bool = False
 
     def words(self) -> str:
-        """What the log says."""
+        """Return a line for the log."""
         if self.found_by is None:
-            return f"NOT FOUND: {self.what}"
-        return f"found by {self.found_by}{' by deadline' if self.by_deadline else ''} ({self.what})"
-
-
-class Found:
-    """Faults that were found in this state of the tree, kept for a run that goes on. tree: the state's name."""
-
-    def __init__(self, tree: str) -> None:
-        self._tree = tree
-        #: by Fault.path
-        self.outcomes: dict[str, Outcome] = {}
-        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
-        if kept.get("tree") == tree:
-            for fault in load():
-                if fault.path in kept["found"]:
-                    self.outcomes[fault.path] = Outcome(fault, *kept["found"][fault.path])
-
-    def forget(self, faults: list[Fault]) -> None:
-        """Take these for not found."""
-        for fault in faults:
-            self.outcomes.pop(fault.path, None)
-
-    def add(self, outcome: Outcome) -> None:
-        """Keep an outcome."""
-        self.outcomes[outcome.fault.path] = outcome
-        found = {path: [each.found_by, each.what, each.by_deadline] for path, each in self.outcomes.items()}
-        KEPT.write_text(json.dumps({"tree": self._tree, "found": found}), encoding="utf-8")
+            return f"NOT FOUND: {self.test}"
+        return f"found by {self.found_by}{' by deadline' if self.by_deadline else ''} ({self.test})"
 
 
 def prepare(faults: list[Fault]) -> dict[str, runs.Run]:
-    """Build the copy and run every test without a fault; return those that do not pass."""
+    """Build the copy and run every test without a fault; return tests that do not pass."""
     _say("building without a fault")
     scratch.configure()
     programs = {test.split()[0] for fault in faults for test in fault.tests if runs.is_program(test)}
@@ -113,19 +86,15 @@ def try_one(fault: Fault, broken: dict[str, runs.Run]) -> Outcome:
     return Outcome(fault, None, f"all of these pass: {'; '.join(fault.tests)}")
 
 
-def try_all(faults: list[Fault], found: Found) -> list[Fault]:
-    """Try faults, and return those that were not found."""
+def try_all(faults: list[Fault]) -> list[Outcome]:
+    """Try faults one after another."""
     broken = prepare(faults)
-    missed = []
+    outcomes = []
     for fault in faults:
         began = time.monotonic()
-        outcome = try_one(fault, broken)
-        _say(f"{fault.path}: {outcome.words()}", began)
-        if outcome.found_by is None:
-            missed.append(fault)
-        else:
-            found.add(outcome)
-    return missed
+        outcomes.append(try_one(fault, broken))
+        _say(f"{fault.path}: {outcomes[-1].words()}", began)
+    return outcomes
 
 
 def _targets(fault: Fault) -> set[str]:
@@ -152,9 +121,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-k", dest="word", default="", help="only faults with this in COMPONENT/NAME")
     parser.add_argument("--list", action="store_true", help="list the faults and try none")
-    parser.add_argument(
-        "--continue", dest="goes_on", action="store_true", help="not those that this tree's tests found"
-    )
     arguments = parser.parse_args()
     all_faults = load()
     faults = [fault for fault in all_faults if arguments.word in fault.path]
@@ -166,15 +132,14 @@ def main() -> int:
         return 0
     if stale := [problem for fault in faults if (problem := fault.why_stale(scratch.REPOSITORY)) is not None]:
         raise ListError("\n".join(stale))
-    found = Found(scratch.refresh())
-    if not arguments.goes_on:
-        found.forget(faults)
-    missed = try_all([fault for fault in faults if fault.path not in found.outcomes], found)
+    scratch.refresh()
+    outcomes = try_all(faults)
+    missed = [outcome.fault.path for outcome in outcomes if outcome.found_by is None]
     _say(f"{len(faults) - len(missed)} of {len(faults)} faults found")
     if missed:
-        _say(f"not found: {', '.join(fault.path for fault in missed)}")
-    if all(fault.path in found.outcomes for fault in all_faults):
-        write_page([found.outcomes[fault.path] for fault in all_faults])
+        _say(f"not found: {', '.join(missed)}")
+    elif len(faults) == len(all_faults):
+        write_page(outcomes)
     return 1 if missed else 0
 
 

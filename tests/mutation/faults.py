@@ -17,8 +17,8 @@ class ListError(Exception):
 class Fault:
     """One small change that some test has to notice.
 
-    breaks: what is wrong then, in words. file: what is changed, from the repository's root; old stands in it exactly
-    once and becomes new. tests: where it must be found, tried in turn: arguments of pytest, or a C++ test program and
+    breaks: the consequence, in words. file: the changed file, from the repository's root; old stands in it exactly once
+    and becomes new. tests: the tests that must find it, tried in turn: arguments of pytest, or a C++ test program and
     optionally its --gtest_filter.
     """
 
@@ -32,11 +32,11 @@ class Fault:
 
     @property
     def path(self) -> str:
-        """What it is called."""
+        """Name of the fault, with its component."""
         return f"{self.component}/{self.name}"
 
     def why_stale(self, root: Path) -> str | None:
-        """Why the entry does not fit the tree; None: its text is there exactly once."""
+        """Return the reason why the entry does not fit the tree; None: the tree has its text exactly once."""
         path = root / self.file
         times = path.read_text(encoding="utf-8").count(self.old) if path.is_file() else 0
         if times == 1:

@@ -1,4 +1,4 @@
-"""Run the tests that have to find a fault, and say which one of them failed first."""
+"""Run the tests that have to find a fault, and name the first that failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PYTEST_PASSED = re.compile(r"\b[1-9]\d* passed")
 
 @dataclass(frozen=True)
 class Run:
-    """What came of tests: `file` of the first that failed, or None; `why_not`: they did not run as they should."""
+    """The result of tests: `file` of the first that failed, or None; `why_not`: the reason why they did not run."""
 
     file: str | None
     test: str
@@ -44,7 +44,7 @@ def is_program(test: str) -> bool:
 
 
 def run(test: str) -> Run:
-    """Run what an entry of Fault.tests names, in the scratch tree, up to the first failure."""
+    """Run an entry of Fault.tests in the scratch tree, up to the first failure."""
     return _run_program(test) if is_program(test) else _run_pytest(test)
 
 
@@ -68,7 +68,7 @@ def _run_program(test: str) -> Run:
     if status == 0:
         return Run(None, "", False, None, output)
     failed = _GTEST_FAILED.search(output)
-    started = _GTEST_RUN.findall(output)  # the last of them, where the program crashed
+    started = _GTEST_RUN.findall(output)  # the last one, if the program crashed
     if not failed and not started:
         return Run(None, "", False, _why_not(status), output)
     case = failed[1] if failed else started[-1]
@@ -93,7 +93,7 @@ def _why_not(status: int | None) -> str:
 
 
 def _call(command: list[str]) -> tuple[int | None, str]:
-    """Status (None: it ran into the limit) and output; nothing of it is left running."""
+    """Return status (None: it ran into the limit) and output; no process keeps running."""
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
             command,

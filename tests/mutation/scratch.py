@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,11 +15,11 @@ from pathlib import Path
 from faults import Fault
 
 REPOSITORY = Path(__file__).parents[2]
-#: Ignored by git, removed by make clean; kept between runs for what is built in it.
+#: Ignored by git, removed by make clean; kept between runs for its build.
 ROOT = REPOSITORY / "build" / "mutation"
 BUILD = ROOT / "build" / "release"
 PYTHON = ROOT / ".venv" / "bin" / "python"
-#: What Python tests use of the build, beside the sources.
+#: Parts of the build that Python tests use.
 USED_FROM_PYTHON = ("_core", "_core_test", "_comm", "thc-ps")
 
 
@@ -28,28 +27,21 @@ class BuildError(Exception):
     """The tree does not build; the message is the end of the compiler's output."""
 
 
-def refresh() -> str:
-    """Make the copy what the working tree is now, and return a name for this state, of everything but docs.
-
-    Files that have not changed keep their times.
-    """
+def refresh() -> None:
+    """Copy the working tree. Files that have not changed keep their times."""
     listed = _output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], REPOSITORY)
     wanted = {name for name in listed.split("\0") if name and (REPOSITORY / name).is_file()}
-    state = hashlib.sha256()
     for name in sorted(wanted):
         source, copy = REPOSITORY / name, ROOT / name
         content = source.read_bytes()
         if not copy.is_file() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy)
-        if source.suffix != ".md":
-            state.update(f"{name} {len(content)} ".encode() + content)
     for path in list(ROOT.rglob("*")):
         place = path.relative_to(ROOT)
         is_kept = place.parts[0] in ("build", ".venv") or path.suffix == ".so" or str(place) in wanted
         if path.is_file() and not is_kept:
             path.unlink()
-    return state.hexdigest()
 
 
 def commit() -> str:
@@ -71,7 +63,7 @@ def build(*targets: str) -> None:
 
 
 def make_environment() -> None:
-    """Make an environment whose Python finds the copied sources, what is built of them, and this Python's packages.
+    """Make an environment whose Python finds the copied sources, their build, and this Python's packages.
 
     An environment and not PYTHONPATH: some tests give the programs that they start another one.
     """

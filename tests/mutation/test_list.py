@@ -1,28 +1,16 @@
-"""The list of faults fits the sources, so that whoever changes them changes it, too; make mutation-check tries them."""
+"""The list of faults fits the sources: a change of the sources must change it, too. make mutation-check tries it."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
+import runpy
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"mutation_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-FAULTS = _load("faults").load()
+FAULTS = runpy.run_path(str(Path(__file__).with_name("faults.py")))["load"]()
 
 
 def test_every_fault_can_be_applied() -> None:

@@ -1,7 +1,4 @@
-"""A process that ends with exit code 3 while a thread of the package waits in C++: python ends_in_a_wait.py WAIT.
-
-The wait is over while Python ends, for which that takes some seconds. WAIT is one of WAITS.
-"""
+"""Exits with 3 while a thread of the package waits in C++ and takes seconds to end: python ends_in_a_wait.py WAIT."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import threading
 import time
 import types
 
-#: From the end of the script to that of the waits; later than the joins.
+#: Time from the end of the script to the end of the waits; later than the joins.
 LATE_S = 4.0
 
 
@@ -28,7 +25,7 @@ class PythonsEnd:
 
 def watch() -> PythonsEnd:
     """A server does not answer the question of thc-watch."""
-    from byteps_thc import ThcConfig
+    from byteps_thc import ServerCodes
     from byteps_thc._net.ending import close_at_exit
     from byteps_thc._net.failover.watch import Presences, Watch
     from byteps_thc._net.session import Session
@@ -43,7 +40,7 @@ def watch() -> PythonsEnd:
         "job": 1,
         "worker": 0,
         "workers": 2,
-        "config": ThcConfig(),
+        "codes": ServerCodes(),
         "codes_per_packet": 256,
     }
     nothing = dict.fromkeys(("quorum", "run", "timeouts", "backend", "key"))
@@ -79,9 +76,7 @@ def stages() -> PythonsEnd:
     return PythonsEnd()
 
 
-WAITS = {wait.__name__: wait for wait in (watch, stages)}
-
 if __name__ == "__main__":
-    ending = WAITS[sys.argv[1]]()
+    ending = {"watch": watch, "stages": stages}[sys.argv[1]]()
     print("the end", flush=True)
     sys.exit(3)

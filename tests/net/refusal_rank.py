@@ -1,7 +1,4 @@
-"""A rank of two, of which one in turn cannot begin; then both can. Reports what was said, both times.
-
-settings: {"other_version"}: rank 1 has the random keys of another version instead.
-"""
+"""Two ranks: one in turn cannot begin, then both can. settings: {"other_version"}: rank 1 has other random keys."""
 
 from __future__ import annotations
 
@@ -11,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from ranks import joined_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc import ThcError, ThcReducer
 from byteps_thc._scheme import shares
 from byteps_thc.ddp import ThcState, compress
-from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.fsdp import compress_all_gather, compress_reduce_scatter, compress_replicas
+from thc_lab.ranks import joined_rank
 
 
 def reduced(**wrong: Any) -> None:
@@ -44,10 +41,11 @@ def main() -> None:
         mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
         hybrid = fully_shard(nn.Linear(40, 40), mesh=mesh["shard"])
         calls: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-            "state": (lambda **wrong: ThcState(None, ThcConfig(), **wrong), {"levels": "racks"}),
+            "state": (lambda **wrong: ThcState(**wrong), {"levels": "racks"}),
             "reducer": (reduced, {"workers": 2}),
             "fsdp": (lambda **wrong: compress_reduce_scatter(sharded, **wrong), {"policy": 5}),
             "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh["replicate"], **wrong), {"log_every": -1}),
+            "gathers": (lambda **wrong: compress_all_gather(sharded, **wrong), {"bits": 99}),
             "compress": (lambda **wrong: compress(ddp, **wrong), {"bits": 99}),
         }
         if rank.settings.get("other_version"):

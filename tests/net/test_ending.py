@@ -1,4 +1,4 @@
-"""What an object owns ends once: when it is closed, when it is collected, or at exit."""
+"""An object ends its resources once: when it is closed, when it is collected, or at exit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from free_ports import free_tcp_port
 from torch import Tensor
 from torch.futures import Future
 
+from byteps_thc._base.errors import DeadlineError, TransportError
 from byteps_thc._engine.in_flight import InFlight
 from byteps_thc._net.ending import Ending, collect_forgotten
-from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 
 class Owner:
-    """Reports the thread that ends what it owns."""
+    """Reports the thread that ends its resources."""
 
     def __init__(self, ended: list[int]) -> None:
         self.me = self  # a reference cycle, as DDP has

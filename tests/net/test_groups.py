@@ -1,4 +1,4 @@
-"""How an engine's communicators are opened and ended; of process groups there are stand-ins."""
+"""How an engine's communicators are opened and ended; stand-ins are the process groups."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 import torch.distributed as dist
 
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc._net import groups
 from byteps_thc._net.groups import Communicators
 from byteps_thc._net.store import StoreCommunicator
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
 
 
 class Group:
-    """Of one rank, with back ends of these names."""
+    """A process group of one rank, with back ends of some names."""
 
     def __init__(self, *names: str) -> None:
         self.names, self.store = names, dist.HashStore()
@@ -65,8 +65,7 @@ def test_questions_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "error"),
-    [("Connection refused", TransportError), ("Timed out waiting for clients", DeadlineError)],
+    ("reason", "error"), [("Connection refused", TransportError), ("Timed out waiting for clients", DeadlineError)]
 )
 def test_a_host_that_gloo_does_not_reach_is_told_what_to_set(
     monkeypatch: pytest.MonkeyPatch, reason: str, error: type[Exception]

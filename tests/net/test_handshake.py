@@ -1,9 +1,9 @@
-"""What ranks are told when their settings differ."""
+"""Errors of ranks whose settings differ."""
 
 import pytest
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.handshake import first_difference, require_equal
-from byteps_thc._scheme.errors import ConfigurationError
 
 
 def refusal(values: list[int]) -> str:

@@ -9,24 +9,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from joined_sessions import check_sums, next_job
+from joined_sessions import check_sums, sessions_at
 from private_mounts import NO_MOUNTS, can_mount
 
 from byteps_thc import DpdkConfig, UdpConfig
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.doctor.finding import State
 from byteps_thc._cli.doctor.server import check_server, parse_server
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 COUNTS = [1, 1024, 100_001]
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
-    """Of a thc-ps on all addresses of both versions."""
     with ParameterServer(ip="::") as server:
         if not server.address.startswith("["):
             pytest.skip("this kernel has no IPv6")
@@ -35,72 +34,40 @@ def port() -> Iterator[str]:
 
 @pytest.mark.parametrize("merged", [True, False])
 def test_one_job_has_workers_of_both_versions(port: str, merged: bool) -> None:
-    config, job, backend = ThcConfig(), next(next_job), UdpConfig(gso=merged, gro=merged)
+    config, hosts = ServerCodes(), ("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]")
     with ExitStack() as stack:
-        joined = [
-            stack.enter_context(
-                Session([f"{host}:{port}"], job=job, worker=worker, workers=3, config=config, backend=backend)
-            )
-            for worker, host in enumerate(("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"))
-        ]
+        backend = UdpConfig(gso=merged, gro=merged)
+        joined = sessions_at(stack, [[f"{host}:{port}"] for host in hosts], config, backend=backend)
         check_sums(joined, config, COUNTS, steps=2)
         assert [session.addresses for session in joined[:2]] == [[f"127.0.0.1:{port}"], [f"[::1]:{port}"]]
         assert all(session.counters()["foreign"] == 0 for session in joined)
 
 
 def test_racks_reach_their_root(port: str) -> None:
-    config, job = ThcConfig(), next(next_job)
     with ExitStack() as stack:
         arguments = ["--upstream", f"[::1]:{port}", "--racks", "0,1", "--rack"]
         racks = [stack.enter_context(ParameterServer([*arguments, str(rack)], ip="::1")) for rack in (0, 1)]
-        joined = [
-            stack.enter_context(Session([rack.address], job=job, worker=worker, workers=2, config=config))
-            for worker, rack in enumerate(racks)
-        ]
-        check_sums(joined, config, COUNTS)
+        joined = sessions_at(stack, [[rack.address] for rack in racks], backend="udp")
+        check_sums(joined, ServerCodes(), COUNTS)
 
 
 def test_the_doctor_visits(port: str) -> None:
-    server = parse_server(f"[::1]:{port}")
-    assert {finding.state for finding in check_server(Visit(server))} == {State.OK}
-
-
-@pytest.mark.parametrize(
-    ("server", "words"),
-    [
-        ("::1", r"without brackets.*write \[::1\] or \[::1\]:48865"),
-        ("2001:db8::1:48865", r"without brackets.*write \[2001:db8::1\]:48865"),
-        ("[fe80::1]", r"link-local.*\[fe80::1%eth0\]"),
-        ("[::1", "no IPv6 address"),
-        ("[::]:48865", "must not be 0"),
-    ],
-)
-def test_what_is_no_address_is_refused(server: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        Session([server], job=1, worker=0, workers=1, config=ThcConfig())
-
-
-def test_the_same_server_twice_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"are both 10\.0\.0\.1:48865"):
-        Session(["10.0.0.1", "[::ffff:10.0.0.1]"], job=1, worker=0, workers=1, config=ThcConfig())
+    assert {finding.state for finding in check_server(Visit(parse_server(f"[::1]:{port}")))} == {State.OK}
 
 
 @pytest.mark.parametrize(
     ("backend", "words"),
-    [
-        (DpdkConfig("10.0.0.2"), "DPDK supports IPv4 only"),
-        (UdpConfig(local="127.0.0.1"), "of the other IP version"),
-    ],
+    [(DpdkConfig("10.0.0.2"), "DPDK supports IPv4 only"), (UdpConfig(local="127.0.0.1"), "of the other IP version")],
 )
 def test_what_speaks_ipv4_alone_names_the_server(backend: DpdkConfig | UdpConfig, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        Session(["[::1]:9"], job=1, worker=0, workers=1, config=ThcConfig(), backend=backend)
+        Session(["[::1]:9"], job=1, worker=0, workers=1, codes=ServerCodes(), backend=backend)
 
 
-#: In a network of its own: what a worker does that is told SERVER, of a thc-ps on LISTEN.
+#: In a network of its own: workers that are told SERVER sum over a thc-ps on LISTEN.
 SCRIPT = r"""
 import sys
-from byteps_thc import ThcConfig, Timeouts
+from byteps_thc import ServerCodes, Timeouts
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from contextlib import ExitStack
@@ -110,10 +77,10 @@ listen, server, expected = sys.argv[1:]
 with ParameterServer(ip=listen) as ps, ExitStack() as stack:
     port = ps.address.rpartition(":")[2]
     join = lambda worker: Session(
-        [f"{server}:{port}"], job=1, worker=worker, workers=2, config=ThcConfig(), timeouts=Timeouts(connect_s=20)
+        [f"{server}:{port}"], job=1, worker=worker, workers=2, codes=ServerCodes(), timeouts=Timeouts(connect_s=20)
     )
     joined = [stack.enter_context(join(worker)) for worker in (0, 1)]
-    check_sums(joined, ThcConfig(), [1, 1024, 100_001])
+    check_sums(joined, ServerCodes(), [1, 1024, 100_001])
     assert joined[0].addresses == [f"{expected}:{port}"], joined[0].addresses
 """
 HOSTS = """
@@ -168,7 +135,7 @@ ip link set near up; ip -n router link set to_near up; ip -n router link set to_
 ip route add default via 2001:db8:0:1::2; ip -n server route add default via 2001:db8:0:2::2
 """
 FAR = r"""
-from byteps_thc import ThcConfig, Timeouts
+from byteps_thc import ServerCodes, Timeouts
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from contextlib import ExitStack
@@ -176,8 +143,8 @@ from joined_sessions import check_sums
 
 inside = ["ip", "netns", "exec", "server"]
 with ParameterServer(prefix=inside, ip="::", port=48865) as ps, ExitStack() as stack:
-    config = ThcConfig()
-    settings = {"job": 1, "workers": 2, "config": config, "timeouts": Timeouts(connect_s=20)}
+    config = ServerCodes()
+    settings = {"job": 1, "workers": 2, "codes": config, "timeouts": Timeouts(connect_s=20)}
     joined = [
         stack.enter_context(Session(["[2001:db8:0:2::1]"], worker=worker, **settings)) for worker in (0, 1)
     ]

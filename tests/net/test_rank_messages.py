@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
+from byteps_thc._base.errors import DeadlineError, TransportError
 from byteps_thc._engine.statistics import StatsRecorder
 from byteps_thc._net.gloo import GlooCommunicator
 from byteps_thc._net.rank_messages import RankMessages
-from byteps_thc._scheme.errors import DeadlineError, TransportError
 
 RANKS, HEADER_BYTES = 3, 16
 
@@ -25,25 +25,36 @@ def alone() -> RankMessages:
     return RankMessages(nobody, nobody, StatsRecorder(), RANKS, torch.device("cpu"))
 
 
-def test_messages_of_a_size_use_the_same_memory_one_after_another() -> None:
+def test_messages_of_all_sizes_use_the_same_memory_one_after_another() -> None:
+    """As much as is lent at a time, of the largest size: memory that is too small is replaced."""
     messages = alone()
-    first, second = messages.take(64), messages.take(64)
-    assert first.shape == second.shape == (RANKS, 64)
-    assert first.data_ptr() != second.data_ptr()
-    messages.give_back(first)
-    assert messages.take(128).data_ptr() != first.data_ptr()
-    assert messages.take(64).data_ptr() == first.data_ptr()
-    third = messages.take(64)
-    assert third.data_ptr() not in (first.data_ptr(), second.data_ptr())
+    small, other = messages.take(64), messages.take(64)
+    assert small.shape == other.shape == (RANKS, 64)
+    messages.give_back(small)
+    large = messages.take(128)
+    places = {large.data_ptr(), other.data_ptr()}
+    assert len(places) == 2
+    for size_bytes in (32, 64, 128, 16):
+        messages.give_back(large)
+        large = messages.take(size_bytes)
+        assert large.shape == (RANKS, size_bytes)
+        assert large.is_contiguous()
+        assert {large.data_ptr(), other.data_ptr()} == places
+    messages.give_back(large)
+    messages.give_back(other)
+    assert messages.take(64).data_ptr() == other.data_ptr(), "the smallest that is large enough"
+    assert {memory.numel() for memory in messages._free} == {RANKS * 128}
+    messages.give_back(messages.take(256))
+    assert {memory.numel() for memory in messages._free} == {RANKS * 256}
 
 
 def test_new_memory_is_zeros() -> None:
-    """What fills a message up to its size is sent, too."""
+    """The rest of a message up to its size is sent, too."""
     assert not alone().take(1 << 12).any()
 
 
 def of_all_ranks(sizes: list[int], timeout_s: float) -> list[dict[str, Any]]:
-    """What each rank, a thread, gets in an all-to-all of messages of its size."""
+    """Return the results of an all-to-all by rank, where each rank is a thread with messages of its size."""
     store, results = HashStore(), [dict[str, Any]() for _ in sizes]
 
     def work(rank: int) -> None:
@@ -88,10 +99,7 @@ def test_headers_and_what_is_behind_them_arrive() -> None:
 
 @pytest.mark.parametrize("odd", [48, 4096])
 def test_headers_arrive_from_a_rank_with_messages_of_another_size(odd: int) -> None:
-    """The rest does not, where gloo's own all-to-all ends the process.
-
-    At a rank's deadline gloo closes its connections, and a rank that waits longer is told so.
-    """
+    """The rest does not, where gloo's own all-to-all ends the process; a rank that waits longer is told so."""
     results = of_all_ranks([64, 64, odd], 5.0)
     for rank, result in enumerate(results):
         assert result["headers"].equal(wanted(rank, HEADER_BYTES))

@@ -1,10 +1,10 @@
-"""A rank that cannot begin is no rank to wait for: the others raise at once, and what comes next is in step."""
+"""A rank that cannot begin is no rank to wait for: the others raise at once, and stay in step."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ranks import run_ranks
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("refusal_rank.py")
 WORDS = {
@@ -12,13 +12,13 @@ WORDS = {
     "reducer": "worker and workers are for training without a process group: omit them",
     "fsdp": "policy is an int",
     "hsdp": "log_every",
+    "gathers": "bits",
     "compress": "bits",
 }
 
 
 def test_other_random_keys_are_refused_by_name(tmp_path: Path) -> None:
-    results = run_ranks(PROGRAM, 2, tmp_path, settings={"other_version": True}, timeout_s=120)
-    for result in results:
+    for result in run_ranks(PROGRAM, 2, tmp_path, settings={"other_version": True}, timeout_s=120):
         assert result.keys() == WORDS.keys() | {"levels"}
         for name, said in result.items():
             assert "ConfigurationError: ranks have different versions of byteps_thc's arithmetic" in said, (name, said)

@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from byteps_thc._net.store import StoreCommunicator, connect_groups
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError
+from byteps_thc._base.errors import ConfigurationError, ThcError
+from byteps_thc._net.connecting import connect_groups
+from byteps_thc._net.store import StoreCommunicator
 
 RANKS, GROUPS = 3, 5
 
@@ -77,13 +78,3 @@ def test_a_rank_that_cannot_connect_is_named_on_all_others(monkeypatch: pytest.M
     for error in others:
         assert isinstance(error, ConfigurationError), error
         assert str(error) == "rank 2 cannot connect: unable to find address for: eth7"
-
-
-def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
-    def work(questions: Counted, rank: int) -> Any:
-        return None if rank == 1 else connect_groups(questions, rank, RANKS, 1.0, 2)
-
-    first, _, last = on_ranks(work, timeout_s=1.0)
-    assert isinstance(first, DeadlineError), first
-    assert "rank 1 of the group did not answer within 1 s" in str(first)
-    assert isinstance(last, DeadlineError), last

@@ -1,14 +1,14 @@
-"""What workers say of their training."""
+"""Names of trainings that workers send."""
 
 from __future__ import annotations
 
 import pytest
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.run import run_number, run_of_launcher, run_of_scheduler, told_run
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc.torch import Compression
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
@@ -33,7 +33,7 @@ def test_numbers_and_texts_of_numbers_are_the_same(monkeypatch: pytest.MonkeyPat
 
 
 def test_variables_may_have_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As launchers' have; what users say is a text."""
+    """Launchers' variables may have any bytes; users' names are texts."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "\udcff")
     assert run_number(run_of_launcher()) not in (0, run_number("torchrun "))
     monkeypatch.setenv("THC_RUN", "\udcff")
@@ -51,7 +51,7 @@ def test_nothing_is_told_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("wrong", ["", True, 1.5, b"run", "\ud800"])
 def test_other_runs_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match=r"run is .*: pass a number or a text"):
-        Session(["127.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), run=wrong)  # type: ignore[arg-type]
+        Session(["127.0.0.1"], job=1, worker=0, workers=1, codes=ServerCodes(), run=wrong)  # type: ignore[arg-type]
 
 
 def test_a_scheduler_is_a_training(monkeypatch: pytest.MonkeyPatch) -> None:

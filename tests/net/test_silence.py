@@ -23,7 +23,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_it_is_said_once_and_again_after_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     log, late = SilenceLog(["a:1", "b:2"], 600), SILENT_S + 1
-    log.look([late, 0.0], [(late, 3), (late, 4)])  # b says other things, as that it is there
+    log.look([late, 0.0], [(late, 3), (late, 4)])  # b answers other questions, as inquiries
     log.look([late, 9.0], [(late, 3), (0.0, 0)])  # b is asked for nothing
     log.look([late + 60, 0.0], [(late + 60, 3), (0.0, 0)])
     assert [line[:37] for line in lines(caplog)] == ["server a:1 has been silent for 6.0 s:"]
@@ -39,13 +39,13 @@ def test_a_stopped_server_is_named_while_a_worker_waits(
 ) -> None:
     monkeypatch.setattr(session_module, "SILENT_S", 0.5)
     monkeypatch.setattr(session_module, "_LOOK_S", 0.05)
-    arguments: dict[str, Any] = {"job": 1, "worker": 0, "workers": 1, "config": CONFIG, "run": "test"}
+    arguments: dict[str, Any] = {"job": 1, "worker": 0, "workers": 1, "codes": CONFIG, "run": "test"}
     with (
         ParameterServer() as server,
         Session([server.address], timeouts=Timeouts(operation_s=60.0), **arguments) as session,
     ):
         count = session.codes_per_packet
-        codes = np.zeros(_core.code_bytes(count, CONFIG.code_bits), np.uint8)
+        codes = np.zeros(_core.code_bytes(count, CONFIG.bits), np.uint8)
 
         def push() -> Any:
             return session.push_codes(0, codes, session.new_aggregate(count), np.zeros(1, np.uint8))

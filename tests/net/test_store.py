@@ -12,9 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import byteps_thc._net.store
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc._net.handshake import all_have_same, introduce
 from byteps_thc._net.store import StoreCommunicator
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError
 
 RANKS = 3
 
@@ -46,7 +47,7 @@ def on_ranks(store: dist.Store, work: Callable[[StoreCommunicator, int], Any], t
 def test_all_collectives(store: dist.Store) -> None:
     def work(communicator: StoreCommunicator, rank: int) -> dict[str, Any]:
         results: dict[str, Any] = {}
-        for _ in range(3):  # what an earlier one has left does not disturb
+        for _ in range(3):  # rests of an earlier collective do not disturb
             largest = torch.tensor([rank, -rank], dtype=torch.int32)
             communicator.max_(largest).wait()
             everyone = torch.zeros(2 * RANKS, dtype=torch.uint8)
@@ -63,7 +64,7 @@ def test_texts_may_have_any_length_and_bytes(store: dist.Store) -> None:
 
 
 class CountingStore(dist.Store):
-    """Counts what waits for an answer of the store, a round trip each; setting a value does not (TCPStore)."""
+    """Counts the calls that wait for an answer of the store, a round trip each; set() does not (TCPStore)."""
 
     def __init__(self, store: dist.Store, counts: dict[str, int]) -> None:
         super().__init__()
@@ -98,16 +99,13 @@ def test_what_was_exchanged_does_not_stay_in_the_store() -> None:
 
 
 def test_handshakes_say_who_has_what(store: dist.Store) -> None:
-    def work(communicator: StoreCommunicator, rank: int) -> None:
-        introduce(communicator.gather, {"bits": 4 if rank < 2 else 3})
-
     with pytest.MonkeyPatch.context() as patch:
         numbers = threading.local()
         patch.setattr(dist, "get_rank", lambda: numbers.rank)
 
         def numbered(communicator: StoreCommunicator, rank: int) -> None:
             numbers.rank = rank
-            work(communicator, rank)
+            introduce(communicator.gather, {"bits": 4 if rank < 2 else 3})
 
         errors = on_ranks(store, numbered)
     assert all(isinstance(error, ConfigurationError) for error in errors)
@@ -135,3 +133,28 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline(store: dist.Store
     assert "has it ended, or does it not call compress()" in str(first)
     assert isinstance(last, DeadlineError), last
     assert "not all ranks of the group (its rank 0 says which) answered within 1 s" in str(last)
+
+
+def test_another_thread_uses_the_store_and_ends_a_wait(store: dist.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byteps_thc._net.store, "_SLICE_S", 0.1)
+
+    def work(communicator: StoreCommunicator, rank: int) -> None:
+        if rank == 1:
+            return
+        looked = threading.Event()
+
+        def meanwhile() -> None:
+            if looked.is_set():
+                raise InputError("ranks differ")
+
+        def look() -> None:
+            communicator._store.check(["error"])
+            looked.set()
+
+        communicator.meanwhile = meanwhile
+        threading.Timer(0.5, look).start()
+        communicator.gather(b"")
+
+    first, _, last = on_ranks(store, work)
+    for error in (first, last):
+        assert isinstance(error, InputError), error

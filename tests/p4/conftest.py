@@ -34,7 +34,7 @@ def wanted_kinds(config: pytest.Config) -> list[Kind]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Who asks for one aggregator is not told that all is well without it."""
+    """Raise if the only aggregator that was asked for is missing."""
     kinds = wanted_kinds(config)
     if len(kinds) == 1 and (missing := why_missing(kinds[0])) is not None:
         raise pytest.UsageError(f"no {kinds[0].name} ({kinds[0].what}) on this machine: {missing}")
@@ -72,16 +72,13 @@ def target_of() -> Iterator[Callable[[Kind], Target]]:
         target.close()
 
 
-@pytest.fixture
-def target(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) -> Target:
+def chosen(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) -> Target:
     request.node.user_properties.append((RAN_ON, request.param.name))
     return target_of(request.param)
 
 
-@pytest.fixture
-def switch(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) -> Target:
-    request.node.user_properties.append((RAN_ON, request.param.name))
-    return target_of(request.param)
+target = pytest.fixture(name="target")(chosen)
+switch = pytest.fixture(name="switch")(chosen)
 
 
 @pytest.fixture

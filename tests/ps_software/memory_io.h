@@ -20,12 +20,12 @@ class MemoryIo final : public io::PacketIo {
     bool congested = false;
   };
 
-  /// What the shard will receive.
+  /// Queues a datagram for the shard.
   void deliver(io::Endpoint from, std::vector<std::uint8_t> bytes, bool congested = false) {
     incoming_.push_back({std::move(bytes), from, congested});
   }
 
-  /// What the shard sent and flushed since the last call.
+  /// Datagrams that the shard has flushed since the last call.
   std::vector<Datagram> take_sent() { return std::exchange(sent_, {}); }
 
   std::size_t receive(std::span<io::RxPacket> packets) noexcept override {

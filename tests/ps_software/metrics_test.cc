@@ -1,4 +1,4 @@
-// What the Prometheus endpoint shows of jobs on several shards, and how much it has to compare for it.
+// Metrics of jobs on several shards, and the number of comparisons that a scrape takes.
 #include "metrics.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ std::size_t comparisons = 0;
 
 }  // namespace
 
-/// Instead of the C library's: what looks for labels compares strings.
+/// In place of the C library's: a search for labels compares strings.
 extern "C" int memcmp(const void* a, const void* b, std::size_t bytes) noexcept {
   ++comparisons;
   const auto* left = static_cast<const unsigned char*>(a);

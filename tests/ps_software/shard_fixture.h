@@ -42,6 +42,14 @@ struct Reply {
   }
 };
 
+inline Reply reply_of(const MemoryIo::Datagram& datagram) {
+  Reply reply{.to = datagram.peer, .header = {}, .payload = {}};
+  EXPECT_GE(datagram.bytes.size(), sizeof(reply.header));
+  std::memcpy(&reply.header, datagram.bytes.data(), sizeof(reply.header));
+  reply.payload.assign(datagram.bytes.begin() + sizeof(reply.header), datagram.bytes.end());
+  return reply;
+}
+
 /// A HELLO before it is bytes, so that tests can spoil any part.
 struct HelloMessage {
   wire::Header header{};
@@ -104,6 +112,12 @@ class ShardTest : public ::testing::Test {
     return hello;
   }
 
+  static HelloMessage another_process(unsigned worker) {
+    HelloMessage hello = make_hello(worker);
+    hello.payload.nonce = std::uint64_t{999};
+    return hello;
+  }
+
   /// CODES of all equal codes.
   Bytes make_codes(unsigned worker, std::uint32_t round = 1, std::uint8_t code = 1,
                    std::uint32_t slot = kCodeSlot) const {
@@ -158,13 +172,7 @@ class ShardTest : public ::testing::Test {
     while (shard->poll(now) > 0) {
     }
     std::vector<Reply> replies;
-    for (const auto& datagram : packet_io.take_sent()) {
-      Reply& reply = replies.emplace_back();
-      reply.to = datagram.peer;
-      EXPECT_GE(datagram.bytes.size(), sizeof(reply.header));
-      std::memcpy(&reply.header, datagram.bytes.data(), sizeof(reply.header));
-      reply.payload.assign(datagram.bytes.begin() + sizeof(reply.header), datagram.bytes.end());
-    }
+    for (const auto& datagram : packet_io.take_sent()) replies.push_back(reply_of(datagram));
     return replies;
   }
 
@@ -185,8 +193,9 @@ class ShardTest : public ::testing::Test {
     return exchange({{from, hello.bytes()}});
   }
   /// The one answer that is not a PROBE.
-  Reply answer_to(unsigned worker, const HelloMessage& hello) {
-    std::vector<Reply> replies = say_hello(address(worker), hello);
+  Reply answer_to(unsigned worker, const HelloMessage& hello) { return answer_to(address(worker), hello); }
+  Reply answer_to(io::Endpoint from, const HelloMessage& hello) {
+    std::vector<Reply> replies = say_hello(from, hello);
     std::erase_if(replies, [](const Reply& reply) { return reply.type() == wire::MessageType::kProbe; });
     return single(replies);
   }
@@ -202,7 +211,7 @@ class ShardTest : public ::testing::Test {
     for (unsigned worker = 0; worker < kWorkers; ++worker) join(worker);
   }
 
-  /// What happened to job kJob since the last call.
+  /// Changes of job kJob since the last call.
   std::vector<JobChange> changes() {
     std::vector<JobChange> changes;
     for (JobEvent event; shard->job_events().pop(event);) {

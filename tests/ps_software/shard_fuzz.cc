@@ -1,6 +1,6 @@
 // libFuzzer target of the server's packet path: sequences of datagrams made from sound ones by overwriting bytes and
 // cutting, or of raw bytes, from right and wrong addresses, with time passing. Sanitizers are the judge, and this: a
-// server never answers a datagram with more datagrams than there are workers.
+// server never answers a datagram with more datagrams than it has workers.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>
@@ -83,7 +83,7 @@ Bytes make_notice(wire::MessageType type, std::uint8_t worker, std::uint32_t epo
 
 /// Processes that want a place: their nonces.
 constexpr std::uint64_t kNonces = 2;
-/// Of the last CHALLENGE to each process of each worker.
+/// Cookies of the last CHALLENGE to each process of each worker.
 using FoundCookies = std::array<std::array<be64_t, kNonces>, kWorkers>;
 
 Bytes make_datagram(FuzzedDataProvider& data, std::uint8_t worker, std::uint32_t epoch, const FoundCookies& cookies) {
@@ -143,7 +143,7 @@ FoundCookies find_cookies(Shard& shard, MemoryIo& packet_io, TimePoint now) {
 
 constexpr io::Endpoint kRoot{0x7f000001, 48865};
 
-/// What a root could say to the last packet that a leaf sent it.
+/// A root's possible answer to a leaf's last packet.
 Bytes make_root_datagram(FuzzedDataProvider& data, const Bytes& to_root, std::uint16_t shards) {
   static constexpr std::array kTypes{wire::MessageType::kWelcome,   wire::MessageType::kChallenge,
                                      wire::MessageType::kError,     wire::MessageType::kAggregate,

@@ -42,11 +42,6 @@ TEST_F(Joining, GrantsFewerSlotsWhenAsked) {
   EXPECT_EQ(payload.norm_slots, 1U);
 }
 
-TEST_F(Joining, WorkersOfAJobShareItsEpoch) {
-  const std::uint32_t first = join(0).header.epoch;
-  EXPECT_EQ(join(1).header.epoch, first);
-}
-
 TEST_F(Joining, RepeatedHelloResetsNothing) {
   join_all();
   from_worker(0, make_codes(0));
@@ -120,8 +115,7 @@ TEST_F(Moving, AWorkerOfBeforeARestartHearsOfIt) {
   const HelloMessage survivor = hello_again();
   from_worker(2, make_goodbye(2));
   now += 5s;
-  HelloMessage restarted = make_hello(2);
-  restarted.payload.nonce = std::uint64_t{999};
+  HelloMessage restarted = another_process(2);
   EXPECT_EQ(answer_to(2, restarted).type(), MessageType::kWelcome);
   EXPECT_EQ(refusal(survivor), ErrorReason::kStaleEpoch);
 }
@@ -263,44 +257,48 @@ TEST_F(Joining, CookiesOfAnotherServerAreWorthless) {
   EXPECT_EQ(single(from_worker(0, hello.bytes())).type(), MessageType::kChallenge);
 }
 
-/// Worker 2 of a job whose place another process wants.
-class Contest : public Joining {
+/// A newcomer wants a place that a worker has, or the job number of all workers.
+class Claims : public Joining {
  protected:
-  Contest() { join_all(); }
-
   static constexpr io::Endpoint kNewcomer{0x0a000063, 9000};
 
-  /// The answer to the newcomer.
-  Reply claim() {
-    HelloMessage hello = make_hello(2);
-    hello.payload.nonce = std::uint64_t{999};
+  /// The answers to the newcomer. PROBEs to workers are counted.
+  std::vector<Reply> claim_with(const HelloMessage& hello) {
     std::vector<Reply> replies = say_hello(kNewcomer, hello);
-    for (const Reply& reply : replies) note_probe(reply);
-    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
-    return single(replies);
+    std::erase_if(replies, [this](const Reply& reply) { return note_probe(reply); });
+    return replies;
   }
-  /// Lets time pass as packet threads do.
-  void pass(std::chrono::milliseconds time) {
+  /// Lets time pass as packet threads do; the workers in `alive` answer PROBEs.
+  void pass(std::chrono::milliseconds time, const std::vector<unsigned>& alive = {}) {
     for (auto left = time; left > 0ms; left -= 50ms) {
       now += 50ms;
       shard->run_timers(now);
       for (const Reply& reply : exchange({})) note_probe(reply);
+      for (const unsigned worker : alive) EXPECT_TRUE(from_worker(worker, make_alive(worker)).empty());
     }
   }
-  void note_probe(const Reply& reply) {
-    if (reply.type() != MessageType::kProbe) return;
-    EXPECT_EQ(reply.to, address(2));
-    EXPECT_EQ(reply.header.worker_id, 2);
+  bool note_probe(const Reply& reply) {
+    if (reply.type() != MessageType::kProbe) return false;
+    EXPECT_EQ(reply.to, address(reply.header.worker_id));
     EXPECT_EQ(reply.header.epoch, epoch);
     EXPECT_TRUE(reply.payload.empty());
-    ++probes;
+    ++probes.at(reply.header.worker_id);
+    return true;
   }
-  Bytes make_alive() const {
-    return with_header(make_goodbye(2),
+  Bytes make_alive(unsigned worker) const {
+    return with_header(make_goodbye(worker),
                        [](auto& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kAlive); });
   }
 
-  int probes = 0;
+  std::array<int, kWorkers> probes{};
+};
+
+/// Another process wants the place of worker 2. Other workers are probed too, in case they wait for results.
+class Contest : public Claims {
+ protected:
+  Contest() { join_all(); }
+
+  Reply claim() { return single(claim_with(another_process(2))); }
 };
 
 TEST_F(Contest, AProcessThatAnswersKeepsItsPlace) {
@@ -309,11 +307,10 @@ TEST_F(Contest, AProcessThatAnswersKeepsItsPlace) {
     const Reply reply = claim();
     ASSERT_EQ(reply.reason(), ErrorReason::kDuplicateWorker) << i;
     EXPECT_EQ(reply.as<wire::ErrorPayload>().worker_bitmap, 0b100U);
-    pass(100ms);
-    EXPECT_TRUE(from_worker(2, make_alive()).empty());
+    pass(100ms, {2});
   }
-  EXPECT_GE(probes, 20);
-  EXPECT_LE(probes, 26) << "five a second";
+  EXPECT_GE(probes[2], 20);
+  EXPECT_LE(probes[2], 26) << "five a second";
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "the job goes on";
 }
 
@@ -338,7 +335,7 @@ TEST_F(Contest, ASilentProcessIsReplacedAfterASecondOfProbes) {
   }
   ASSERT_EQ(reply.type(), MessageType::kWelcome);
   EXPECT_EQ(tries, 10);
-  EXPECT_GE(probes, 5);
+  EXPECT_GE(probes[2], 5);
   EXPECT_EQ(reply.to, kNewcomer);
   EXPECT_NE(reply.header.epoch, epoch);
   EXPECT_EQ(single(from_worker(1, survivor)).reason(), ErrorReason::kStaleEpoch);
@@ -357,14 +354,29 @@ TEST_F(Contest, ASilentProcessIsReplacedAfterASecondOfProbes) {
 }
 
 // It left before it was welcomed, so without a GOODBYE, and comes again with smaller packets, which a server wants.
+// Its GOODBYE was lost, and worker 0 has lost its last result: it must get it before the job starts over.
+TEST_F(Contest, TheOthersAreAskedWhetherTheyWait) {
+  now += 20s;
+  for (unsigned worker = 0; worker < kWorkers; ++worker) from_worker(worker, make_codes(worker));
+  from_worker(1, make_goodbye(1));
+  const Bytes again = with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+  HelloMessage hello = another_process(2);
+  std::vector<io::Endpoint> asked;
+  for (int i = 0; i < 3; ++i) {
+    for (const Reply& reply : say_hello(kNewcomer, hello)) {
+      if (reply.type() == MessageType::kProbe) asked.push_back(reply.to);
+    }
+    now += 200ms;
+  }
+  EXPECT_EQ(asked, (std::vector{address(2), address(2), address(0), address(2)})) << "when 2 has left one unanswered";
+  EXPECT_EQ(single(from_worker(0, again)).type(), MessageType::kAggregate);
+}
+
 TEST_F(Contest, ASilentProcessLosesItsPlaceToOneWithOtherSettings) {
   const auto claim_otherwise = [&] {
-    HelloMessage hello = make_hello(2);
-    hello.payload.nonce = std::uint64_t{999};
+    HelloMessage hello = another_process(2);
     hello.payload.quorum = std::uint8_t{2};
-    std::vector<Reply> replies = say_hello(kNewcomer, hello);
-    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
-    return single(replies);
+    return answer_to(kNewcomer, hello);
   };
   for (int tries = 0; tries < 15; ++tries) {
     ASSERT_EQ(claim_otherwise().reason(), ErrorReason::kConfigMismatch);
@@ -377,15 +389,13 @@ TEST_F(Contest, ASilentProcessLosesItsPlaceToOneWithOtherSettings) {
 }
 
 TEST_F(Contest, AProcessThatAnswersKeepsItsPlaceFromOtherSettings) {
-  HelloMessage hello = make_hello(2);
-  hello.payload.nonce = std::uint64_t{999};
+  HelloMessage hello = another_process(2);
   hello.payload.quorum = std::uint8_t{2};
   for (int i = 0; i < 30; ++i) {
-    for (const Reply& reply : say_hello(kNewcomer, hello)) note_probe(reply);
-    pass(100ms);
-    EXPECT_TRUE(from_worker(2, make_alive()).empty());
+    claim_with(hello);
+    pass(100ms, {2});
   }
-  EXPECT_GE(probes, 12);
+  EXPECT_GE(probes[2], 12);
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "the job goes on";
   from_worker(1, make_codes(1));
   EXPECT_EQ(from_worker(2, make_codes(2)).size(), kWorkers);
@@ -394,7 +404,7 @@ TEST_F(Contest, AProcessThatAnswersKeepsItsPlaceFromOtherSettings) {
 TEST_F(Contest, ProbesEndWithTheClaim) {
   claim();
   pass(10s);
-  EXPECT_LE(probes, 11);
+  EXPECT_LE(probes[2], 11);
   EXPECT_EQ(claim().reason(), ErrorReason::kDuplicateWorker) << "what was not answered long ago counts no more";
 }
 
@@ -402,8 +412,8 @@ TEST_F(Contest, AStrangersAliveDoesNotCount) {
   claim();
   for (int i = 0; i < 12; ++i) {
     pass(100ms);
-    EXPECT_TRUE(exchange({{address(9), make_alive()}}).empty());
-    from_worker(2, with_header(make_alive(), [](auto& h) { h.epoch = h.epoch + 1; }));
+    EXPECT_TRUE(exchange({{address(9), make_alive(2)}}).empty());
+    from_worker(2, with_header(make_alive(2), [](auto& h) { h.epoch = h.epoch + 1; }));
   }
   EXPECT_EQ(drops(Drop::kSender), 12U);
   EXPECT_EQ(drops(Drop::kHeader), 12U);
@@ -411,10 +421,8 @@ TEST_F(Contest, AStrangersAliveDoesNotCount) {
 }
 
 /// Workers 0 to 2 of a training, which has run 11; others want their job number.
-class Trainings : public Joining {
+class Trainings : public Claims {
  protected:
-  static constexpr io::Endpoint kNewcomer{0x0a000063, 9000};
-
   Trainings() {
     for (unsigned worker = 0; worker < kWorkers; ++worker) epoch = enter(worker, 11).header.epoch;
   }
@@ -423,35 +431,10 @@ class Trainings : public Joining {
   }
   /// The answer to worker 1 of another training.
   Reply claim(std::uint64_t run) {
-    HelloMessage hello = make_hello(1);
-    hello.payload.nonce = std::uint64_t{999};
+    HelloMessage hello = another_process(1);
     hello.payload.run = run;
-    std::vector<Reply> replies = say_hello(kNewcomer, hello);
-    for (const Reply& reply : replies) note_probe(reply);
-    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
-    return single(replies);
+    return single(claim_with(hello));
   }
-  void note_probe(const Reply& reply) {
-    if (reply.type() != MessageType::kProbe) return;
-    EXPECT_EQ(reply.to, address(reply.header.worker_id));
-    ++probes.at(reply.header.worker_id);
-  }
-  void pass(std::chrono::milliseconds time, const std::vector<unsigned>& who_lives) {
-    for (auto left = time; left > 0ms; left -= 50ms) {
-      now += 50ms;
-      shard->run_timers(now);
-      for (const Reply& reply : exchange({})) note_probe(reply);
-      for (const unsigned worker : who_lives) {
-        EXPECT_TRUE(from_worker(worker, with_header(make_goodbye(worker),
-                                                    [](auto& h) {
-                                                      h.message_type = static_cast<std::uint8_t>(MessageType::kAlive);
-                                                    }))
-                        .empty());
-      }
-    }
-  }
-
-  std::array<int, kWorkers> probes{};
 };
 
 TEST_F(Trainings, AnotherOneIsRefusedAsLongAsOneWorkerLives) {
@@ -481,7 +464,7 @@ TEST_F(Trainings, AnotherOneGetsTheJobWhenNobodyOfItLives) {
   Reply reply = claim(12);
   for (; reply.type() == MessageType::kError && tries < 100; ++tries) {
     EXPECT_EQ(reply.reason(), ErrorReason::kOtherTraining);
-    pass(100ms, {});
+    pass(100ms);
     reply = claim(12);
   }
   ASSERT_EQ(reply.type(), MessageType::kWelcome);
@@ -504,18 +487,7 @@ TEST_F(Trainings, AnotherOneGetsTheJobWhenAllHaveLeft) {
   EXPECT_EQ(claim(12).type(), MessageType::kWelcome);
 }
 
-TEST_F(Trainings, OtherSettingsAreToldOfAfterwards) {
-  const Reply reply = answer(
-      [](auto& h) {
-        h.payload.run = std::uint64_t{12};
-        h.payload.nonce = std::uint64_t{999};
-        h.payload.quorum = std::uint8_t{2};
-      },
-      1);
-  EXPECT_EQ(reply.reason(), ErrorReason::kOtherTraining) << "what it is about is another training";
-}
-
-// What is left of a training that was killed is no reason to refuse the next one.
+// The job of a killed training is no reason to refuse the next training.
 TEST_F(Trainings, OtherSettingsGetTheJobOfADeadOne) {
   const auto claim_otherwise = [&] {
     return answer(
@@ -527,26 +499,23 @@ TEST_F(Trainings, OtherSettingsGetTheJobOfADeadOne) {
         1);
   };
   Reply reply = claim_otherwise();
+  EXPECT_EQ(reply.reason(), ErrorReason::kOtherTraining) << "it is told of other settings afterwards";
   for (int tries = 0; reply.type() == MessageType::kError && tries < 100; ++tries) {
     ASSERT_EQ(reply.reason(), ErrorReason::kOtherTraining);
-    pass(100ms, {});
+    pass(100ms);
     reply = claim_otherwise();
   }
   EXPECT_EQ(reply.type(), MessageType::kWelcome);
 }
 
-/// Worker 2 said GOODBYE, and its next process says HELLO.
+/// Worker 2 said GOODBYE, and its next process says HELLO. Worker 1 has been silent for long, so only 0 is probed.
 class ComingBack : public Contest {
  protected:
   ComingBack() {
     now += 5s;
     from_worker(2, make_goodbye(2));
   }
-  std::vector<Reply> come_back() {
-    HelloMessage hello = make_hello(2);
-    hello.payload.nonce = std::uint64_t{999};
-    return say_hello(kNewcomer, hello);
-  }
+  std::vector<Reply> come_back() { return claim_with(another_process(2)); }
 };
 
 TEST_F(ComingBack, AtOnceWhenNobodyAsksForResults) {
@@ -565,6 +534,34 @@ TEST_F(ComingBack, WhenTheOthersHaveTheirLastResults) {
   EXPECT_EQ(job_counters().replays.get(), 0U);
   now += 100ms;
   EXPECT_EQ(single(come_back()).type(), MessageType::kWelcome);
+}
+
+// Worker 0 has lost its last result, and its retransmission timeout is longer than a second.
+TEST_F(ComingBack, WhoMayWaitForItsLastResultIsAskedAndGetsIt) {
+  start();
+  join_all();
+  const Bytes again = with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+  for (unsigned worker = 0; worker < kWorkers; ++worker) from_worker(worker, make_codes(worker));
+  from_worker(1, make_goodbye(1));
+  from_worker(2, make_goodbye(2));
+  now += 1200ms;
+  ASSERT_TRUE(come_back().empty()) << "though nobody has asked for a second";
+  EXPECT_EQ(probes, (std::array{1, 0, 0}));
+  for (int i = 0; i < 4; ++i) {  // PROBEs, or answers to them, get lost
+    now += 200ms;
+    shard->run_timers(now);
+    for (const Reply& reply : exchange({})) EXPECT_TRUE(note_probe(reply));
+    EXPECT_TRUE(come_back().empty()) << i;
+  }
+  EXPECT_EQ(probes, (std::array{5, 0, 0}));
+  const Reply result = single(from_worker(0, again));
+  EXPECT_EQ(result.type(), MessageType::kAggregate);
+  EXPECT_EQ(result.payload, Bytes(kCodes, 3));
+  now += 900ms;
+  EXPECT_TRUE(come_back().empty()) << "it may have lost this one, too";
+  from_worker(0, make_goodbye(0));
+  EXPECT_EQ(single(come_back()).type(), MessageType::kWelcome);
+  EXPECT_EQ(changes().back(), JobChange::kStarted) << "a new job, so nobody is told to restart";
 }
 
 TEST_F(ComingBack, IntoANewJobWhenTheOthersHaveLeftToo) {
@@ -673,7 +670,7 @@ TEST_F(Joining, JobsStartAtALimitedRate) {
     now += 1ms;
   }
   EXPECT_EQ(drops(Drop::kLater), static_cast<std::uint64_t>(later));
-  EXPECT_LE(started, 4);  // of 8 MB each: 32 MB are written at once, half of them for one address
+  EXPECT_LE(started, 4);  // 8 MB each: 32 MB are written at once, half of this for one address
   EXPECT_GE(started, 2);
   EXPECT_FALSE(say_hello({0x0a000063, 5'000}, make_hello(0, 9)).empty());  // the other half is for others
   now += 1s;

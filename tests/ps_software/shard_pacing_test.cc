@@ -34,7 +34,7 @@ class Pacing : public ShardTest {
   Bytes again(unsigned worker) const {
     return with_header(make_codes(worker, round), [](auto& h) { h.flags = wire::kFlagRetransmit; });
   }
-  /// What goes until the shard has nothing to send any more.
+  /// All results that wait in the shard.
   std::vector<Reply> wait() {
     std::vector<Reply> results;
     while (shard->next_result() != TimePoint::max()) {

@@ -68,11 +68,7 @@ class Rack : public ShardTest {
       if (lose && lose(from, *node, datagram.bytes)) return;
       return node->packet_io.deliver(from.at, std::move(datagram.bytes), mark && mark(from, *node));
     }
-    Reply& reply = replies.emplace_back();
-    reply.to = datagram.peer;
-    ASSERT_GE(datagram.bytes.size(), sizeof(reply.header));
-    std::memcpy(&reply.header, datagram.bytes.data(), sizeof(reply.header));
-    reply.payload.assign(datagram.bytes.begin() + sizeof(reply.header), datagram.bytes.end());
+    replies.push_back(reply_of(datagram));
   }
 
   std::vector<Reply> say(unsigned worker, const Bytes& packet) {
@@ -279,7 +275,7 @@ TEST_F(Rack, LostPartialSumAndLostResult) {
 TEST_F(Rack, ALeafGoesOnFromAnotherAddress) {
   enter_all();
   complete();
-  leaves[0].at = {0x0a00ff03, 48865};  // and the root's packets to the old one come to nobody
+  leaves[0].at = {0x0a00ff03, 48865};  // and the root's packets to the old address get lost
   EXPECT_TRUE(complete(2).empty());
   EXPECT_TRUE(say(0, codes_of(0, 2, true)).empty());
   EXPECT_TRUE(pass_time(600ms).empty()) << "after half a second of silence it asks";
@@ -338,7 +334,7 @@ TEST_F(Rack, RacksOfOtherSettingsAreRefused) {
   EXPECT_EQ(enter(2).type(), MessageType::kWelcome) << "what was refused is forgotten";
 }
 
-/// What a worker says whose packets have so many codes.
+/// The HELLO of a worker whose packets have so many codes.
 auto packets_of(std::uint16_t codes) {
   return [codes](HelloMessage& hello) { hello.payload.codes_per_packet = codes; };
 }
@@ -571,7 +567,7 @@ TEST_F(Rack, GoodbyeGoesUp) {
 TEST_F(Rack, AnIdleRackLeavesTheRootsJob) {
   enter_all();
   pass_time(15s);
-  for (int i = 0; i < 5; ++i) {  // rack 0 lacks a worker, so that nothing of it goes up
+  for (int i = 0; i < 5; ++i) {  // rack 0 lacks a worker, so that it sends nothing up
     say(0, codes_of(0, 1, true));
     pass_time(4s);
   }

@@ -8,28 +8,23 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.request
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from free_ports import free_tcp_port
-from joined_sessions import LOOPBACK
-from pushed_codes import push_codes
-from rack_servers import RackServers
+from scraped_metrics import scrape, scrape_with
 
+from byteps_thc._base.wire.layout import ConfigField, ErrorReason, Header, MessageType
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
-from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import ConfigField, ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker
 
-#: for what happens at once, unless the machine stalls
+PS_SOFTWARE = Path(__file__).parents[2] / "ps_software"
+#: Limit of events that happen at once, unless the machine stalls.
 SOON_S = 30.0
 RACK_0 = ["--upstream", "10.0.0.9", "--rack", "0"]
 #: longer than any test waits: the server ends because nobody waits for anything
@@ -65,10 +60,8 @@ def test_help_and_version() -> None:
         (["--slots", "abc"], "--slots: 'abc' is not a whole number from 2 to 1048576, nor auto"),
         (["--slots", "1"], "--slots: '1' is not a whole number from 2 to 1048576, nor auto"),
         (["--dpdk"], "--listen"),
-        (["--no-such-flag"], "thc-ps: there is no option --no-such-flag\n"),
-        (["--prot", "3"], "thc-ps: there is no option --prot, did you mean --port?\n"),
-        (["--thread=2"], "thc-ps: there is no option --thread, did you mean --threads?\n"),
-        (["48865"], "thc-ps: '48865' is no option: options begin with --"),
+        (["--no-such-flag"], "not expected: --no-such-flag\nRun with --help"),
+        (["48865"], "not expected: 48865\n"),
         (["--port", "99999"], "--port: '99999' is not a whole number from 0 to 65535"),
         (["--metrics-port", "-1"], "--metrics-port"),
         (["--faults", "seed=-3"], "--faults: seed: "),
@@ -180,11 +173,11 @@ def test_a_rack_in_the_file(racks: str, tmp_path: Path, make_worker: MakeWorker,
     ("text", "message"),
     [
         ("port = 0\nno-such-key = 1\n", "line 2: unknown key 'no-such-key'"),
-        ("\nprot = 3\n", "thc-ps.toml, line 2: unknown key 'prot', did you mean --port?"),
-        ("threads = 2.5\n", "thc-ps.toml, line 1: --threads: '2.5' is not a whole number from 1 to 256"),
+        ("\nprot = 3\n", "thc-ps.toml, line 2: unknown key 'prot'; keys are the long names of options"),
+        ("threads = 2.5\n", "--threads: '2.5' is not a whole number from 1 to 256"),
         ("[dpdk]\nmtu = 9000\n", "line 1: [dpdk] is a table"),
         ("[[dpdk]]\nmtu = 9000\n", "[dpdk] is a table"),
-        ('port = "x"\n', "thc-ps.toml, line 1: --port: 'x' is not a whole number from 0 to 65535"),
+        ('port = "x"\n', "--port: 'x' is not a whole number from 0 to 65535"),
         ("dpdk-mtu = 9000\n", "--dpdk-mtu requires --dpdk"),
         ("threads = 0\n", "--threads"),
         ("threads = \n", "line 1"),
@@ -202,13 +195,6 @@ def test_missing_file_is_explained(tmp_path: Path) -> None:
     result = run("--config", str(tmp_path / "absent.toml"))
     assert result.returncode == 2
     assert "absent.toml" in result.stderr
-
-
-def test_an_error_of_a_flag_does_not_name_the_file(tmp_path: Path) -> None:
-    config = tmp_path / "thc-ps.toml"
-    config.write_text("port = 7\n")
-    result = run("--config", str(config), "--port", "x")
-    assert result.stderr.startswith("thc-ps: --port: 'x' is not a whole number")
 
 
 def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
@@ -327,37 +313,10 @@ def test_metrics_of_a_quorum(make_worker: MakeWorker) -> None:
     }
 
 
-def test_metrics_of_a_rack() -> None:
-    port = free_tcp_port()
-    with RackServers([]) as racks, ExitStack() as stack:
-        racks.sizes = [1, 1]
-        leaves = [racks.start_leaf(0, arguments=["--metrics-port", str(port)]), racks.start_leaf(1)]
-        first, second = (
-            stack.enter_context(
-                Session([leaf.address], job=6, worker=i, workers=2, config=ThcConfig(), backend=LOOPBACK)
-            )
-            for i, leaf in enumerate(leaves)
-        )
-        pushed = push_codes(first, 0, np.zeros(512, np.uint8))
-        deadline = time.monotonic() + SOON_S
-        while not (counters := counters_of(scrape(port), job=6))["partial_sums_sent"]:
-            assert time.monotonic() < deadline
-        assert (counters["root_results"], counters["withheld"]) == (0, 0)
-        for result in (pushed, push_codes(second, 0, np.zeros(512, np.uint8))):
-            result.wait(SOON_S)
-        counters = counters_of(scrape(port), job=6)
-        assert (counters["root_results"], counters["withheld"]) == (1, 0)
-
-
 def counters_of(text: str, *, job: int) -> dict[str, int]:
-    """Counters of a job that have no other label, by what is between thc_ps_ and _total."""
+    """Return the counters of a job that have no other label, by their names between thc_ps_ and _total."""
     found = re.findall(rf'^thc_ps_(\w+)_total{{job="{job}"}} (\S+)$', text, re.MULTILINE)
     return {name: int(float(value)) for name, value in found}
-
-
-def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SOON_S) as response:
-        return str(response.read().decode())
 
 
 def test_a_silent_client_holds_up_neither_scrapes_nor_the_end() -> None:
@@ -369,7 +328,7 @@ def test_a_silent_client_holds_up_neither_scrapes_nor_the_end() -> None:
 
 
 def test_idle_connections_do_not_hold_up_scrapes() -> None:
-    """A quarter of a second for each 64 of them; a scrape among 208 took 20 s."""
+    """The server gives a quarter of a second to each 64 connections; a scrape among 208 took 20 s once."""
     port = free_tcp_port()
     with ExitStack() as stack:
         stack.enter_context(ParameterServer(["--metrics-port", str(port)]))
@@ -380,20 +339,16 @@ def test_idle_connections_do_not_hold_up_scrapes() -> None:
         assert time.monotonic() - start < 15  # the machine may be busy
 
 
-def scrape_with(awaited: str, port: int) -> str:
-    """The metrics once they contain what nobody is told of, or after a while."""
-    deadline = time.monotonic() + SOON_S
-    while awaited not in (text := scrape(port)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return text
-
-
 def assert_documented(names: set[str]) -> None:
-    """The table of ps_software/README.md has these metrics and no others."""
-    readme = (Path(__file__).parents[2] / "ps_software/README.md").read_text(encoding="utf-8")
+    """The table of ps_software/README.md has these metrics and no others; rules and dashboard name only these."""
+    readme = (PS_SOFTWARE / "README.md").read_text(encoding="utf-8")
     patterns = set(re.findall(r"`(thc_ps_[\w*]+)(?:\{[\w,]+\})?`", readme))
     assert [name for name in names if not any(fnmatch(name, pattern) for pattern in patterns)] == []
     assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in names)] == []
+    for file in ("prometheus.rules.yml", "grafana.json"):
+        wanted = set(re.findall(r"\bthc_ps_\w+", (PS_SOFTWARE / "deployment" / file).read_text(encoding="utf-8")))
+        assert len(wanted) >= 8
+        assert wanted <= names
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -405,7 +360,7 @@ def test_idle_server_stops_at_once(stop: signal.Signals) -> None:
 
 
 def refused_at_last(server: ParameterServer, make_worker: MakeWorker, busy: Worker) -> ErrorReason:
-    """What a new worker is told once the server has noticed that it is to stop; `busy` keeps it from stopping."""
+    """Return the refusal of a new worker once the server knows that it must stop; `busy` keeps it from stopping."""
     for job in range(2, 16):  # who got in before would be let in again
         busy.retransmit([1])
         assert busy.receive().reason == ErrorReason.INCOMPLETE
@@ -465,28 +420,8 @@ def cpu_ticks(pid: int) -> int:
 
 
 def logged_jobs(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """What servers that have ended wrote to their log about jobs."""
+    """Return lines about jobs in the logs of servers that have ended."""
     return re.findall(r"\[(?:info|warning)\] ((?:job|too many jobs) .*)", capfd.readouterr().err)
-
-
-def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
-    """The log is written once a second: these jobs are shorter."""
-    with ParameterServer(["--threads", "2"]) as server:
-        for _ in range(2):
-            pair = [make_worker(server.address, i, workers=2, job=5) for i in range(2)]
-            for worker in pair:
-                worker.join()
-            for worker in pair:
-                worker.say_goodbye()
-            pair[0].send_codes([1] * 32)
-            assert pair[0].receive().reason == ErrorReason.UNKNOWN_JOB, "both have left"
-        make_worker(server.address, 0, workers=1, job=9).join()
-    started = (
-        "job 5 started: 2 workers, 4096 slots; its workers name no run, so workers of another training with this job "
-        "number would be summed with them: set Session(run=...) or THC_RUN on all workers"
-    )
-    once = [started, "job 5 ended: all workers have left"]
-    assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker, 4096 slots", "job 9 ended: the server stops"]
 
 
 def test_a_log_that_nobody_reads_ends_nothing(make_worker: MakeWorker) -> None:

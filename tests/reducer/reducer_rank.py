@@ -1,9 +1,4 @@
-"""A rank that averages tensors with ThcReducer in many ways; each scenario returns what the test checks.
-
-settings: {"scenarios": [names], "servers": [addresses]}.
-"""
-
-from __future__ import annotations
+"""Tensors with ThcReducer in many ways; settings: {"scenarios": [names], "servers": [addresses]}."""
 
 import logging
 import threading
@@ -15,20 +10,20 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from error_of import error_of
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ThcReducer
 from byteps_thc._engine.door import Worker, open_engine
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._net.store import StoreCommunicator
-from byteps_thc._reducer import CompressionPolicy, NetworkConfig
+from byteps_thc._own_loop import CompressionPolicy, NetworkConfig
+from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.checkpoint import checkpointable, load
+from thc_lab.ranks import Rank, default_group, joined_rank
 
-CONFIG = ThcConfig()
 LARGE = (1 << 20) + 5
 
 
@@ -66,7 +61,7 @@ def averages(rank: Rank) -> dict[str, Any]:
     errors: dict[str, list[float]] = {}
     lost: dict[str, Tensor] = {}
     untouched = True
-    with ThcReducer(None, CONFIG) as reducer:
+    with ThcReducer() as reducer:
         for step in range(3):
             tensors = many_tensors(rank, 10 * step)
             expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
@@ -94,12 +89,10 @@ def averages(rank: Rank) -> dict[str, Any]:
 
 
 def equals_the_engine(rank: Rank) -> dict[str, Any]:
-    group = dist.group.WORLD
-    assert group is not None
     policy = CompressionPolicy()
-    engine = flat_engine(group, CONFIG, policy)
+    engine = flat_engine(default_group(), RankCodes(), policy)
     equal = []
-    with ThcReducer(None, CONFIG, policy=policy) as reducer:
+    with ThcReducer(policy=policy) as reducer:
         for step in range(2):
             tensors = {"a": normal(rank, step, 3000), "b": normal(rank, step + 50, 4, 1000)}
             # As ThcReducer does it; random keys come from the key of the buffer.
@@ -119,7 +112,7 @@ def equals_the_engine(rank: Rank) -> dict[str, Any]:
 def asynchronous(rank: Rank) -> dict[str, Any]:
     """Two calls in flight, the second of which all ranks but one have made."""
     results: dict[str, Any] = {}
-    with ThcReducer(None, CONFIG) as reducer:
+    with ThcReducer() as reducer:
         first, second = {"a": normal(rank, 0, 5000)}, {"b": normal(rank, 1, 50, 100)}
         expected = [exact_average(first["a"]), exact_average(second["b"])]
         if rank.rank == 0:
@@ -154,7 +147,7 @@ def mismatches(rank: Rank) -> dict[str, Any]:
     """Ranks pass different tensors: an error on all, nothing has changed, and the next call is fine."""
     odd = rank.rank == 1
     errors, unchanged = [], []
-    with ThcReducer(None, CONFIG) as reducer:
+    with ThcReducer() as reducer:
 
         def refused(*names_and_sizes: tuple[str, int]) -> None:
             tensors = {name: normal(rank, 0, size) for name, size in names_and_sizes}
@@ -179,27 +172,19 @@ def mismatches(rank: Rank) -> dict[str, Any]:
         expected = exact_average(after["x"])
         reducer.all_reduce(after)
         error = float((after["x"] - expected).square().sum() / expected.square().sum())
-    return {
-        "errors": errors,
-        "unchanged": unchanged,
-        "steps": steps,
-        "averages": after,
-        "error": error,
-        "sizes": sizes,
-    }
+    return {"errors": errors, "unchanged": unchanged, "steps": steps, "averages": after, "error": error, "sizes": sizes}
 
 
 def refusals(rank: Rank) -> dict[str, Any]:
-    with ThcReducer(None, CONFIG) as reducer:
+    with ThcReducer() as reducer:
         reducer.all_reduce({"known": normal(rank, 0, 2000)})
         once = torch.zeros(3)
-        mesh = init_device_mesh("cpu", (rank.ranks,))
         wrong: dict[str, dict[str, Any]] = {
             "size": {"known": torch.zeros(2001)},
             "dtype": {"known": torch.zeros(2000).half()},
             "double": {"x": torch.zeros(2000, dtype=torch.float64)},
             "sparse": {"x": torch.zeros(3).to_sparse()},
-            "distributed": {"x": DTensor.from_local(torch.zeros(3), mesh)},
+            "distributed": {"x": DTensor.from_local(torch.zeros(3), init_device_mesh("cpu", (rank.ranks,)))},
             "none": {"x": None},
             "list": {"x": [1.0]},
             "meta": {"x": torch.zeros(3, device="meta")},
@@ -207,9 +192,8 @@ def refusals(rank: Rank) -> dict[str, Any]:
             "alias": {"x": once, "y": once.view(3, 1)},
         }
         texts = {name: error_of(lambda tensors=tensors: reducer.all_reduce(tensors)) for name, tensors in wrong.items()}
-        texts["config"] = error_of(lambda: ThcReducer(None, "thc"))
-        texts["worker"] = error_of(lambda: ThcReducer(None, CONFIG, worker=0, workers=2))
-        texts["where"] = error_of(lambda: ThcReducer(["10.0.0.1"], CONFIG))
+        texts["worker"] = error_of(lambda: ThcReducer(worker=0, workers=2))
+        texts["where"] = error_of(lambda: ThcReducer(["10.0.0.1"]))
         reducer.all_reduce({})  # nothing of nothing
         averages = {"known": normal(rank, 1, 2000)}
         reducer.all_reduce(averages)
@@ -219,7 +203,7 @@ def refusals(rank: Rank) -> dict[str, Any]:
 
 
 def closed_in_flight(rank: Rank) -> dict[str, Any]:
-    reducer = ThcReducer(None, CONFIG)
+    reducer = ThcReducer()
     work = None
     if rank.rank == 0:
         work = reducer.all_reduce({"a": torch.zeros(2000)}, async_op=True)
@@ -230,28 +214,21 @@ def closed_in_flight(rank: Rank) -> dict[str, Any]:
 
 
 def policies(rank: Rank) -> dict[str, Any]:
-    errors, lines = [], []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("byteps_thc")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    with ThcReducer(
-        None, CONFIG, policy=CompressionPolicy(warmup_steps=2, bypass_elements=500), log_every=2
-    ) as reducer:
+    errors, policy = [], CompressionPolicy(warmup_steps=2, bypass_elements=500)
+    logging.getLogger("byteps_thc").setLevel(logging.INFO)
+    with log_lines() as lines, ThcReducer(None, policy=policy, log_every=2) as reducer:
         for step in range(4):
             tensors = {"large": normal(rank, step, 3000), "small": normal(rank, step + 9, 499)}
             expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
             reducer.all_reduce(tensors)
             errors.append([float((tensors[name] - expected[name]).abs().max()) for name in tensors])
-    logger.removeHandler(handler)
     return {"errors": errors, "lines": lines, "averages": tensors}
 
 
 def excluded(rank: Rank) -> dict[str, Any]:
     errors = {}
     policy = CompressionPolicy(exclude=("router", "double", "nowhere"))
-    with ThcReducer(None, CONFIG, policy=policy) as reducer, log_lines() as lines:
+    with ThcReducer(policy=policy) as reducer, log_lines() as lines:
         for step in range(2):
             tensors = {
                 "embed.weight": normal(rank, step, 3000),
@@ -264,26 +241,9 @@ def excluded(rank: Rank) -> dict[str, Any]:
             errors = {name: float((tensors[name] - expected[name]).abs().max()) for name in tensors}
         stats = reducer.compression_stats()
     servers = error_of(
-        lambda: open_engine(
-            Worker(rank.rank, rank.ranks), None, NetworkConfig(rank.settings["servers"]), CONFIG, policy
-        )
+        lambda: open_engine(Worker(rank.rank, rank.ranks), None, NetworkConfig(rank.settings["servers"]), policy)
     )
-    return {
-        "errors": errors,
-        "lines": lines,
-        "averages": tensors,
-        "ratio": stats.ratio,
-        "servers": servers,
-    }
-
-
-def not_finite(rank: Rank) -> dict[str, Any]:
-    with ThcReducer(None, CONFIG) as reducer:
-        tensors = {"a": normal(rank, 0, 4096), "b": normal(rank, 1, 4096)}
-        if rank.rank == 1:
-            tensors["b"][5] = float("inf")
-        reducer.all_reduce(tensors)
-        return {"finite": [int(tensor.isfinite().sum()) for tensor in tensors.values()]}
+    return {"errors": errors, "lines": lines, "averages": tensors, "ratio": stats.ratio, "servers": servers}
 
 
 def grad_scaler(rank: Rank) -> dict[str, Any]:
@@ -292,7 +252,7 @@ def grad_scaler(rank: Rank) -> dict[str, Any]:
     model = nn.Linear(100, 40)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     finite, scales, busy = [], [], ""
-    with ThcReducer(None, CONFIG, grad_scaler=scaler) as reducer:
+    with ThcReducer(grad_scaler=scaler) as reducer:
         for step in range(3):
             optimizer.zero_grad()
             loss = model(normal(rank, step, 8, 100)).square().mean()
@@ -324,7 +284,7 @@ def resumed(rank: Rank) -> dict[str, Any]:
         return tensors
 
     folder = rank.directory / "checkpoint"
-    with ThcReducer(None, CONFIG) as first:
+    with ThcReducer() as first:
         for step in range(2):
             call(first, step)
         state = first.state_dict()
@@ -332,7 +292,7 @@ def resumed(rank: Rank) -> dict[str, Any]:
         third = call(first, 2)
     results = {}
     for how in ("by hand", "checkpoint"):
-        with ThcReducer(None, CONFIG) as second:
+        with ThcReducer() as second:
             if how == "by hand":
                 second.load_state_dict(state)
             else:
@@ -346,7 +306,7 @@ def resumed(rank: Rank) -> dict[str, Any]:
 def subgroups(rank: Rank) -> dict[str, Any]:
     groups = [dist.new_group([0, 2]), dist.new_group([1])]
     tensors = {"a": normal(rank, 0, 4000)}
-    with ThcReducer(groups[rank.rank % 2], CONFIG) as reducer:
+    with ThcReducer(groups[rank.rank % 2]) as reducer:
         reducer.all_reduce(tensors)
         return {"tensor": tensors["a"], "before": normal(rank, 0, 4000), "workers": reducer.state_dict()["workers"]}
 
@@ -354,7 +314,7 @@ def subgroups(rank: Rank) -> dict[str, Any]:
 def servers(rank: Rank) -> dict[str, Any]:
     """Through thc-ps, with the process group for small tensors."""
     network = NetworkConfig(rank.settings["servers"], job=1)
-    with ThcReducer(network, ThcConfig()) as reducer:
+    with ThcReducer(network) as reducer:
         errors = []
         for step in range(2):
             tensors = {"a": normal(rank, step, 30_000), "b": normal(rank, step, 10)}
@@ -400,7 +360,6 @@ SCENARIOS = [
     closed_in_flight,
     policies,
     excluded,
-    not_finite,
     grad_scaler,
     resumed,
     subgroups,
@@ -408,10 +367,5 @@ SCENARIOS = [
 ]
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS})

@@ -5,7 +5,6 @@ from typing import Any
 
 import _core_test as core
 import block_reference as oracle
-import block_rounds as rounds
 import numpy as np
 import pytest
 import reference
@@ -13,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Key, as_dtype
 
+from byteps_thc._base.errors import ConfigurationError, InputError
+from byteps_thc._engine.fingerprint import sum_of_bits
 from byteps_thc._native import _core
-from byteps_thc._scheme.errors import ConfigurationError, InputError
+from thc_lab import block_rounds as rounds
 
 SETTINGS = settings(max_examples=25, deadline=None)
 KEYS = st.builds(Key, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
@@ -53,7 +54,7 @@ def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def same(got: np.ndarray, wanted: np.ndarray) -> None:
-    """Bits, but for those of NaN; -0 and 0 differ."""
+    """Bits, but for NaN's; -0 and 0 differ."""
     is_nan = [x & 0x7FFF > 0x7F80 if x.dtype == np.uint16 else np.isnan(x) for x in (got, wanted)]
     np.testing.assert_array_equal(*is_nan)
     here = ~is_nan[1]
@@ -130,35 +131,6 @@ def test_many_ranks(bits, ranks):
     same(got, oracle.average(gradients, oracle.cut(tensors), bits, bits, KEY, np.zeros(size, np.float32)))
 
 
-@pytest.mark.parametrize("bits", range(1, 9))
-def test_threads_and_shards_have_the_same_bits(bits):
-    size, down_bits = 1_000_003, 1 + bits % 8
-    blocks = rounds.blocks_of((0, 100), (110, 5000), (5000, size))
-    gradients = [np.random.default_rng(rank).standard_normal(size).astype(np.float32) for rank in range(3)]
-    empty = np.zeros(size, np.float32)
-    alone = [rounds.encode(x, blocks, bits, KEY, rank=rank, ranks=3) for rank, x in enumerate(gradients)]
-    recoded = rounds.recode(alone, blocks, bits, KEY, down_bits)
-    average = rounds.decode([recoded], blocks, down_bits, KEY, empty.copy(), down=True)
-    for threads in (2, 8):
-        pool = _core.ThreadPool(threads)
-        for rank, (x, wanted) in enumerate(zip(gradients, alone, strict=True)):
-            got = rounds.encode(x, blocks, bits, KEY, rank=rank, ranks=3, pool=pool)
-            assert all(map(np.array_equal, got, wanted))
-        assert all(map(np.array_equal, rounds.recode(alone, blocks, bits, KEY, down_bits, pool=pool), recoded))
-        again = rounds.decode([recoded], blocks, down_bits, KEY, empty.copy(), down=True, pool=pool)
-        assert again.tobytes() == average.tobytes()
-    begin, end = len(blocks) // 32 * 16, len(blocks) - 3  # of whole tiles but the last
-    part = blocks.part(begin, end)
-    of_scales = slice(_core.scale_bytes(begin), _core.scale_bytes(begin) + _core.scale_bytes(end - begin))
-    shard = [rounds.Sent(codes[8 * bits * begin : 8 * bits * end], scales[of_scales].copy()) for codes, scales in alone]
-    got = rounds.recode(shard, part, bits, KEY, down_bits)
-    assert got.codes.tobytes() == recoded.codes[8 * down_bits * begin : 8 * down_bits * end].tobytes()
-    own = rounds.decode([got], part, down_bits, KEY, empty.copy(), down=True)
-    places = slice(int(blocks.words[begin] >> 7), part.end)
-    assert own[places].tobytes() == average[places].tobytes()
-    assert not own[: places.start].any()
-
-
 def test_rows_of_no_rank_are_zero_and_others_err_by_their_own_norm():
     """A block has the elements of one row. Scales of a tile reach down to 2^-14 of its largest."""
     rows, width = 200, 128
@@ -189,7 +161,7 @@ def gradients_of(kind: str, ranks: int, size: int) -> list[np.ndarray]:
     return list(noise.astype(np.float32))
 
 
-#: Of independent normal gradients of 4 ranks: normalised squared error of an average, by bits.
+#: Independent normal gradients of 4 ranks: normalised squared error of an average, by bits.
 MOST_ERROR = {2: 0.32, 3: 0.083, 4: 0.022, 5: 0.0052, 6: 0.00126, 8: 0.000076}
 
 
@@ -222,8 +194,7 @@ def test_averages_have_no_bias(kind, bits):
         average = rounds.average(gradients, bits, bits, Key(9, 4, number))
         total += average
         energy += np.square(average - exact).sum()
-    bias = float(np.square(total / repeats - exact).sum() / (energy / repeats**2))
-    assert bias < (5 if bits == 2 else 2)
+    assert float(np.square(total / repeats - exact).sum() / (energy / repeats**2)) < (5 if bits == 2 else 2)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5])
@@ -239,9 +210,20 @@ def test_sgd_reaches_the_optimum_of_a_small_gradient_beside_a_large_one(bits):
         weights -= np.float32(0.5) * average
         if step >= 2000:
             mean += weights / 2000
-    small = curvature < 1
-    assert abs(mean[small].mean() - 1) < 0.01
+    assert abs(mean[curvature < 1].mean() - 1) < 0.01
     assert np.abs(mean - 1).max() < 0.3
+
+
+@pytest.mark.usefixtures("instruction_set")
+def test_sum_of_the_bits_of_an_average():
+    """NaN counts as 0: processors give it other bits."""
+    blocks, out = rounds.blocks_of(64 * 40), np.zeros(64 * 40, np.float32)
+    gradient = np.random.default_rng(1).standard_normal(64 * 40).astype(np.float32)
+    gradient[700] = np.inf
+    rows = rounds.gathered([rounds.encode(gradient, blocks, 4, KEY, kernels=core)], blocks, 4)
+    total = core.decode_blocks(*rows, out, blocks=blocks, bits=4, **rounds.keywords(KEY))
+    assert np.isnan(out).sum() == 64
+    assert total == sum_of_bits(out)
 
 
 def test_what_does_not_fit_is_refused():

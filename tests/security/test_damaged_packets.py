@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import urllib.request
 from contextlib import ExitStack
 
 import pytest
 from free_ports import free_tcp_port
-from joined_sessions import LOOPBACK, check_sums
+from joined_sessions import LOOPBACK, check_sums, sessions, sessions_at
 from on_path import OnPath
 from packet_checksum import CHECKSUM_BYTES, CHECKSUM_FLAG, FLAGS, HEADER_BYTES, checksum
+from scraped_metrics import total
 
+from byteps_thc._base.wire.layout import Header, MessageType
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import Header, MessageType
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.udp_relay import RelayFaults, UdpRelay
 
-CONFIG = ThcConfig(codes_per_packet=512)
+CONFIG = ServerCodes(codes_per_packet=512)
 COUNTS = [40 * 512 + 100, 3]
 DAMAGE = RelayFaults(corrupt=0.1)
-
-
-def join(stack: ExitStack, addresses: list[str]) -> list[Session]:
-    return [
-        stack.enter_context(
-            Session([address], job=7, worker=worker, workers=len(addresses), config=CONFIG, backend=LOOPBACK)
-        )
-        for worker, address in enumerate(addresses)
-    ]
-
-
-def damaged(metrics_port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=30) as response:
-        text = response.read().decode()
-    return sum(int(n) for n in re.findall(r"^thc_ps_io_damaged_total\{.*\} (\d+)$", text, re.MULTILINE))
 
 
 def test_between_workers_and_thc_ps() -> None:
@@ -45,9 +29,9 @@ def test_between_workers_and_thc_ps() -> None:
         UdpRelay(server.address, DAMAGE) as relay,
         ExitStack() as stack,
     ):
-        joined = join(stack, [relay.address, relay.address])
+        joined = sessions(stack, [relay.address], 2, CONFIG)
         check_sums(joined, CONFIG, COUNTS, steps=3)
-        assert damaged(port) > 0
+        assert total(port, "thc_ps_io_damaged_total", awaited=1) > 0
         assert sum(session.counters()["damaged"] for session in joined) > 0
 
 
@@ -61,8 +45,8 @@ def test_between_leaves_and_root() -> None:
             stack.enter_context(ParameterServer([*racks, "--rack", str(rack), *metrics]))
             for rack, metrics in enumerate((["--metrics-port", str(ports[1])], []))
         ]
-        check_sums(join(stack, [leaf.address for leaf in leaves]), CONFIG, COUNTS, steps=3)
-        assert all(damaged(port) > 0 for port in ports)
+        check_sums(sessions_at(stack, [[leaf.address] for leaf in leaves], CONFIG), CONFIG, COUNTS, steps=3)
+        assert all(total(port, "thc_ps_io_damaged_total", awaited=1) > 0 for port in ports)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -81,7 +65,7 @@ def test_every_packet_of_a_joined_worker_has_a_checksum_or_a_tag(keyed: bool, tm
         return [datagram]
 
     with ParameterServer(arguments) as server, OnPath(server.address, up=see) as way:
-        settings = {"job": 7, "worker": 0, "workers": 1, "config": CONFIG, "backend": LOOPBACK}
+        settings = {"job": 7, "worker": 0, "workers": 1, "codes": CONFIG, "backend": LOOPBACK}
         with Session([way.address], key=bytes(32) if keyed else None, **settings) as session:  # type: ignore[arg-type]
             check_sums([session], CONFIG, COUNTS)
     first, *others = seen_up

@@ -1,4 +1,4 @@
-"""Authenticated jobs: what an attacker on the path can do to a job with a key, and to one without."""
+"""Authenticated jobs: attacks on the path, on jobs with a key and without."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import _core_test
 import numpy as np
 import numpy.typing as npt
 import pytest
 from datagram_tags import HEADER_BYTES, TAG_BYTES, tag
 from free_ports import free_tcp_port
+from joined_sessions import expected_sum, make_codes
 from on_path import OnPath
 from packet_checksum import CHECKSUM_BYTES, checksum
 from pushed_codes import push_codes
+from scraped_metrics import PATIENCE_S, total
 
+from byteps_thc._base.errors import ConfigurationError, DeadlineError
+from byteps_thc._base.wire.layout import Header, MessageType
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session, Timeouts, UdpConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
-from byteps_thc._scheme.wire.layout import Header, MessageType
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 DEPLOYMENT = Path(__file__).parents[2] / "ps_software/deployment"
 LOOPBACK = UdpConfig("127.0.0.1:0")
-CONFIG = ThcConfig(codes_per_packet=1024)
+CONFIG = ServerCodes(codes_per_packet=1024)
 COUNT = 200 * 1024
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 SOON = Timeouts(connect_s=1.0)
@@ -60,18 +59,13 @@ def write_keys(tmp_path: Path) -> Callable[[str], str]:
 
 
 class KeyedServer(ParameterServer):
-    """thc-ps with KEY for all jobs."""
-
     def __init__(self, key_file: str, *arguments: str) -> None:
         self.metrics_port = free_tcp_port()
         super().__init__(["--key-file", key_file, "--metrics-port", str(self.metrics_port), *arguments])
 
-    def unauthenticated(self) -> int:
+    def unauthenticated(self, awaited: int) -> int:
         """Datagrams that were dropped."""
-        time.sleep(0.2)  # counters are published some times a second
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as response:
-            text = response.read().decode()
-        return sum(int(n) for n in re.findall(r"^thc_ps_io_unauthenticated_total\{.*\} (\d+)$", text, re.MULTILINE))
+        return total(self.metrics_port, "thc_ps_io_unauthenticated_total", awaited)
 
 
 @pytest.fixture
@@ -81,18 +75,12 @@ def keyed_server(request: pytest.FixtureRequest, write_keys: Callable[[str], str
         yield server
 
 
-def make_codes(worker: int, seed: int = 0) -> npt.NDArray[np.uint8]:
-    return np.random.default_rng([seed, worker]).integers(0, 256, COUNT // 2, np.uint8)
+def expected_sums(workers: int, seed: int = 0) -> npt.NDArray[np.int64]:
+    return expected_sum(CONFIG, [codes_of(worker, seed) for worker in range(workers)], COUNT)
 
 
-def expected_sums(workers: int, seed: int = 0) -> npt.NDArray[np.uint8]:
-    table = np.asarray(CONFIG.resolve(workers).table.values, np.uint8)
-    total = np.zeros(COUNT, np.uint8)
-    codes = np.empty(COUNT, np.uint8)
-    for worker in range(workers):
-        _core_test.unpack(make_codes(worker, seed), codes, bits=4)
-        total += table[codes]
-    return total
+def codes_of(worker: int, seed: int) -> npt.NDArray[np.uint8]:
+    return make_codes(CONFIG, [COUNT], 100 * seed + worker)[0]
 
 
 def join(
@@ -103,7 +91,7 @@ def join(
         job=job,
         worker=worker,
         workers=workers,
-        config=CONFIG,
+        codes=CONFIG,
         backend=LOOPBACK,
         key=key,
         **settings,  # type: ignore[arg-type]
@@ -111,7 +99,7 @@ def join(
 
 
 def sums(addresses: list[str], *, seed: int = 0, key: object = KEY, **settings: object) -> list[dict[str, object]]:
-    """What each worker of a job of its own gets: sums, and counters of its session."""
+    """Return the sums and the counters of each worker of a new job."""
     with ExitStack() as stack:
         joined = [
             stack.enter_context(join(address, worker, workers=len(addresses), key=key, **settings))
@@ -119,7 +107,7 @@ def sums(addresses: list[str], *, seed: int = 0, key: object = KEY, **settings: 
         ]
 
         def push(worker: int) -> dict[str, object]:
-            pushed = push_codes(joined[worker], 0, make_codes(worker, seed)).wait(60)
+            pushed = push_codes(joined[worker], 0, codes_of(worker, seed)).wait(60)
             return {"sums": pushed.aggregate.copy(), "counters": joined[worker].counters()}
 
         with ThreadPoolExecutor(len(joined)) as pool:
@@ -143,7 +131,9 @@ def test_a_key_changes_no_sum(
         monkeypatch.setenv("THC_KEY_FILE", str(key))
         key = None
     check(sums([keyed_server.address] * 3, key=key))
-    assert keyed_server.unauthenticated() == 0
+    packets = 3 * COUNT // 1024
+    assert total(keyed_server.metrics_port, "thc_ps_io_received_packets_total", awaited=packets) >= packets
+    assert keyed_server.unauthenticated(0) == 0
 
 
 @pytest.mark.parametrize(
@@ -155,15 +145,6 @@ def test_different_keys_end_at_the_deadline(
     arguments = [] if server_keys is None else ["--key-file", write_keys(server_keys.hex())]
     with ParameterServer(arguments) as server, pytest.raises(DeadlineError, match="has it the same key"):
         join(server.address, 0, key=key, timeouts=SOON)
-
-
-def test_jobs_that_are_not_in_the_file_are_not_served(write_keys: Callable[[str], str]) -> None:
-    with ParameterServer(["--key-file", write_keys(f"7 {KEY.hex()}\n9 {OTHER_KEY.hex()}\n")]) as server:
-        for job, key in ((8, KEY), (8, None), (9, KEY), (7, OTHER_KEY)):
-            with pytest.raises(DeadlineError, match="has it the same key"):
-                join(server.address, 0, job=job, key=key, timeouts=SOON)
-        check(sums([server.address] * 2, job=7))
-        check(sums([server.address] * 2, job=9, key=OTHER_KEY))
 
 
 def type_of(datagram: bytes) -> int:
@@ -190,13 +171,13 @@ class Forger:
 def test_forged_and_replayed_packets_change_nothing(keyed_server: KeyedServer) -> None:
     up, down = Forger(), Forger()
     with OnPath(keyed_server.address, up, down) as attacker:
-        for seed in range(3):  # what is replayed in later jobs is of earlier ones, too
+        for seed in range(3):  # later jobs see packets of earlier ones, too
             results = sums([attacker.address, keyed_server.address], seed=seed)
             check(results, seed)
             assert results[0]["counters"]["unauthenticated"] > 100  # type: ignore[index]
             assert results[1]["counters"]["unauthenticated"] == 0  # type: ignore[index]
     assert up.sent > 600
-    assert keyed_server.unauthenticated() > 600
+    assert keyed_server.unauthenticated(601) > 600
 
 
 def change_first(message_type: MessageType, *, forged: bool) -> Callable[[bytes], list[bytes]]:
@@ -277,14 +258,15 @@ def test_the_server_answers_nobody_without_the_key(keyed_server: KeyedServer) ->
             stranger.send(os.urandom(length))
         with pytest.raises(TimeoutError):
             stranger.recv(65536)
-        assert keyed_server.unauthenticated() == sent + 59
+        assert keyed_server.unauthenticated(sent + 59) == sent + 59
         hello = Header(message_type=MessageType.HELLO, job_id=7, num_workers=2, code_bits=4, value_bits=8).pack()
         contribution = Header(
             message_type=MessageType.CODES, job_id=7, num_workers=2, code_bits=4, value_bits=8, payload_count=2, round=1
         ).pack() + bytes(1)
         stranger.send(hello + tag(KEY, hello, up=True))  # too short, so not answered either
-        for _ in range(2):  # answers are no longer than what came, all together
+        for _ in range(2):  # answers have no more bytes than all questions
             stranger.send(contribution + tag(KEY, contribution, up=True))
+        stranger.settimeout(PATIENCE_S)
         answer = stranger.recv(65536)  # to a packet of an unknown job, with the key
         assert type_of(answer) == MessageType.ERROR
         assert answer[-TAG_BYTES:] == tag(KEY, answer[:-TAG_BYTES], up=False)
@@ -302,7 +284,7 @@ def test_keys_are_never_shown(write_keys: Callable[[str], str]) -> None:
 
 
 def started(name: str, *, user: int | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """Start the unit's own command with this key file; return what thc-ps writes until it is ready, or ends."""
+    """Start the unit's own command with this key file; return the output of thc-ps until it is ready, or ends."""
     unit = (DEPLOYMENT / "thc-ps.service").read_text(encoding="utf-8")
     _, *arguments = shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1])  # type: ignore[index]
     with tempfile.TemporaryDirectory() as folder:

@@ -10,8 +10,8 @@ import pytest
 from testbed_plans import DESCRIPTIONS
 from typer.testing import CliRunner
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.cli import app
-from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.testbed.plan import plan
 from thc_lab.testbed.reading import load, read
 
@@ -33,8 +33,7 @@ def invoke(*words: str) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_has_names_only(name: str, tmp_path: Path) -> None:
-    file = describe(tmp_path, name, f"API_TOKEN = '{SECRET}', NCCL_DEBUG = 'hunter2'")
-    result = invoke("plan", str(file))
+    result = invoke("plan", str(describe(tmp_path, name, f"API_TOKEN = '{SECRET}', NCCL_DEBUG = 'hunter2'")))
     assert result.exit_code == 0, result.output
     assert "hunter2" not in result.output
     assert "API_TOKEN" in result.output
@@ -69,7 +68,7 @@ def test_an_error_has_no_values(variables: str, tmp_path: Path) -> None:
 
 
 def test_the_description_is_the_only_place(tmp_path: Path) -> None:
-    """What a plan has of a description does not change with the values: the same plan goes on."""
+    """A plan does not change with the values of a description."""
     plans = []
     for value in ("one", "two"):
         fields = tomllib.loads(describe(tmp_path, "torchrun", f"API_TOKEN = '{value}'").read_text(encoding="utf-8"))

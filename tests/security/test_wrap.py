@@ -1,7 +1,4 @@
-"""Rounds are 32-bit serial numbers: what was recorded in a job with a key must not fit when they come again.
-
-2^32 rounds take days, so here they are skipped, or epochs end after a few rounds (--faults rounds-per-epoch=3).
-"""
+"""Rounds are 32-bit serial numbers: recorded packets of a job with a key must not fit when the numbers come again."""
 
 from __future__ import annotations
 
@@ -12,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from datagram_tags import TAG_BYTES, tag
-from joined_sessions import LOOPBACK, check_sums, next_job, sessions
-from rack_servers import RackServers
+from joined_sessions import check_sums, sessions, sessions_at
 from raw_worker import TIMEOUT_S, Reply, Worker
 from typing_extensions import override
 
+from byteps_thc._base.wire.layout import ErrorReason, MessageType
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.session import FaultConfig, Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
+from byteps_thc._scheme.adding.server_codes import ServerCodes
+from thc_lab.packet_faults import packet_faults
+from thc_lab.rack_servers import RackServers
 
 KEY = bytes(range(32))
 #: as many as one epoch of a job with a key has
@@ -52,7 +49,7 @@ class KeyedWorker(Worker):
         return Reply(reply.header, reply.payload[:-TAG_BYTES])
 
     def take(self, code: int, round: int) -> bytes | None:
-        """The sum of a round, for which it has sent this code, once it is there; goes on in a new epoch if told to."""
+        """Return the sum of a round for which it has sent this code, or None; resume in a new epoch if told to."""
         try:
             reply = self.receive(0.05)
         except TimeoutError:
@@ -114,12 +111,12 @@ def test_a_recording_does_not_fit_when_rounds_come_again(pair: list[KeyedWorker]
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_new_epochs_change_no_sum(key_file: str, threads: str) -> None:
-    """With losses, copies and late packets around each of them."""
+    """Losses, copies and late packets surround each new epoch."""
     arguments = ["--key-file", key_file, "--threads", threads, "--slots", "32", *FEW_ROUNDS]
-    faults = FaultConfig(drop=0.02, duplicate=0.02, reorder=0.02)
-    config = ThcConfig(codes_per_packet=64)
+    config = ServerCodes(codes_per_packet=64)
     with ParameterServer(arguments) as server, ExitStack() as stack:
-        joined = sessions(stack, [server.address], 3, config, key=KEY, faults=faults)
+        with packet_faults(drop=0.02, duplicate=0.02, reorder=0.02):
+            joined = sessions(stack, [server.address], 3, config, key=KEY)
         check_sums(joined, config, [5000, 1, 20_000], steps=3)
         for session in joined:
             counters = session.counters()
@@ -128,23 +125,9 @@ def test_new_epochs_change_no_sum(key_file: str, threads: str) -> None:
 
 
 def test_racks_live_through_new_epochs(key_file: str) -> None:
-    """Of the root and of the leaves, each of its own."""
-    config = ThcConfig(codes_per_packet=64)
+    """Root and leaves have epochs of their own."""
+    config = ServerCodes(codes_per_packet=64)
     with RackServers([2, 1], ["--key-file", key_file, "--slots", "16", *FEW_ROUNDS]) as racks, ExitStack() as stack:
-        job = next(next_job)
-        joined = [
-            stack.enter_context(
-                Session(
-                    [racks.address_of(worker)],
-                    job=job,
-                    worker=worker,
-                    workers=3,
-                    config=config,
-                    backend=LOOPBACK,
-                    key=KEY,
-                )
-            )
-            for worker in range(3)
-        ]
+        joined = sessions_at(stack, [[racks.address_of(worker)] for worker in range(3)], config, key=KEY)
         check_sums(joined, config, [5000, 1, 10_000], steps=2)
         assert all(session.counters()["new_epochs"] > 5 for session in joined)

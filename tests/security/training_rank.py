@@ -1,13 +1,13 @@
-"""A rank of a training that averages through thc-ps: reports the average, or why there is none."""
+"""A rank of a training that averages through thc-ps: reports the average, or the error."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from ranks import Rank, joined_rank
 
 from byteps_thc import NetworkConfig, ThcError, ThcReducer
+from thc_lab.ranks import Rank, joined_rank
 
 
 def average(rank: Rank) -> dict[str, Any]:

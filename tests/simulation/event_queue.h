@@ -1,4 +1,4 @@
-// Simulated time, and what happens when.
+// Simulated time, and its events.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
 constexpr Picoseconds picoseconds(double seconds) { return static_cast<Picoseconds>(seconds * 1e12); }
 constexpr double seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
 
-/// What the code under test takes for the clock. Not zero at the start: zero means "never" in places.
+/// The clock of the code under test. Not zero at the start: zero means "never" in places.
 using TimePoint = std::chrono::steady_clock::time_point;
 inline constexpr TimePoint kStart{std::chrono::hours(1)};
 inline TimePoint time_point(Picoseconds time) { return kStart + std::chrono::nanoseconds(time / 1000); }
@@ -45,9 +45,7 @@ class EventQueue {
 
   /// False when nothing is left, or nothing until then.
   bool run_one(Picoseconds until) {
-    if (heap_.empty() || heap_.front().at > until) {
-      return false;
-    }
+    if (heap_.empty() || heap_.front().at > until) return false;
     std::pop_heap(heap_.begin(), heap_.end());
     const Event event = heap_.back();
     heap_.pop_back();
@@ -84,9 +82,7 @@ class Alarm final : public Actor {
     }
   }
   void set_earlier(Picoseconds at) {
-    if (at < wanted_) {
-      set(at);
-    }
+    if (at < wanted_) set(at);
   }
 
   void act() override {
@@ -94,9 +90,7 @@ class Alarm final : public Actor {
       return;  // of an alarm that was moved ahead before
     }
     pushed_ = kNever;
-    if (wanted_ > events_.now()) {
-      return set(wanted_);
-    }
+    if (wanted_ > events_.now()) return set(wanted_);
     wanted_ = kNever;
     ring_();
   }

@@ -40,18 +40,14 @@ void Link::send(Datagram* datagram) {
   }
   const Picoseconds leaves = config_.policer_bytes != 0 ? network_.events().now() : busy_until_;
   const Picoseconds arrival = std::max(leaves + config_.delay, under_way_.empty() ? 0 : under_way_.back().first);
-  if (under_way_.empty()) {
-    network_.events().push(arrival, *this);
-  }
+  if (under_way_.empty()) network_.events().push(arrival, *this);
   under_way_.emplace_back(arrival, datagram);
 }
 
 void Link::act() {
   Datagram* datagram = under_way_.front().second;
   under_way_.pop_front();
-  if (!under_way_.empty()) {
-    network_.events().push(under_way_.front().first, *this);
-  }
+  if (!under_way_.empty()) network_.events().push(under_way_.front().first, *this);
   (network_.*receive_)(datagram);
 }
 
@@ -85,7 +81,7 @@ void Network::send(Port& port, Datagram* datagram) {
 }
 
 void Network::send_waiting(Host& host) {
-  // In turns, as far as there is room.
+  // In turns, as far as the queue has room.
   for (std::size_t idle = 0; idle < host.ports.size();) {
     Port& port = *host.ports[host.turn].second;
     if (!port.blocked()) {
@@ -94,9 +90,7 @@ void Network::send_waiting(Host& host) {
       idle = 0;
       port.waiting_.pop_front();
       host.up.send(first);
-      if (!port.blocked()) {
-        port.unblocked();
-      }
+      if (!port.blocked()) port.unblocked();
     } else {
       return host.room.set_earlier(host.up.room_at(first->wire_bytes()));
     }
@@ -116,9 +110,7 @@ void Network::set_delay(Picoseconds delay) noexcept {
 void Network::deliver(Datagram* datagram) {
   const Host& host = *hosts_[host_of(datagram->to)];
   const auto found = std::ranges::find(host.ports, datagram->to.port, &std::pair<std::uint16_t, Port*>::first);
-  if (found == host.ports.end()) {
-    return pool_.give_back(datagram);
-  }
+  if (found == host.ports.end()) return pool_.give_back(datagram);
   found->second->arrive(datagram);
 }
 

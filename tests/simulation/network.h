@@ -30,7 +30,7 @@ struct Datagram {
   std::size_t wire_bytes() const noexcept { return size_bytes + kOverheadBytes; }
 };
 
-/// Datagrams are taken and given back, and never freed while the simulation runs.
+/// Lends datagrams, and frees none while the simulation runs.
 class DatagramPool {
  public:
   Datagram* take() {
@@ -52,11 +52,11 @@ class DatagramPool {
 
 struct LinkConfig {
   double rate_bps = 1e9;
-  std::size_t queue_bytes = 512 * 1024;  ///< what is on its way out included
+  std::size_t queue_bytes = 512 * 1024;  ///< with the datagram on its way out
   Picoseconds delay = 0;
   double loss = 0;                ///< of each datagram, whatever the queue
   std::size_t mark_bytes = 0;     ///< a longer queue marks; 0: never
-  std::size_t policer_bytes = 0;  ///< the burst of a policer, which drops what exceeds the rate; 0: a queue instead
+  std::size_t policer_bytes = 0;  ///< the burst of a policer, which drops datagrams above the rate; 0: a queue
 };
 
 struct LinkCounters {
@@ -77,9 +77,9 @@ class Link final : public Actor {
 
   std::size_t queued_bytes() const noexcept;
   bool has_room(std::size_t bytes) const noexcept { return queued_bytes() + bytes <= config_.queue_bytes; }
-  /// When so many bytes fit, at most those of an empty queue.
+  /// The time when so many bytes fit, at most as many as fit an empty queue.
   Picoseconds room_at(std::size_t bytes) const noexcept;
-  /// Queues it, or drops it when there is no room.
+  /// Queues it, or drops it if the queue has no room.
   void send(Datagram* datagram);
   void act() override;
   /// As after a change of the route.
@@ -98,7 +98,7 @@ class Link final : public Actor {
   LinkCounters counters_;
 };
 
-/// One address of a host. What the link's queue has no room for waits here, like in a socket whose send buffer is full.
+/// One address of a host. Datagrams without room in the link's queue wait here, as in a socket with a full send buffer.
 class Port {
  public:
   virtual ~Port() = default;
@@ -116,7 +116,7 @@ class Network {
  public:
   Network(EventQueue& events, std::uint64_t seed) : events_(events), random_(seed) {}
 
-  /// `back_pressure`: whether senders wait when the up-link's queue is full, or lose what they send.
+  /// `back_pressure`: whether senders wait when the up-link's queue is full, or lose datagrams.
   std::size_t add_host(const LinkConfig& up, const LinkConfig& down, bool back_pressure);
   void bind(io::Endpoint address, Port& port);
   static io::Endpoint address(std::size_t host, std::uint16_t port) {
@@ -132,7 +132,7 @@ class Network {
   /// 0 .. 1.
   double random() { return std::uniform_real_distribution<>()(random_); }
   bool happens(double chance) { return chance > 0 && random() < chance; }
-  /// Of every link.
+  /// Sets the delay of every link.
   void set_delay(Picoseconds delay) noexcept;
   const Link& up(std::size_t host) const noexcept { return hosts_[host]->up; }
   const Link& down(std::size_t host) const noexcept { return hosts_[host]->down; }

@@ -16,9 +16,7 @@ SessionConfig own_config(SessionConfig config, std::uint8_t number) {
 }  // namespace
 
 std::size_t Socket::receive(std::span<io::RxPacket> packets) noexcept {
-  for (Datagram* datagram : received_) {
-    network_.pool().give_back(datagram);
-  }
+  for (Datagram* datagram : received_) network_.pool().give_back(datagram);
   received_.clear();
   while (received_.size() < packets.size() && !arrived_.empty()) {
     Datagram* datagram = arrived_.front();
@@ -28,7 +26,7 @@ std::size_t Socket::receive(std::span<io::RxPacket> packets) noexcept {
     packet.data = datagram->bytes.data();
     packet.size_bytes = datagram->size_bytes;
     packet.from = datagram->from;
-    set_congested(packet, datagram->congested);
+    packet.congested = datagram->congested;
     received_.push_back(datagram);
     ++counters_.rx_packets;
     counters_.rx_bytes += datagram->size_bytes;
@@ -107,16 +105,12 @@ Worker::Worker(Network& network, io::Endpoint local, std::size_t receive_buffer_
 }
 
 Picoseconds Worker::turn() {
-  if (engine_.step(now()).changed) {
-    changed_();
-  }
+  if (engine_.step(now()).changed) changed_();
   for (std::size_t server = 0; server < engine_.config().servers.size(); ++server) {
     unanswered_ms_ = std::max(unanswered_ms_, state_.unanswered(server).for_ms);
   }
   const TimePoint next = engine_.next_timer();
-  if (next == TimePoint::max()) {
-    return kNever;
-  }
+  if (next == TimePoint::max()) return kNever;
   // As Session::sleep(): a whole number of microseconds.
   const Picoseconds due = picoseconds(next) - time();
   return due <= 0 ? time() : time() + (due + kMicrosecond - 1) / kMicrosecond * kMicrosecond;

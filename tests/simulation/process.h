@@ -14,14 +14,6 @@
 
 namespace thc::simulation {
 
-/// Says whether the network marked a datagram.
-template <typename Packet>
-void set_congested(Packet& packet, bool congested) {
-  if constexpr (requires { packet.congested; }) {
-    packet.congested = congested;
-  }
-}
-
 /// A UDP socket. `wake` is called for each datagram that arrives, and when the socket can send again.
 class Socket final : public io::PacketIo, public Port {
  public:
@@ -59,7 +51,7 @@ class Socket final : public io::PacketIo, public Port {
   io::IoCounters counters_;
 };
 
-/// What a program's work takes of the time.
+/// Times of a program's work.
 struct ProcessCosts {
   Picoseconds wake = 0;    ///< from an arrival to the program's turn, when it sleeps
   Picoseconds packet = 0;  ///< for each that arrived
@@ -76,7 +68,7 @@ class Process {
   Picoseconds time() const noexcept { return events_.now(); }
 
  protected:
-  /// Takes a burst of what has arrived; returns when there is something to do although nothing arrives.
+  /// Takes a burst of datagrams that have arrived; returns the time of the next work without an arrival.
   virtual Picoseconds turn() = 0;
   void wake() { alarm_.set_earlier(std::max(events_.now() + costs_.wake, busy_until_)); }
 

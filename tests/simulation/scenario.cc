@@ -36,7 +36,7 @@ std::size_t partitions_of(const Scenario& scenario) {
   return scenario.partitions == 0 ? 2 * scenario.servers : scenario.partitions;
 }
 
-/// Of partition p.
+/// Codes of a partition.
 std::size_t codes_of(const Scenario& scenario, std::size_t partition) {
   const std::size_t partitions = partitions_of(scenario);
   return scenario.parameters * (partition + 1) / partitions - scenario.parameters * partition / partitions;
@@ -133,9 +133,7 @@ Training::Training(const Scenario& scenario)
 }
 
 void Training::add_competitor() {
-  if (scenario_.competitor == Competitor::kNone) {
-    return;
-  }
+  if (scenario_.competitor == Competitor::kNone) return;
   const std::size_t host = host_of_server(scenario_, 0);
   const bool from_server = scenario_.competitor != Competitor::kToServer;
   const auto add = [&](std::size_t from, std::size_t to) {
@@ -170,14 +168,10 @@ void Training::changed(Member& member) {
     return;
   }
   const auto done = [](const auto& operation) { return operation->done(); };
-  if (member.operations.empty() || !std::ranges::all_of(member.operations, done)) {
-    return;
-  }
+  if (member.operations.empty() || !std::ranges::all_of(member.operations, done)) return;
   member.operations.clear();
   member.ended_at = events_.now();
-  if (++ended_ == members_.size()) {
-    end_step();
-  }
+  if (++ended_ == members_.size()) end_step();
 }
 
 void Training::begin_step() {
@@ -207,16 +201,12 @@ void Training::submit(Member& member) {
     first += count;
     first_packet += (count + config_.codes_per_packet - 1) / config_.codes_per_packet;
   }
-  for (const auto& operation : member.operations) {
-    member.worker->submit(operation);
-  }
+  for (const auto& operation : member.operations) member.worker->submit(operation);
 }
 
 void Training::end_step() {
   Picoseconds first = kNever;
-  for (const Member& member : members_) {
-    first = std::min(first, member.ended_at);
-  }
+  for (const Member& member : members_) first = std::min(first, member.ended_at);
   const double took_s = seconds(events_.now() - began_at_);
   outcome_.step_s.push_back(took_s);
   if (!competitors_.empty()) {
@@ -234,9 +224,7 @@ void Training::end_step() {
       return;
     }
   }
-  if (outcome_.step_s.size() < scenario_.steps) {
-    next_step_.set(events_.now() + picoseconds(scenario_.idle_s));
-  }
+  if (outcome_.step_s.size() < scenario_.steps) next_step_.set(events_.now() + picoseconds(scenario_.idle_s));
 }
 
 Outcome Training::run() {
@@ -264,9 +252,7 @@ void Training::count(Outcome& outcome) const {
     outcome.dropped_by_hosts += member.worker->socket().dropped();
     outcome.unanswered_ms = std::max(outcome.unanswered_ms, member.worker->unanswered_ms());
   }
-  for (const auto& server : servers_) {
-    outcome.dropped_by_hosts += server->socket().dropped();
-  }
+  for (const auto& server : servers_) outcome.dropped_by_hosts += server->socket().dropped();
   for (std::size_t host = 0; host < network_.hosts(); ++host) {
     for (const Link* link : {&network_.up(host), &network_.down(host)}) {
       outcome.dropped += link->counters().dropped;
@@ -355,9 +341,7 @@ Outcome run(const Scenario& scenario) { return Training(scenario).run(); }
 
 double Outcome::median_s() const {
   std::vector<double> rest(step_s.begin() + (step_s.size() > 1 ? 1 : 0), step_s.end());
-  if (rest.empty()) {
-    return 0;
-  }
+  if (rest.empty()) return 0;
   std::ranges::sort(rest);
   return rest[rest.size() / 2];
 }

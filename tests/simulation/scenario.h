@@ -1,4 +1,4 @@
-// One training in the simulated network: some averages, one after the other, and what they took.
+// One training in the simulated network: some averages, one after the other, and their durations.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace thc::simulation {
 
-/// Where TCP-like flows run beside the training: one from or to the host of server 0, at the other end a host of its
-/// own; or one from each worker's host to that of server 0, and one back to worker 0's.
+/// Ends of TCP-like flows beside the training: one flow from or to the host of server 0, with a host of its own at the
+/// far end; or one from each worker's host to the host of server 0, and one back to worker 0's.
 enum class Competitor : std::uint8_t { kNone, kToServer, kFromServer, kBothWays };
 
 struct Scenario {
@@ -45,18 +45,18 @@ struct Scenario {
   double limit_s = 0;       ///< of simulated time; 0: 100 times the ideal of all steps
   std::uint64_t seed = 1;
 
-  /// All of it, to repeat a run.
+  /// All fields, to repeat a run.
   std::string text() const;
 };
 
-/// Of a step, of each host, without repeats.
+/// Bytes of a step on each host's links, without repeats.
 struct LinkBytes {
   std::vector<double> up;
   std::vector<double> down;
 };
 LinkBytes link_bytes(const Scenario& scenario);
 
-/// What a step would take if nothing was lost and no link idle.
+/// Times of a step without losses and idle links.
 struct Ideal {
   double transfer_s = 0;    ///< of the busiest link's bytes
   double round_trip_s = 0;  ///< of one packet of every worker, to the last result
@@ -70,8 +70,8 @@ struct Outcome {
   double worst_spread = 0;       ///< of a step: from the first worker's end to the last one's, as a part of the step
   std::uint64_t packets = 0;     ///< that workers sent, repeated ones included
   std::uint64_t repeats = 0;
-  double excess = 0;          ///< bytes on up-links beyond those of one copy of all packets and results, as a part
-  std::uint64_t dropped = 0;  ///< at links' queues, training's and competitor's
+  double excess = 0;                   ///< bytes on up-links beyond one copy of all packets and results, as a part
+  std::uint64_t dropped = 0;           ///< at links' queues, training's and competitor's
   std::uint64_t dropped_by_hosts = 0;  ///< for want of receive buffer
   std::uint64_t lost = 0;              ///< by chance
   std::uint64_t marked = 0;

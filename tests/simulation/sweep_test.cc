@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 1000;
 constexpr std::uint64_t kParts = 10;
-// Of the packets of a run, both ways: what fits the time of the tests.
+// Packets of a run, both ways: as many as fit the time of the tests.
 constexpr double kPackets = 6000;
 constexpr double kSteps = 4;
 constexpr double kLongestStep = 5;  // seconds
@@ -58,7 +58,7 @@ Scenario random_scenario(std::uint64_t seed) {
     s.packet_s = random.over(1e-7, 2e-6);
   }
   s.steps = static_cast<std::size_t>(kSteps);
-  // Some round trips of what the way holds, as far as there is time for.
+  // Some round trips of the packets that the way holds, as far as time allows.
   const double held = s.rate_bps * 2 * s.one_way_delay_s / kPacketBits;
   const double most = std::max(kPackets / 2 / kSteps / static_cast<double>(s.workers), 4.0);
   const double packets = std::clamp(held * random.over(1, 20), std::min(50.0, most), most);
@@ -66,7 +66,7 @@ Scenario random_scenario(std::uint64_t seed) {
   s.parameters = std::max(std::min(s.parameters, static_cast<std::size_t>(static_cast<double>(s.parameters) *
                                                                           kLongestStep / ideal_of(s).step_s())),
                           static_cast<std::size_t>(2 * kCodesPerPacket));
-  s.slots = s.workers * s.servers > 32 ? 512 : 0;  // what each worker has for each server costs memory
+  s.slots = s.workers * s.servers > 32 ? 512 : 0;  // each worker's slots for each server cost memory
   const Ideal ideal = ideal_of(s);
   s.straggler_s = random.chance(.125) ? random.uniform(0, 2) * ideal.step_s() : 0;
   const double running_s = kSteps * (3 * ideal.step_s() + s.idle_s);
@@ -83,7 +83,7 @@ double slow_start_rounds(const Scenario& s) {
   return std::max(std::log2(packets / 10), 0.0);
 }
 
-/// What a step should take about: the ideal, slow start, and the queue that a competitor fills, in each of some round
+/// The rough duration of a step: the ideal, slow start, and the queue that a competitor fills, in each of some round
 /// trips.
 double expected_s(const Scenario& s) {
   const Ideal ideal = ideal_of(s);
@@ -92,29 +92,25 @@ double expected_s(const Scenario& s) {
          (s.competitor == Competitor::kNone ? 0 : 4 * queue_s);
 }
 
-/// How many times a queue holds the first windows, which all workers send to a server, and all servers to a worker, at
-/// once and before anybody has learned what the way carries.
+/// The number of times that a queue holds the first windows, which all workers send to a server, and all servers to a
+/// worker, at once and before anybody knows the way's rate.
 double room(const Scenario& s) {
   const auto queue_bytes = static_cast<double>(s.queue_bytes);
   return std::min(queue_bytes / (10.0 * 600 * static_cast<double>(s.workers)),
                   queue_bytes / (10.0 * 1100 * static_cast<double>(s.servers)));
 }
 
-/// Most that a step may take: so many times what is expected, and so much longer; and the bytes that may be sent beyond
-/// those that are needed, as a part. Where the first windows drown in the queue, or packets get lost by chance, a step
-/// of few packets is over some timeouts of up to .2 s later: no collapse, which would be minutes.
+/// Limits of a step's duration, as a multiple of the expected one and an addition; and the bytes that may be sent
+/// beyond the needed ones, as a part. If the first windows drown in the queue, or packets get lost by chance, a step of
+/// few packets is over some timeouts of up to .2 s later: no collapse, which would be minutes.
 struct Bounds {
   double factor;
   double more_s;
   double excess;
 };
 Bounds bounds_of(const Scenario& s) {
-  if (s.loss > 0) {
-    return {.factor = 10, .more_s = 2, .excess = 1};
-  }
-  if (s.competitor != Competitor::kNone || room(s) < 4) {
-    return {.factor = 6, .more_s = 2, .excess = .6};
-  }
+  if (s.loss > 0) return {.factor = 10, .more_s = 2, .excess = 1};
+  if (s.competitor != Competitor::kNone || room(s) < 4) return {.factor = 6, .more_s = 2, .excess = .6};
   return {.factor = 2, .more_s = 0, .excess = .25};
 }
 
@@ -132,9 +128,7 @@ void check(std::uint64_t seed, bool prints) {
   const Scenario s = random_scenario(seed);
   SCOPED_TRACE("THC_SIMULATION_SEED=" + std::to_string(seed) + ": " + s.text());
   const Outcome outcome = run(s);
-  if (prints) {
-    print(s, outcome);
-  }
+  if (prints) print(s, outcome);
   EXPECT_EQ(outcome.problem, "");
   EXPECT_EQ(outcome.rejoins, 0U);
   const Bounds bounds = bounds_of(s);
@@ -159,9 +153,7 @@ TEST_P(Sweep, NoCollapse) {
     return check(std::strtoull(seed, nullptr, 10), true);
   }
   const bool prints = std::getenv("THC_SIMULATION_PRINT") != nullptr;
-  for (std::uint64_t i = 0; i < kSeeds / kParts; ++i) {
-    check(GetParam() * kSeeds / kParts + i, prints);
-  }
+  for (std::uint64_t i = 0; i < kSeeds / kParts; ++i) check(GetParam() * kSeeds / kParts + i, prints);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Sweep, ::testing::Range(std::uint64_t{0}, kParts));

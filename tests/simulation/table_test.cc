@@ -1,5 +1,4 @@
-// The target table of the congestion control, in simulated time: what issue 32 asks of real networks. Each test prints
-// its rows.
+// The target table of the congestion control in simulated time. Each test prints its rows.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -32,9 +31,7 @@ Outcome print_row(const Scenario& scenario) {
     std::printf("%44s %.0f %% of the link, TCP %.0f %%\n", "THC", 100 * outcome.own_share,
                 100 * outcome.competitor_share);
   }
-  if (outcome.marked != 0) {
-    std::printf("%44s %lu\n", "marked", static_cast<unsigned long>(outcome.marked));
-  }
+  if (outcome.marked != 0) std::printf("%44s %lu\n", "marked", static_cast<unsigned long>(outcome.marked));
   std::fflush(stdout);
   return outcome;
 }
@@ -49,7 +46,7 @@ std::vector<Scenario> both(Scenario scenario) {
   return {scenario, four};
 }
 
-/// What holds in each case. `factor`: of the ideal, the median of the steps.
+/// Checks each case. `factor`: limit of the steps' median, as a multiple of the ideal.
 void expect_sound(const Scenario& scenario, const Outcome& outcome, double factor) {
   EXPECT_EQ(outcome.problem, "") << scenario.name;
   EXPECT_EQ(outcome.rejoins, 0U) << scenario.name;
@@ -93,7 +90,7 @@ Scenario long_way(std::string name, std::uint64_t seed) {
           .seed = seed};
 }
 
-// Each worker repeats what one of them has lost: of four, 2.5 % at .5 %. Chance makes single seeds differ.
+// All four workers repeat a lost packet of one worker: 2.5 % at .5 %. Chance makes single seeds differ.
 TEST_F(Table, LongWay) {
   double sum = 0;
   double repeated = 0;
@@ -112,8 +109,8 @@ TEST_F(Table, LongWay) {
   EXPECT_LE(repeated / (2 * kSeeds), .06);
 }
 
-// As behind a router: what a host sends too much is lost, and workers begin at different times. Windows that double for
-// nobody have lost hundreds of packets here.
+// As behind a router: packets above the rate are lost, and workers begin at different times. Windows that doubled for
+// nobody lost hundreds of packets here.
 TEST_F(Table, LongWayBehindARouter) {
   double sum = 0;
   std::uint64_t dropped = 0;

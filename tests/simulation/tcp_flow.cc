@@ -51,9 +51,7 @@ void TcpFlow::acknowledge(Datagram* datagram) {
 void TcpFlow::take_acknowledgment(Datagram* datagram) {
   const std::uint64_t number = datagram->number;
   network_.pool().give_back(datagram);
-  if (number < first_ || segments_[number - first_].answered) {
-    return;
-  }
+  if (number < first_ || segments_[number - first_].answered) return;
   Segment& segment = segments_[number - first_];
   segment.answered = true;
   --in_flight_;
@@ -68,9 +66,7 @@ void TcpFlow::take_acknowledgment(Datagram* datagram) {
     smoothed_ += (round_trip - smoothed_) / 8;
   }
   find_losses();
-  if (number >= recovered_at_) {
-    grow(round_trip);
-  }
+  if (number >= recovered_at_) grow(round_trip);
   send();
 }
 
@@ -78,9 +74,7 @@ void TcpFlow::find_losses() {
   while (!segments_.empty() && (segments_.front().answered || first_ + kReordering <= highest_)) {
     if (!segments_.front().answered) {
       --in_flight_;
-      if (first_ >= recovered_at_) {
-        shrink(false);
-      }
+      if (first_ >= recovered_at_) shrink(false);
     }
     segments_.pop_front();
     ++first_;

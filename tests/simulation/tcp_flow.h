@@ -15,7 +15,7 @@ class TcpFlow {
  public:
   TcpFlow(Network& network, io::Endpoint from, io::Endpoint to, Growth growth);
   void start() { send(); }
-  /// Of segments that have arrived, with their headers.
+  /// Bytes of segments that have arrived, with their headers.
   std::uint64_t delivered_bytes() const noexcept { return receiver_.bytes; }
 
  private:

@@ -1,5 +1,4 @@
-// Ways that change, that others use, that have hardly a queue, or that many workers share (issue 42). Each test prints
-// its rows.
+// Ways that change, that others use, with hardly a queue, or for many workers. Each test prints its rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +54,7 @@ void expect_found(Scenario scenario) {
   const Outcome outcome = print_row(scenario);
   ASSERT_EQ(outcome.step_s.size(), scenario.steps);
   const double after_s = outcome.step_s[scenario.route_change_step];
-  // A repeat that is lost again costs a step of a second a third of it.
+  // A repeat that is lost again makes a step of a second a third longer.
   const double by_chance = scenario.loss > 0 ? 1.4 : 1;
   EXPECT_LE(after_s, 2 * by_chance * ideal_s) << scenario.name;
   std::vector<double> later(outcome.step_s.begin() + static_cast<std::ptrdiff_t>(scenario.route_change_step) + 1,

@@ -1,17 +1,15 @@
 """One of three ranks, two of which complete a sum: rank 2 waits, and is left behind. settings: servers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import Rank, joined_rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ThcConfig, ThcError
+from byteps_thc import CompressionPolicy, NetworkConfig, ParameterSynchronizer, ServerCodes, ThcError
 from byteps_thc.ddp import compress
+from thc_lab.ranks import Rank, joined_rank
 
 STEPS = 15
 
@@ -19,9 +17,10 @@ STEPS = 15
 def run(rank: Rank) -> dict[str, Any]:
     ddp = DistributedDataParallel(nn.Linear(100, 100))
     # 0.6 of three are two.
-    network = NetworkConfig(rank.settings["servers"], job=1, quorum=2 if rank.rank == 0 else 0.6)
+    codes = ServerCodes(rotation_block=1024)
+    network = NetworkConfig(rank.settings["servers"], job=1, quorum=2 if rank.rank == 0 else 0.6, codes=codes)
     policy = CompressionPolicy(bypass_elements=0, deadline_s=30)
-    state = compress(ddp, ThcConfig(rotation_block=1024), network=network, policy=policy)
+    state = compress(ddp, network=network, policy=policy)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state)
     dist.barrier()
@@ -54,10 +53,5 @@ def refused(rank: Rank) -> str:
     return ""
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        rank.report(run(rank) | {"refused": refused(rank)})
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    rank.report(run(rank) | {"refused": refused(rank)})

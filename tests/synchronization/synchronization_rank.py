@@ -1,7 +1,5 @@
 """A rank that goes through the cases of test_synchronization.py; settings: {"servers": [thc-ps]}."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -12,7 +10,6 @@ import torch
 import torch.distributed as dist
 from error_of import error_of
 from log_lines import log_lines
-from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,36 +17,34 @@ from byteps_thc import (
     CompressionPolicy,
     NetworkConfig,
     ParameterSynchronizer,
-    ThcConfig,
+    ServerCodes,
     ThcReducer,
     Timeouts,
     synchronize_parameters,
 )
 from byteps_thc._engine import steps as engine_steps
-from byteps_thc._net.session import FaultConfig
 from byteps_thc.ddp import ThcState, compress
+from thc_lab.packet_faults import packet_faults
+from thc_lab.ranks import Rank, joined_rank
 
 # Lost packets are counted: there must be many.
-CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, codes_per_packet=1024)
+CODES = ServerCodes(rotation_block=1024, error_feedback=True, codes_per_packet=1024)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=40)
-
-
-def lossy(rank: Rank, job: int, drop: float = 0.1) -> NetworkConfig:
-    """A network that loses packets, other ones for each rank. The seeds lose few norms, which cost a whole step."""
-    return NetworkConfig(
-        rank.settings["servers"],
-        job=job,
-        loss_tolerant=True,
-        timeouts=Timeouts(loss_s=0.02, operation_s=40),
-        faults=FaultConfig(drop=drop, seed=3 + rank.rank) if drop else None,
-    )
 
 
 def new_training(network: NetworkConfig) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
     """Ranks begin with the same parameters, as DDP has it."""
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 7)))
-    state = compress(ddp, CONFIG, network=network, policy=POLICY)
-    return ddp, state, torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+    return ddp, compress(ddp, network=network, policy=POLICY), torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+
+
+def lossy_training(rank: Rank, job: int) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
+    """Packets get lost, other ones for each rank. The seeds lose few norms, which cost a whole step."""
+    timeouts = Timeouts(loss_s=0.02, operation_s=40)
+    with packet_faults(drop=0.1, seed=3):
+        return new_training(
+            NetworkConfig(rank.settings["servers"], job=job, loss_tolerant=True, timeouts=timeouts, codes=CODES)
+        )
 
 
 def train(rank: Rank, ddp: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -69,7 +64,7 @@ def contents(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
 
 def losses(rank: Rank) -> dict[str, Any]:
     """Replicas drift apart, and are made identical; residuals stay."""
-    ddp, state, optimizer = new_training(lossy(rank, job=1))
+    ddp, state, optimizer = lossy_training(rank, job=1)
     synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=6)
     for step in range(6):
         train(rank, ddp, optimizer, step)
@@ -93,7 +88,7 @@ def losses(rank: Rank) -> dict[str, Any]:
 
 def counted(rank: Rank) -> dict[str, Any]:
     """Every two steps, and again from a checkpoint; a line in rank 0's log."""
-    ddp, state, optimizer = new_training(lossy(rank, job=2))
+    ddp, state, optimizer = lossy_training(rank, job=2)
     synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=2)
     done, weights = [], []
     logging.getLogger("byteps_thc").setLevel(logging.INFO)
@@ -144,7 +139,7 @@ def kinds(rank: Rank) -> dict[str, Any]:
 
 
 def optimizers(rank: Rank) -> dict[str, Any]:
-    """The root's state, whatever the others have: none, other tensors, more of it."""
+    """The root's state, for any state of the others: none, other tensors, more tensors."""
     makers: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
         "adam": lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True),
         "sgd": lambda p: torch.optim.SGD([{"params": p[:1]}, {"params": p[1:], "lr": 0.5}], lr=0.1, momentum=0.9),
@@ -172,7 +167,7 @@ def optimizers(rank: Rank) -> dict[str, Any]:
             root = copy.deepcopy(optimizer.state_dict())
             synchronize_parameters(model, optimizer)
             state = copy.deepcopy(optimizer.state_dict())
-            closure()  # with state that was made, the optimizer goes on
+            closure()  # with state that was made, the optimizer continues
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.0)
             optimizer.step(closure)
             report[f"{name} {stepped}"] = {"root": root, "state": state}
@@ -208,27 +203,26 @@ def scaler(rank: Rank) -> dict[str, Any]:
 
 
 def warning(rank: Rank) -> dict[str, list[str]]:
-    """What is logged in the first steps; three of them, where users have a thousand."""
+    """Return the log of the first steps: of three, where users have a thousand."""
     engine_steps.PATIENCE_STEPS = 3
     servers = rank.settings["servers"]
     lines: dict[str, list[str]] = {}
     networks = {
-        "loss": NetworkConfig(servers, job=11, loss_tolerant=True),
-        "quorum": NetworkConfig(servers, job=12, quorum=0.5),
-        "synchronised": NetworkConfig(servers, job=13, quorum=1),
-        "exact": NetworkConfig(servers, job=14, quorum=2),
+        "loss": NetworkConfig(servers, job=11, loss_tolerant=True, codes=CODES),
+        "quorum": NetworkConfig(servers, job=12, quorum=0.5, codes=CODES),
+        "synchronised": NetworkConfig(servers, job=13, quorum=1, codes=CODES),
+        "exact": NetworkConfig(servers, job=14, quorum=2, codes=CODES),
         "ranks": None,
     }
     for name, network in networks.items():
-        config = ThcConfig() if network is None else CONFIG
-        with log_lines() as logged, ThcReducer(network, config, policy=POLICY) as handle:
+        with log_lines() as logged, ThcReducer(network, policy=POLICY) as handle:
             if name == "synchronised":
                 ParameterSynchronizer(nn.Linear(3, 3), compression=handle)
             for _ in range(5):
                 handle.all_reduce({"weight": torch.ones(2000)})
         lines[name] = logged
     with log_lines() as logged:
-        ddp, state, optimizer = new_training(NetworkConfig(servers, job=15, loss_tolerant=True))
+        ddp, state, optimizer = new_training(NetworkConfig(servers, job=15, loss_tolerant=True, codes=CODES))
         for step in range(5):
             train(rank, ddp, optimizer, step)
         state.close()
@@ -268,7 +262,7 @@ def refusals(rank: Rank) -> dict[str, str]:
         "no number": lambda: ParameterSynchronizer(model, synchronize_every=0.5),  # type: ignore[arg-type]
         "not a model": lambda: synchronize_parameters(dict(model.named_parameters())),
         "not an optimizer": lambda: synchronize_parameters(model, model),
-        "not a handle": lambda: synchronize_parameters(model, sgd, compression=CONFIG),
+        "not a handle": lambda: synchronize_parameters(model, sgd, compression=CODES),
         "not a state": lambda: calm.load_state_dict({"steps": "7"}),
     }
     return {name: error_of(call) for name, call in calls.items()}
@@ -287,14 +281,9 @@ CASES: list[Callable[[Rank], Any]] = [
 ]
 
 
-def main() -> None:
-    with joined_rank() as rank:
-        report = {}
-        for case in CASES:
-            dist.barrier()
-            report[case.__name__] = case(rank)
-        rank.report(report)
-
-
-if __name__ == "__main__":
-    main()
+with joined_rank() as rank:
+    report = {}
+    for case in CASES:
+        dist.barrier()
+        report[case.__name__] = case(rank)
+    rank.report(report)

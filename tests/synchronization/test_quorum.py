@@ -1,17 +1,15 @@
-"""A quorum leaves a slow rank behind: what it is, and that replicas are made identical again."""
-
-from __future__ import annotations
+"""A quorum leaves a slow rank behind, whose replica is made identical again."""
 
 from pathlib import Path
 
 import pytest
 import torch
-from ranks import run_ranks
 
-from byteps_thc import ConfigurationError, NetworkConfig, Session, ThcConfig
+from byteps_thc import ConfigurationError, NetworkConfig, ServerCodes, Session
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.network_settings import resolve_quorum
 from byteps_thc.torch.settings import ThcCompression
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("quorum_rank.py")
 
@@ -42,7 +40,7 @@ def test_what_is_no_quorum_is_refused(quorum: object) -> None:
     with pytest.raises(ConfigurationError, match="quorum"):
         resolve_quorum(quorum, 4)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="quorum"):
-        Session(["127.0.0.1"], job=1, worker=0, workers=4, config=ThcConfig(), quorum=quorum)  # type: ignore[arg-type]
+        Session(["127.0.0.1"], job=1, worker=0, workers=4, codes=ServerCodes(), quorum=quorum)  # type: ignore[arg-type]
 
 
 def test_byteps_takes_shares_from_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,37 +1,17 @@
 """Two real ranks, and a thc-ps whose packets get lost: replicas drift, and are made identical again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from ranks import run_ranks
-from torch import Tensor
+from reports import Reports, reports_of
+from same_values import assert_same
 
-from byteps_thc._cli.launch import ParameterServer
-
-PROGRAM = Path(__file__).with_name("synchronization_rank.py")
-Reports = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    with ParameterServer() as server:
-        settings = {"servers": [server.address]}
-        return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("ranks"), settings=settings, timeout_s=240)
+reports = reports_of(Path(__file__).with_name("synchronization_rank.py"), 2, server=True, timeout_s=240)
 
 
 def of(reports: Reports, case: str) -> tuple[Any, Any]:
     return reports[0][case], reports[1][case]
-
-
-def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        assert tensor.dtype == theirs[name].dtype
-        assert torch.equal(tensor, theirs[name]), name
 
 
 def test_replicas_that_drift_are_made_identical(reports: Reports) -> None:
@@ -78,36 +58,19 @@ def test_tensors_of_all_kinds(reports: Reports) -> None:
     assert second["in place"]
 
 
-def assert_same_values(ours: Any, theirs: Any) -> None:
-    assert type(ours) is type(theirs)
-    if isinstance(ours, Tensor):
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours, theirs)
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert_same_values(ours[key], theirs[key])
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same_values(one, other)
-    else:
-        assert ours == theirs
-
-
 def test_optimizer_states(reports: Reports) -> None:
     first, second = of(reports, "optimizers")
     assert len(first) == 8
     for name, report in first.items():
-        assert_same_values(report["root"], report["state"])
-        assert_same_values(report["state"], second[name]["state"])
+        assert_same(report["root"], report["state"])
+        assert_same(report["state"], second[name]["state"])
         assert bool(report["state"]["state"]) == name.endswith("root"), name
 
 
 def test_state_keeps_its_dtype(reports: Reports) -> None:
     first, second = of(reports, "states_that_keep_their_dtype")
     assert first["master"].dtype == torch.float32
-    assert_same_values(first, second)
+    assert_same(first, second)
     assert first["extra"] == {"numbers": [1, 2.5, None, (True, "text")], 3: 0}
 
 
@@ -149,5 +112,5 @@ def test_refusals_are_the_same_on_all_ranks(reports: Reports) -> None:
         assert "synchronize_every must be 1 step or more, not 0.5" in report["no number"]
         assert "the model, not a dict" in report["not a model"]
         assert "optimizer is a Linear" in report["not an optimizer"]
-        assert "compression is a ThcConfig" in report["not a handle"]
+        assert "compression is a ServerCodes" in report["not a handle"]
         assert '{"steps": a number}' in report["not a state"]

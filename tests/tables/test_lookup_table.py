@@ -1,34 +1,29 @@
 import _core_test
 import pytest
 
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.tables import CODE_BITS, LookupTable
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.tables import CODE_BITS, LookupTable
 
 
 @pytest.mark.parametrize(
-    ("values", "cost", "reason"),
+    ("granularity", "values", "cost", "reason"),
     [
-        ((0, 1, 3), 0.1, "has 4 values"),
-        ((1, 2, 3, 4), 0.1, "runs from 0"),
-        ((0, 1, 2, 3), 0.1, "to granularity 4"),
-        ((0, 3, 1, 4), 0.1, "increase strictly"),
-        ((0, 1, 1, 4), 0.1, "increase strictly"),
-        ((0, 1, 3, 4), float("nan"), "cost"),
-        ((0, 1, 3, 4), -1.0, "cost"),
+        (4, (0, 1, 3), 0.1, "has 4 values"),
+        (4, (1, 2, 3, 4), 0.1, "runs from 0"),
+        (4, (0, 1, 2, 3), 0.1, "to granularity 4"),
+        (4, (0, 3, 1, 4), 0.1, "increase strictly"),
+        (4, (0, 1, 1, 4), 0.1, "increase strictly"),
+        (4, (0, 1, 3, 4), float("nan"), "cost"),
+        (4, (0, 1, 3, 4), -1.0, "cost"),
+        # Codes are left over.
+        (2, (0, 1, 2, 1), 0.1, "runs from 0"),
+        (2, (0, 2, 2, 2), 0.1, "increase strictly"),
+        (2, (0, 1, 1, 2), 0.1, "increase strictly"),
     ],
 )
-def test_invalid_tables_are_refused(values, cost, reason):
+def test_invalid_tables_are_refused(granularity, values, cost, reason):
     with pytest.raises(ConfigurationError, match=reason):
-        LookupTable(2, 4, 1 / 32, values, cost)
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [((0, 1, 2, 1), "runs from 0"), ((0, 2, 2, 2), "increase strictly"), ((0, 1, 1, 2), "increase strictly")],
-)
-def test_invalid_tables_with_codes_left_over_are_refused(values, reason):
-    with pytest.raises(ConfigurationError, match=reason):
-        LookupTable(2, 2, 1 / 32, values, 0.1)
+        LookupTable(2, granularity, 1 / 32, values, cost)
 
 
 @pytest.mark.parametrize(("bits", "granularity"), [(4, 7), (4, 14), (4, 1), (8, 100), (2, 2)])
@@ -36,7 +31,7 @@ def test_a_small_granularity_leaves_codes_over(bits, granularity):
     table = LookupTable.solve(bits, granularity, 1 / 32)
     assert table.values == tuple(min(code, granularity) for code in range(1 << bits))
     assert table.levels == granularity + 1
-    if granularity in (1, 7):  # those of a table of fewer bits
+    if granularity in (1, 7):  # the costs of a table of fewer bits
         narrow = LookupTable.uniform(granularity.bit_length(), 1 / 32)
         assert (table.cost, table.shared_variance) == (narrow.cost, pytest.approx(narrow.shared_variance, rel=1e-9))
 

@@ -1,14 +1,14 @@
 import pytest
 
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.tables import CODE_BITS, LookupTable, solve_grid
-from byteps_thc._scheme.tables.selection import best_table, expected_error
-from byteps_thc._scheme.tables.store import GRID_P
+from byteps_thc import ServerCodes
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.tables import CODE_BITS, LookupTable, solve_grid
+from byteps_thc._scheme.adding.tables.selection import best_table, expected_error
+from byteps_thc._scheme.adding.tables.store import GRID_P
 
 
 def fractions(error_feedback):
-    """p of up to 4 bits: with feedback real gradients want more of it than normal vectors."""
+    """Return the values of p for up to 4 bits: with feedback real gradients need a larger p than normal vectors."""
     return [p for p in GRID_P if p >= 1 / 64 or not error_feedback]
 
 
@@ -41,7 +41,7 @@ def test_better_than_the_papers_setting_where_both_fit():
 @pytest.mark.parametrize("bits", CODE_BITS)
 @pytest.mark.parametrize("workers", [1, 2, 4, 17, 64, 257, 1024])
 def test_chosen_tables_contract(bits, workers):
-    """What error feedback adds to the next gradient is less than it was: the residual stays bounded."""
+    """Error feedback adds less to the next gradient than before: the residual stays bounded."""
     table = best_table(bits, workers, 16, True)
     assert table.cost + table.clamp_cost < 0.5
 
@@ -55,13 +55,13 @@ def test_more_workers_do_not_err_more(bits):
 
 def test_a_table_that_hardly_contracts_is_refused():
     with pytest.raises(ConfigurationError, match=r"p = 0\.21 lose 0\.99 times .* would grow to \d+ times"):
-        ThcConfig(bits=1, p=0.21, error_feedback=True).resolve(4)
+        ServerCodes(bits=1, p=0.21, error_feedback=True).resolve(4)
 
 
 def test_a_table_that_diverges_is_refused():
     with pytest.raises(ConfigurationError, match=r"1-bit codes .* p = 0\.03125 lose 3\.70 times .* grow without end"):
-        ThcConfig(bits=1, p=1 / 32, error_feedback=True).resolve(4)
-    assert ThcConfig(bits=1, p=1 / 32).resolve(4).table.p == 1 / 32
+        ServerCodes(bits=1, p=1 / 32, error_feedback=True).resolve(4)
+    assert ServerCodes(bits=1, p=1 / 32).resolve(4).table.p == 1 / 32
 
 
 def test_rounding_moves_the_balance_of_noise_and_clamping():
@@ -71,8 +71,8 @@ def test_rounding_moves_the_balance_of_noise_and_clamping():
     assert expected_error(less, 4, True, "independent") > expected_error(more, 4, True, "independent")
     assert best_table(4, 1, rounding="stratified") == best_table(4, 1, rounding="independent")
     assert best_table(4, 4, rounding="stratified").p < best_table(4, 4, rounding="independent").p
-    assert ThcConfig().resolve(4).table == best_table(4, 4)
-    assert ThcConfig(rounding="independent").resolve(4).table == best_table(4, 4, rounding="independent")
+    assert ServerCodes().resolve(4).table == best_table(4, 4)
+    assert ServerCodes(rounding="independent").resolve(4).table == best_table(4, 4, rounding="independent")
 
 
 def test_the_chosen_tables_average_errs_least():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.tables import LookupTable, solve_grid
-from byteps_thc._scheme.tables.solver import clamp_cost, interval_costs, threshold
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.tables import LookupTable, solve_grid
+from byteps_thc._scheme.adding.tables.solver import clamp_cost, interval_costs, threshold
 
 
 def stars_and_bars(granularity: int, bits: int) -> list[tuple[int, ...]]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.tables import store
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.tables import store
 
 SCRIPT = Path(__file__).parents[2] / "scripts/generate_tables.py"
 

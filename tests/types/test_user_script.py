@@ -12,13 +12,14 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcSettings
+from byteps_thc import CompressionPolicy, NetworkConfig, ServerCodes, Session
 from byteps_thc._net.session import NetworkSettings
-from byteps_thc._scheme.config import SettingsBesideTable
+from byteps_thc._scheme.adding.server_codes import CodesBesideTable
+from byteps_thc._scheme.decoding.settings import RankCodes, RankKeywords
 from byteps_thc.torch.settings import ThcCompression
 
 SCRIPT = Path(__file__).with_name("user_script.py")
-#: torch is left out, because mypy takes minutes for it: its classes are Any then.
+#: torch is skipped, because mypy takes minutes for it: its classes are Any then.
 CONFIGURATION = "[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n"
 
 
@@ -37,7 +38,7 @@ def test_mypy_finds_the_wrong_lines_and_no_others(tmp_path: Path) -> None:
     assert found == wrong, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("model", [ThcConfig, CompressionPolicy], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", [ServerCodes, CompressionPolicy], ids=lambda m: m.__name__)
 def test_signatures_name_every_setting(model: type[BaseModel]) -> None:
     parameters = inspect.signature(model).parameters
     assert list(parameters) == list(model.model_fields)
@@ -52,11 +53,13 @@ def test_network_settings_are_keywords_wherever_there_is_a_network(model: type[N
     assert all(signature[name].kind is inspect.Parameter.KEYWORD_ONLY for name in listed)
 
 
-def test_keywords_of_front_ends_are_the_fields_of_thc_config() -> None:
-    """The two lists are written by hand; types must agree but for limits and what pydantic converts."""
-    fields = get_type_hints(ThcConfig)
-    keywords: dict[str, Any] = get_type_hints(ThcSettings)
-    assert keywords.keys() == ThcConfig.model_fields.keys()
-    assert {name: fields[name] for name in keywords} == keywords
+def test_keywords_are_the_fields_of_codes() -> None:
+    """The lists are written by hand; types must agree but for limits and conversions of pydantic."""
+    assert get_type_hints(RankKeywords) == _types(RankCodes)
     fixed = {"bits", "granularity", "p", "rounding"}  # by paper()
-    assert SettingsBesideTable.__annotations__.keys() == keywords.keys() - fixed
+    assert get_type_hints(CodesBesideTable) == {k: v for k, v in _types(ServerCodes).items() if k not in fixed}
+
+
+def _types(model: type[BaseModel]) -> dict[str, Any]:
+    hints = get_type_hints(model)
+    return {name: hints[name] for name in model.model_fields}

@@ -1,4 +1,4 @@
-"""The generated wire layouts equal what scripts/generate_wire.py writes today."""
+"""The generated wire layouts equal the output of scripts/generate_wire.py."""
 
 import subprocess
 import sys

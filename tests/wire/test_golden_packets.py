@@ -1,4 +1,4 @@
-"""tests/vectors/golden_packets.toml against the generated Python layout."""
+"""tests/vectors/golden_packets.toml against the generated Python layout, and as scapy sees them."""
 
 import tomllib
 from pathlib import Path
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+from thc_scapy import PORT, VERSION, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire import hello
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.wire import hello
+from byteps_thc._base.wire.layout import (
     ChallengePayload,
     ErrorPayload,
     Header,
@@ -18,9 +21,11 @@ from byteps_thc._scheme.wire.layout import (
     MessageType,
     WelcomePayload,
 )
+from byteps_thc._scheme.adding.tables import LookupTable
 
 VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
 PACKETS: list[dict[str, Any]] = tomllib.loads(VECTORS.read_text())["packet"]
+LAYERS = {"hello": ThcHello, "welcome": ThcWelcome, "challenge": ThcChallenge, "error": ThcError}
 STRUCTS = {"hello": HelloPayload, "welcome": WelcomePayload, "challenge": ChallengePayload, "error": ErrorPayload}
 
 
@@ -82,3 +87,28 @@ def test_hello_is_read_and_written_with_its_table():
     assert hello.pack(fields, values) == data
     with pytest.raises(ValueError, match="of 3-bit codes needs"):
         hello.unpack(data, code_bits=3)
+
+
+def not_zero(fields: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in fields.items() if value}
+
+
+@pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])
+def test_scapy_dissects_and_builds(packet):
+    data = bytes.fromhex(packet["bytes"])
+    frame = Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=40000, dport=PORT) / Raw(data)
+    thc = Ether(bytes(frame))[Thc]
+    assert not_zero(thc.fields) == {"version": VERSION} | packet["header"]
+    assert bytes(Thc(version=VERSION, **packet["header"]) / thc.payload) == data
+
+
+@pytest.mark.parametrize(
+    "packet", [packet for packet in PACKETS if LAYERS.keys() & packet.keys()], ids=lambda packet: packet["name"]
+)
+def test_scapy_dissects_and_builds_payloads(packet):
+    (name,) = LAYERS.keys() & packet.keys()
+    layer = LAYERS[name]
+    expected = numbers(packet[name]) | ({"values": packet["values"]} if "values" in packet else {})
+    payload = Thc(bytes.fromhex(packet["bytes"]))[layer]
+    assert not_zero(payload.fields) == not_zero(expected)
+    assert bytes(layer(**expected)) == bytes(payload)

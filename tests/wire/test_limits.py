@@ -2,19 +2,19 @@
 
 from typing import get_args, get_type_hints
 
-from byteps_thc import ThcConfig
-from byteps_thc._scheme.wire import layout
-from byteps_thc._scheme.wire.layout import Header, HelloPayload
+from byteps_thc import ServerCodes
+from byteps_thc._base.wire import layout
+from byteps_thc._base.wire.layout import Header, HelloPayload
 
 
 def literals(setting: str) -> tuple[object, ...]:
-    """Those of a Literal, or of a union of them."""
-    kinds = get_args(get_type_hints(ThcConfig)[setting])
+    """Return the values of a Literal, or of a union of Literals."""
+    kinds = get_args(get_type_hints(ServerCodes)[setting])
     return tuple(value for kind in kinds for value in get_args(kind) or (kind,))
 
 
 def test_config_takes_the_code_and_value_widths_of_the_wire():
-    assert literals("bits") == (*layout.CODE_BITS, "auto")
+    assert literals("bits") == layout.CODE_BITS
     assert literals("value_bits") == (*layout.VALUE_BITS, "auto")
 
 

@@ -1,4 +1,4 @@
-"""docs/wireshark/thc.lua in tshark: it shows the golden packets' fields and says what is wrong with bad packets."""
+"""docs/wireshark/thc.lua in tshark: it shows the golden packets' fields and names the errors of bad packets."""
 
 import json
 import shutil

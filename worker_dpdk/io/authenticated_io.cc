@@ -19,16 +19,6 @@ std::uint16_t job_of(const std::uint8_t* header) noexcept {
   return fields.job_id;
 }
 
-/// Compares without an early exit, so the time does not leak the number of right bits.
-bool is_equal(const Tag& expected, const std::uint8_t* tag) noexcept {
-  std::uint64_t left = 0;
-  std::uint64_t right = 0;
-  static_assert(sizeof left == kTagBytes);
-  std::memcpy(&left, expected.data(), kTagBytes);
-  std::memcpy(&right, tag, kTagBytes);
-  return (left ^ right) == 0;
-}
-
 }  // namespace
 
 PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept {
@@ -70,17 +60,8 @@ const std::optional<MessageKeys>& AuthenticatedIo::keys_of(std::uint16_t job, Di
 }
 
 std::size_t AuthenticatedIo::receive(std::span<RxPacket> packets) noexcept {
-  const std::size_t received = inner().receive(packets);
-  std::size_t kept = 0;
-  for (RxPacket packet : packets.first(received)) {
-    if (is_genuine(packet)) {
-      packet.size_bytes -= kTagBytes;
-      packets[kept++] = packet;
-    } else {
-      ++rx_unauthenticated_;
-      rx_unauthenticated_bytes_ += packet.size_bytes;
-    }
-  }
+  const std::size_t kept = receive_if(packets, [this](const RxPacket& packet) { return is_genuine(packet); });
+  for (RxPacket& packet : packets.first(kept)) packet.size_bytes -= kTagBytes;
   return kept;
 }
 
@@ -93,7 +74,8 @@ bool AuthenticatedIo::is_genuine(const RxPacket& packet) noexcept {
   if (!keys) return false;
   const std::span payload(packet.data + kHeaderBytes, packet.size_bytes - kHeaderBytes - kTagBytes);
   const Tag expected = make_tag(*keys, packet.data, digest_payload(*keys, payload));
-  if (!is_equal(expected, packet.data + packet.size_bytes - kTagBytes)) return false;
+  // Without an early exit, so the time does not leak the number of right bits.
+  if (sodium_memcmp(expected.data(), packet.data + packet.size_bytes - kTagBytes, kTagBytes) != 0) return false;
   // The place is assigned after the check, so a forged packet cannot evict the keys of a job.
   keys_of(job, direction);
   return true;
@@ -128,10 +110,7 @@ void AuthenticatedIo::flush() noexcept {
 }
 
 const IoCounters& AuthenticatedIo::counters() const noexcept {
-  counters_ = inner().counters();
-  counters_.rx_packets -= rx_unauthenticated_;
-  counters_.rx_bytes -= rx_unauthenticated_bytes_;
-  counters_.rx_unauthenticated = rx_unauthenticated_;
+  counters_ = counters_without(&IoCounters::rx_unauthenticated);
   counters_.tx_errors += tx_errors_;
   return counters_;
 }

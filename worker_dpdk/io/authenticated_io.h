@@ -71,8 +71,6 @@ class AuthenticatedIo final : public ForwardingIo {
   const std::optional<Endpoint> above_;
   std::array<Place, kPlaces> places_{};
   Digested last_sent_;
-  std::uint64_t rx_unauthenticated_ = 0;
-  std::uint64_t rx_unauthenticated_bytes_ = 0;
   std::uint64_t tx_errors_ = 0;
   mutable IoCounters counters_;  // the inner counters plus the ones above, merged by counters()
 };

@@ -35,19 +35,7 @@ bool is_sound(const RxPacket& packet) noexcept {
 
 }  // namespace
 
-std::size_t CheckedIo::receive(std::span<RxPacket> packets) noexcept {
-  const std::size_t received = inner().receive(packets);
-  std::size_t kept = 0;
-  for (const RxPacket& packet : packets.first(received)) {
-    if (is_sound(packet)) {
-      packets[kept++] = packet;
-    } else {
-      ++rx_damaged_;
-      rx_damaged_bytes_ += packet.size_bytes;
-    }
-  }
-  return kept;
-}
+std::size_t CheckedIo::receive(std::span<RxPacket> packets) noexcept { return receive_if(packets, is_sound); }
 
 bool CheckedIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept {
@@ -77,12 +65,6 @@ void CheckedIo::flush() noexcept {
   inner().flush();
 }
 
-const IoCounters& CheckedIo::counters() const noexcept {
-  counters_ = inner().counters();
-  counters_.rx_packets -= rx_damaged_;
-  counters_.rx_bytes -= rx_damaged_bytes_;
-  counters_.rx_damaged = rx_damaged_;
-  return counters_;
-}
+const IoCounters& CheckedIo::counters() const noexcept { return counters_ = counters_without(&IoCounters::rx_damaged); }
 
 }  // namespace thc::io

@@ -27,8 +27,6 @@ class CheckedIo final : public ForwardingIo {
   const ChecksumLanes& read_once(std::span<const std::uint8_t> payload) noexcept;
 
   Read last_sent_;
-  std::uint64_t rx_damaged_ = 0;
-  std::uint64_t rx_damaged_bytes_ = 0;
   mutable IoCounters counters_;  // the inner counters plus the ones above, merged by counters()
 };
 

@@ -80,20 +80,12 @@ DpdkDevice::DpdkDevice(DpdkRuntime& runtime, const std::string& device, const Dp
   try {
     set_up(config);
   } catch (...) {
-    shut_down();
+    runtime_.release(port_id_);
     throw;
   }
 }
 
-DpdkDevice::~DpdkDevice() { shut_down(); }
-
-void DpdkDevice::shut_down() noexcept {
-  {
-    const HandlerPause pause;
-    rte_eth_dev_stop(port_id_);  // no effect on a stopped device
-  }
-  runtime_.release(port_id_);
-}
+DpdkDevice::~DpdkDevice() { runtime_.release(port_id_); }
 
 void DpdkDevice::set_up(const DpdkConfig& config) {
   rte_eth_dev_info info{};
@@ -162,10 +154,10 @@ void DpdkDevice::set_up_queues(const DpdkConfig& config) {
 /// A memif client fails to start until its server runs, which may start at the same time.
 void DpdkDevice::start(std::string_view driver) {
   const auto deadline = std::chrono::steady_clock::now() + kMemifPatience;
-  int rc = rte_eth_dev_start(port_id_);
+  int rc = runtime_.start_port(port_id_);
   while (rc < 0 && driver == kMemifDriver && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    rc = rte_eth_dev_start(port_id_);
+    rc = runtime_.start_port(port_id_);
   }
   if (rc < 0 && driver == kMemifDriver) {
     throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +

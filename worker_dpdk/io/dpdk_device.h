@@ -36,7 +36,6 @@ class DpdkDevice {
   void check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const;
   void configure(const DpdkConfig& config, const rte_eth_dev_info& info);
   void set_up_queues(const DpdkConfig& config);
-  void shut_down() noexcept;
   void start(std::string_view driver);
   void choose_checksums(std::string_view driver, std::uint64_t tx_offloads) noexcept;
 

@@ -37,9 +37,8 @@ std::uint16_t random_port(std::uint16_t count) {
 }
 
 struct DpdkDevices {
-  DpdkDevices(DpdkRuntime& running, DpdkConfig of_all) noexcept : runtime(running), config(std::move(of_all)) {}
+  explicit DpdkDevices(DpdkConfig of_all) noexcept : config(std::move(of_all)) {}
 
-  DpdkRuntime& runtime;
   DpdkConfig config;  // port resolved
   std::vector<std::unique_ptr<DpdkDevice>> devices;
   std::optional<DpdkHandoff> handoff;  // for several threads
@@ -110,7 +109,7 @@ DpdkIo::DpdkIo(std::shared_ptr<DpdkDevices> shared, std::uint16_t queue)
 DpdkIo::~DpdkIo() { rte_pktmbuf_free_bulk(received_.data(), static_cast<unsigned>(received_count_)); }
 
 std::size_t DpdkIo::receive(std::span<RxPacket> packets) noexcept {
-  shared_->runtime.prepare_this_thread(config_.queues);
+  DpdkRuntime::prepare_this_thread();
   rte_pktmbuf_free_bulk(received_.data(), static_cast<unsigned>(received_count_));
   received_count_ = 0;
   std::size_t count = shared_->handoff ? take_handed_over(packets) : 0;
@@ -155,7 +154,7 @@ FrameFilter DpdkIo::filter_for(const rte_mbuf& mbuf, std::size_t port_index) con
   return {.mac = ports_[port_index]->device.mac(),
           .local = local_,
           .check_ip_checksum = ip_status != RTE_MBUF_F_RX_IP_CKSUM_GOOD,
-          .check_udp_checksum = config_.verify_udp_checksum && udp_status != RTE_MBUF_F_RX_L4_CKSUM_GOOD,
+          .check_udp_checksum = udp_status != RTE_MBUF_F_RX_L4_CKSUM_GOOD,
           .first_port = config_.local.port,
           .threads = config_.queues};
 }
@@ -303,7 +302,7 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
   if (config.local.port == 0) {
     config.local.port = random_port(config.queues);
   }
-  auto shared = std::make_shared<DpdkDevices>(runtime, std::move(config));
+  auto shared = std::make_shared<DpdkDevices>(std::move(config));
   for (const std::string& name : names) {
     shared->devices.push_back(std::make_unique<DpdkDevice>(runtime, name, shared->config));
   }

@@ -20,9 +20,9 @@ struct DpdkNeighbour {
 
 struct DpdkConfig {
   /// For example {"--no-huge", "-m", "256", "--vdev=net_memif0,role=client,socket=/run/thc.sock"}. EAL starts once in a
-  /// process, so later configurations must have the same. Defaults: "--lcores" (one EAL thread, on the process's CPUs
-  /// of the first "-a" device's NUMA node), "--no-pci" (without "-a"), "--in-memory" or "--no-shconf" (without
-  /// "--file-prefix"), "--no-telemetry", and for several queues "qpairs" of net_af_packet and a "secret" of net_memif.
+  /// process, so later configurations must have the same. Defaults: "--lcores" (one EAL thread, on the process's CPUs),
+  /// "--no-pci" (without "-a"), "--in-memory" or "--no-shconf" (without "--file-prefix"), "--no-telemetry", and for
+  /// several queues "qpairs" of net_af_packet and a "secret" of net_memif.
   std::vector<std::string> eal_args;
   std::vector<std::string> devices;       ///< names or PCI addresses, without other users; empty: all of EAL's devices
   Endpoint local;                         ///< own address on every device; port 0: a random port from 49152 up
@@ -31,7 +31,6 @@ struct DpdkConfig {
   std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
   std::vector<DpdkNeighbour> neighbours;  ///< static entries; ARP finds other neighbours
   std::uint16_t mtu_bytes = 1500;         ///< IP packet size
-  bool verify_udp_checksum = true;        ///< turn off for peers behind veth with checksum offload, which send none
 };
 
 /// Loads DPDK. Returns false if this build or host lacks it.

@@ -1,12 +1,14 @@
 #include "io/dpdk_runtime.h"
 
 #include <pthread.h>
-#include <rte_alarm.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,18 +21,10 @@
 namespace thc::io {
 namespace {
 
-bool names_cpus(const std::vector<std::string>& args) { return has_option(args, {"-l", "-c", "--lcores"}); }
-
 /// A registered thread has a cache of free buffers. Beyond RTE_MAX_LCORE threads the pool works without one, slower.
 class PollingThread {
  public:
-  PollingThread(const cpu_set_t& near, std::size_t threads) noexcept
-      : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {
-    cpu_set_t cpus;
-    if (pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) != 0) return;
-    CPU_AND(&cpus, &cpus, &near);
-    if (std::cmp_greater_equal(CPU_COUNT(&cpus), threads)) pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  }
+  PollingThread() noexcept : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {}
   ~PollingThread() {
     if (registered_) {
       rte_thread_unregister();
@@ -61,7 +55,7 @@ std::string single_lcore_option(const cpu_set_t& cpus) {
 std::vector<std::string> complete_arguments(const std::vector<std::string>& args, const cpu_set_t& cpus) {
   std::vector<std::string> full{"thc"};
   full.insert(full.end(), args.begin(), args.end());
-  if (!names_cpus(args)) full.push_back(single_lcore_option(cpus));
+  if (!has_option(args, {"-l", "-c", "--lcores"})) full.push_back(single_lcore_option(cpus));
   if (!has_option(args, {"-a", "--allow", "-b", "--block", "--no-pci"})) full.emplace_back("--no-pci");
   // Shares nothing with other DPDK processes. EAL refuses --in-memory together with --no-huge.
   if (!has_option(args, {"--file-prefix", "--in-memory", "--no-shconf"})) {
@@ -82,27 +76,43 @@ std::string join(const std::vector<std::string>& words) {
 
 }  // namespace
 
-struct HandlerPause::State {
+/// Shared with the interrupt thread, which may come after the pause.
+struct HandlerPause::Interrupt {
+  const int descriptor = eventfd(1, EFD_CLOEXEC);
+  rte_intr_handle* const handle = rte_intr_instance_alloc(0);
   std::binary_semaphore begun{0};
   std::binary_semaphore over{0};
+
+  Interrupt() = default;
+  ~Interrupt() {
+    rte_intr_instance_free(handle);
+    close(descriptor);
+  }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  static void handle_it(void* argument) {
+    Interrupt& raised = **static_cast<std::shared_ptr<Interrupt>*>(argument);
+    raised.begun.release();
+    raised.over.acquire();  // ends with the HandlerPause or the process
+    rte_intr_callback_unregister_pending(raised.handle, handle_it, argument, [](rte_intr_handle*, void* ended) {
+      delete static_cast<std::shared_ptr<Interrupt>*>(ended);
+    });
+  }
 };
 
-HandlerPause::HandlerPause() noexcept : state_(std::make_shared<State>()) {
+HandlerPause::HandlerPause() noexcept : interrupt_(std::make_shared<Interrupt>()) {
   constexpr std::chrono::seconds kLongestHandler{10};
-  // Alarms run in the interrupt thread, between handlers.
-  const auto pause = [](void* argument) {
-    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(argument));
-    (*state)->begun.release();
-    (*state)->over.acquire();  // ends with the HandlerPause or the process
-  };
-  auto argument = std::make_unique<std::shared_ptr<State>>(state_);
-  if (rte_eal_alarm_set(1, pause, argument.get()) == 0) {
-    [[maybe_unused]] const auto* const of_the_alarm = argument.release();
-    static_cast<void>(state_->begun.try_acquire_for(kLongestHandler));
+  rte_intr_handle* const handle = interrupt_->handle;
+  auto argument = std::make_unique<std::shared_ptr<Interrupt>>(interrupt_);
+  if (rte_intr_fd_set(handle, interrupt_->descriptor) == 0 && rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
+      rte_intr_callback_register(handle, Interrupt::handle_it, argument.get()) == 0) {
+    [[maybe_unused]] const auto* const of_the_handler = argument.release();
+    static_cast<void>(interrupt_->begun.try_acquire_for(kLongestHandler));
   }
 }
 
-HandlerPause::~HandlerPause() { state_->over.release(); }
+HandlerPause::~HandlerPause() { interrupt_->over.release(); }
 
 DpdkRuntime& DpdkRuntime::start(const std::vector<std::string>& eal_args) {
   static DpdkRuntime runtime(eal_args);
@@ -119,9 +129,7 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  const cpu_set_t near = cpus_near_device(eal_args_, cpus, "/sys");
-  if (!names_cpus(eal_args_)) polling_cpus_ = near;
-  std::vector<std::string> words = complete_arguments(eal_args_, near);
+  std::vector<std::string> words = complete_arguments(eal_args_, cpus);
   std::vector<char*> argv;
   for (std::string& word : words) {
     argv.push_back(word.data());
@@ -135,9 +143,7 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   }
 }
 
-void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
-  thread_local const PollingThread prepared(polling_cpus_, threads);
-}
+void DpdkRuntime::prepare_this_thread() noexcept { thread_local const PollingThread prepared; }
 
 /// Skips rte_eal_cleanup(), which races with running handlers. The kernel frees EAL's resources.
 DpdkRuntime::~DpdkRuntime() {
@@ -169,8 +175,20 @@ std::uint16_t DpdkRuntime::claim(const std::string& device) {
   return port_id;
 }
 
+int DpdkRuntime::start_port(std::uint16_t port_id) {
+  const std::lock_guard lock(mutex_);
+  return rte_eth_dev_start(port_id);
+}
+
 void DpdkRuntime::release(std::uint16_t port_id) noexcept {
   const std::lock_guard lock(mutex_);
+  {
+    const HandlerPause pause;
+    rte_eth_dev_stop(port_id);  // no effect on a stopped device
+  }
+  // The thread may hold events of descriptors that are closed now. A device that got the same numbers would have its
+  // handler called and wait in it for a message, for ever. The thread reaches a second pause by new events alone.
+  const HandlerPause until_new_events;
   std::erase(claimed_, port_id);
 }
 

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <sched.h>
-
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -20,8 +17,8 @@ class HandlerPause {
   HandlerPause& operator=(const HandlerPause&) = delete;
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  struct Interrupt;
+  std::shared_ptr<Interrupt> interrupt_;
 };
 
 /// The DPDK environment (EAL) of this process and its devices. Thread-safe.
@@ -35,9 +32,12 @@ class DpdkRuntime {
 
   /// Reserves a device for one user. Throws ConfigurationError if it is in use, otherwise as port_of().
   std::uint16_t claim(const std::string& device);
+  /// As rte_eth_dev_start(), but not while a device stops.
+  int start_port(std::uint16_t port_id);
+  /// Stops the device, for the next user.
   void release(std::uint16_t port_id) noexcept;
-  /// Call before one of `threads` threads polls: gives it a cache of buffers and, if each can have one, a near CPU.
-  void prepare_this_thread(std::size_t threads) const noexcept;
+  /// Call before a thread polls: gives it a cache of buffers.
+  static void prepare_this_thread() noexcept;
   static std::vector<std::string> devices();
 
   DpdkRuntime(const DpdkRuntime&) = delete;
@@ -48,7 +48,6 @@ class DpdkRuntime {
   ~DpdkRuntime();
 
   std::vector<std::string> eal_args_;
-  cpu_set_t polling_cpus_{};  // the process's CPUs near the device; none if EAL's arguments name CPUs
   std::mutex mutex_;
   std::vector<std::uint16_t> claimed_;
 };

@@ -1,56 +1,9 @@
 #include "io/eal_arguments.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
 
 namespace thc::io {
 namespace {
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// The first allowed device's PCI address with its domain; empty: none. Drops the arguments after a comma.
-std::string first_pci_device(const std::vector<std::string>& eal_args) {
-  for (std::size_t i = 0; i < eal_args.size(); ++i) {
-    const std::string_view argument = eal_args[i];
-    std::string_view value;
-    if (argument == "-a" || argument == "--allow") {
-      value = i + 1 < eal_args.size() ? std::string_view(eal_args[i + 1]) : std::string_view();
-    } else if (argument.starts_with("--allow=")) {
-      value = argument.substr(sizeof "--allow=" - 1);
-    } else if (argument.starts_with("-a")) {
-      value = argument.substr(2);
-    } else {
-      continue;
-    }
-    const std::string_view address = value.substr(0, value.find(','));
-    std::string full(address.find(':') == address.rfind(':') ? "0000:" : "");  // 3b:00.0
-    full.append(address);
-    return full;
-  }
-  return {};
-}
-
-void add_list(std::string_view list, cpu_set_t& cpus) {
-  while (!list.empty()) {
-    const std::string_view range = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(range.size() + 1, list.size()));
-    int first = 0;
-    const auto [end, error] = std::from_chars(range.data(), range.data() + range.size(), first);
-    int last = first;
-    if (end != range.data() + range.size() && *end == '-') {
-      std::from_chars(end + 1, range.data() + range.size(), last);
-    }
-    for (int cpu = first; error == std::errc{} && cpu <= last && cpu < CPU_SETSIZE; ++cpu) {
-      CPU_SET(cpu, &cpus);
-    }
-  }
-}
 
 void add_argument(std::string& vdev, std::string_view key, const std::string& value) {
   std::string begin(",");
@@ -106,19 +59,6 @@ std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args,
     }
   }
   return eal_args;
-}
-
-cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs) {
-  const std::string device = first_pci_device(eal_args);
-  const std::string node = device.empty() ? "" : first_line(sysfs + "/bus/pci/devices/" + device + "/numa_node");
-  if (node.empty() || node.starts_with('-')) {  // -1: unknown
-    return cpus;
-  }
-  cpu_set_t near;
-  CPU_ZERO(&near);
-  add_list(first_line(sysfs + "/devices/system/node/node" + node + "/cpulist"), near);
-  CPU_AND(&near, &near, &cpus);
-  return CPU_COUNT(&near) > 0 ? near : cpus;
 }
 
 }  // namespace thc::io

@@ -1,8 +1,6 @@
 // Derives EAL arguments. Has no DPDK dependency, so any build can test it.
 #pragma once
 
-#include <sched.h>
-
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -23,9 +21,5 @@ std::string device_hint(const std::vector<std::string>& eal_args);
 /// Adds "qpairs" to af_packet and "secret" to memif devices, unless present. memif connects to any peer; a peer with
 /// fewer queues would make two threads share a ring, so the secret contains their number.
 std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues);
-
-/// Keeps the CPUs on the NUMA node of the first PCI device in the arguments ("-a 0000:3b:00.0", "--allow=..."), near
-/// its packets and buffers. Falls back to `cpus`. `sysfs`: "/sys".
-cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs);
 
 }  // namespace thc::io

@@ -25,8 +25,32 @@ class ForwardingIo : public PacketIo {
  protected:
   PacketIo& inner() const noexcept { return *inner_; }
 
+  template <typename Accept>
+  std::size_t receive_if(std::span<RxPacket> packets, Accept accept) noexcept {
+    std::size_t kept = 0;
+    for (const RxPacket& packet : packets.first(inner_->receive(packets))) {
+      if (accept(packet)) {
+        packets[kept++] = packet;
+      } else {
+        ++rejected_;
+        rejected_bytes_ += packet.size_bytes;
+      }
+    }
+    return kept;
+  }
+  /// `count`: of the packets that receive_if() rejected.
+  IoCounters counters_without(std::uint64_t IoCounters::* count) const noexcept {
+    IoCounters counters = inner_->counters();
+    counters.rx_packets -= rejected_;
+    counters.rx_bytes -= rejected_bytes_;
+    counters.*count = rejected_;
+    return counters;
+  }
+
  private:
   std::unique_ptr<PacketIo> inner_;
+  std::uint64_t rejected_ = 0;
+  std::uint64_t rejected_bytes_ = 0;
 };
 
 }  // namespace thc::io

@@ -17,6 +17,13 @@ T load(std::span<const std::uint8_t> bytes, std::size_t offset) noexcept {
   return value;
 }
 
+std::uint16_t fold(std::uint64_t sum) noexcept {
+  while (sum >> 16 != 0) {
+    sum = (sum & 0xffff) + (sum >> 16);
+  }
+  return static_cast<std::uint16_t>(sum);
+}
+
 /// Adds big-endian 16-bit words; zero pads an odd last byte; the caller folds. Adding words in memory order and
 /// swapping at the end has the same result (RFC 1071) and vectorizes.
 std::uint64_t word_sum(std::span<const std::uint8_t> bytes) noexcept {
@@ -32,18 +39,7 @@ std::uint64_t word_sum(std::span<const std::uint8_t> bytes) noexcept {
     std::memcpy(&words, bytes.data() + i, bytes.size() - i);
     sum += words;
   }
-  sum = (sum & 0xffffffff) + (sum >> 32);
-  sum = (sum & 0xffffffff) + (sum >> 32);
-  sum = (sum & 0xffff) + (sum >> 16);
-  sum = (sum & 0xffff) + (sum >> 16);
-  return to_big_endian(static_cast<std::uint16_t>(sum));
-}
-
-std::uint16_t fold(std::uint64_t sum) noexcept {
-  while (sum >> 16 != 0) {
-    sum = (sum & 0xffff) + (sum >> 16);
-  }
-  return static_cast<std::uint16_t>(sum);
+  return to_big_endian(fold(sum));
 }
 
 std::uint16_t ip_checksum(std::span<const std::uint8_t> header) noexcept {

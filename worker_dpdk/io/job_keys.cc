@@ -125,16 +125,11 @@ JobKeys JobKeys::read(const std::string& name) {
   }
   const std::string path = locate(name);
   std::string text = read_private_file(path);
-  JobKeys keys = [&] {
-    try {
-      return parse(text, path);
-    } catch (...) {
-      sodium_memzero(text.data(), text.size());
-      throw;
-    }
-  }();
-  sodium_memzero(text.data(), text.size());
-  return keys;
+  const struct Wipe {
+    std::string& text;
+    ~Wipe() { sodium_memzero(text.data(), text.size()); }
+  } wipe{text};
+  return parse(text, path);
 }
 
 JobKeys JobKeys::parse(std::string_view text, const std::string& name) {

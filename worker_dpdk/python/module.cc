@@ -64,8 +64,7 @@ void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
 
 void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::string> eal_args,
               std::vector<std::string> devices, unsigned prefix_length, const std::string& gateway,
-              const std::vector<std::pair<std::string, std::string>>& neighbours, std::uint16_t mtu_bytes,
-              bool verify_udp_checksum) {
+              const std::vector<std::pair<std::string, std::string>>& neighbours, std::uint16_t mtu_bytes) {
   io::DpdkConfig dpdk;
   dpdk.eal_args = std::move(eal_args);
   dpdk.devices = std::move(devices);
@@ -76,7 +75,6 @@ void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::strin
     dpdk.neighbours.push_back({.ip = io::parse_ipv4(ip), .mac = io::parse_mac(mac)});
   }
   dpdk.mtu_bytes = mtu_bytes;
-  dpdk.verify_udp_checksum = verify_udp_checksum;
   config.back_end = std::move(dpdk);
 }
 
@@ -242,8 +240,7 @@ void register_session(py::module_& module) {
       .def(py::init<>())
       .def("use_udp", &use_udp, py::kw_only(), py::arg("local"), py::arg("gso"), py::arg("gro"))
       .def("use_dpdk", &use_dpdk, py::kw_only(), py::arg("local"), py::arg("eal_args"), py::arg("devices"),
-           py::arg("prefix_length"), py::arg("gateway"), py::arg("neighbours"), py::arg("mtu_bytes"),
-           py::arg("verify_udp_checksum"))
+           py::arg("prefix_length"), py::arg("gateway"), py::arg("neighbours"), py::arg("mtu_bytes"))
       .def("use_key_file", [](IoConfig& config, const std::string& path) { config.keys = io::JobKeys::read(path); })
       .def("use_key",
            [](IoConfig& config, const py::bytes& key) {

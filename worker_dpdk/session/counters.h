@@ -32,8 +32,11 @@ enum class Count : std::size_t {
   kAbstained,           ///< CODES that do not count, with repeats: a quorum continued without this worker's norms
   kNewEpochs,           ///< epochs begun by a server with unchanged slots
   kRejoins,             ///< servers joined again after losing the job
-  kWindowBytes,         ///< not a count: bytes that may be in flight to servers now (congestion.h)
-  kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
+  // The rest are no counts: the latest values of a link's congestion control (congestion/control.h).
+  kWindowBytes,    ///< may be in flight to the server
+  kSmoothedRttUs,  ///< round-trip time in microseconds
+  kLeastRttUs,     ///< since the last probe
+  kDeliveryBps,    ///< the largest rate of the last rounds, bits per second
   kEnd
 };
 
@@ -62,7 +65,9 @@ inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sen
                                                                       "new_epochs",
                                                                       "rejoins",
                                                                       "window_bytes",
-                                                                      "smoothed_rtt_us"};
+                                                                      "smoothed_rtt_us",
+                                                                      "least_rtt_us",
+                                                                      "delivery_bps"};
 
 class Counters {
  public:

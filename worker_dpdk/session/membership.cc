@@ -47,18 +47,17 @@ void Membership::add_shards(std::uint32_t shards, TimePoint now) {
 }
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
-  const ServerShape shape{.welcome = payload_of<wire::WelcomePayload>(message),
-                          .tells_last = (message.header.flags & wire::kFlagLast) != 0};
+  const auto shape = payload_of<wire::WelcomePayload>(message);
   const std::uint32_t index = message.header.slot;
   if (index < shards_.size() && shards_[index].is_found_again(message.header)) {
     return Welcome::kShard;
   }
   Join* shard = waiting_shard(index);
-  if (!is_possible(shape.welcome, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
+  if (!is_possible(shape, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
       !shard->is_news(message.header)) {
     return Welcome::kIgnored;
   }
-  if (has_shape_ && !is_same(shape.welcome, shape_.welcome)) {
+  if (has_shape_ && !is_same(shape, shape_)) {
     return Welcome::kChanged;
   }
   shard->take_welcome(message.header);
@@ -67,9 +66,10 @@ Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimeP
     return Welcome::kShard;
   }
   shape_ = shape;
+  tells_last_ = (message.header.flags & wire::kFlagLast) != 0;
   has_shape_ = true;
-  waiting_ += shards() - shards_.size();
-  add_shards(shards(), now);
+  waiting_ += shape.shards - shards_.size();
+  add_shards(shape.shards, now);
   return Welcome::kShape;
 }
 

@@ -12,17 +12,11 @@
 
 namespace thc {
 
-/// From the first WELCOME of a server.
-struct ServerShape {
-  wire::WelcomePayload welcome;
-  bool tells_last;  ///< results name the last worker
-};
-
 class Membership {
  public:
   enum class Welcome : std::uint8_t {
     kIgnored,  ///< unexpected, repeated or invalid
-    kShape,    ///< the first one: slots(), window_bytes() etc. are known
+    kShape,    ///< the first one: shape() is known
     kShard,    ///< one more shard joined, joined again, or learned this worker's address
     kChanged,  ///< the server returned with other slots or shards, so packets in flight cannot continue
   };
@@ -41,13 +35,10 @@ class Membership {
   std::uint8_t flags(std::uint32_t slot) const noexcept { return shard_of(slot).header().flags; }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
-  std::uint32_t slots() const noexcept { return shape_.welcome.slots; }
-  std::uint32_t norm_slots() const noexcept { return shape_.welcome.norm_slots; }
-  std::uint32_t window_bytes() const noexcept { return shape_.welcome.window_bytes; }
-  /// A power of two that divides payload_count of CODES.
-  std::uint16_t codes_multiple() const noexcept { return shape_.welcome.codes_multiple; }
-  bool tells_last() const noexcept { return shape_.tells_last; }
-  std::uint16_t shards() const noexcept { return shape_.welcome.shards; }
+  /// From the server's first WELCOME. codes_multiple is a power of two that divides payload_count of CODES.
+  const wire::WelcomePayload& shape() const noexcept { return shape_; }
+  /// Results name the last worker.
+  bool tells_last() const noexcept { return tells_last_; }
 
   /// Shard s has the server's port + s.
   io::Endpoint address_of(std::uint32_t slot) const noexcept {
@@ -90,7 +81,8 @@ class Membership {
   io::PacketIo& io_;
   Counters& counters_;
   const Hello hello_;
-  ServerShape shape_{};
+  wire::WelcomePayload shape_{};
+  bool tells_last_ = false;
   bool has_shape_ = false;
   std::vector<Join> shards_;
   std::size_t waiting_ = 1;  ///< shards without an answer to HELLO

@@ -57,16 +57,6 @@ std::optional<ServerMessage> parse_server_message(std::span<const std::uint8_t> 
   return message;
 }
 
-template <typename Payload>
-Payload payload_of(const ServerMessage& message) noexcept {
-  Payload payload;
-  std::memcpy(&payload, message.payload.data(), sizeof(payload));
-  return payload;
-}
-template wire::WelcomePayload payload_of(const ServerMessage&) noexcept;
-template wire::ChallengePayload payload_of(const ServerMessage&) noexcept;
-template wire::ErrorPayload payload_of(const ServerMessage&) noexcept;
-
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept {
   wire::Header header{};
   header.version = wire::kVersion;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -25,7 +26,11 @@ std::optional<ServerMessage> parse_server_message(std::span<const std::uint8_t> 
 
 /// parse_server_message() has checked its length.
 template <typename Payload>
-Payload payload_of(const ServerMessage& message) noexcept;
+Payload payload_of(const ServerMessage& message) noexcept {
+  Payload payload;
+  std::memcpy(&payload, message.payload.data(), sizeof(payload));
+  return payload;
+}
 
 /// With the fields that never change in a session.
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept;

@@ -69,7 +69,7 @@ std::string value_text(wire::ConfigField field, std::uint32_t value) {
 std::string same_field_hint(wire::ConfigField field) {
   return field == wire::ConfigField::kArithmetic
              ? "; install the same version of byteps_thc on the hosts of all workers"
-             : "; give all workers the same ThcConfig, or THC_CONFIG, the job description of a switch the same "
+             : "; give all workers the same ServerCodes, or THC_CONFIG, the job description of a switch the same "
                "[jobs.thc], and the servers of racks, if there are any, the same --racks";
 }
 
@@ -105,7 +105,7 @@ std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const 
     return "";
   }
   return ". \"auto\" is what the path of a worker takes: where they have several MTUs, "
-         "ThcConfig(codes_per_packet=" +
+         "ServerCodes(codes_per_packet=" +
          std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
 }
 
@@ -138,7 +138,7 @@ std::string rack_overflow(std::uint32_t largest, const SessionConfig& config) {
   return "granularity " + std::to_string(config.table.granularity()) +
          " overflows the 8 bits of a rack's sum, or with value_bits " + std::to_string(config.value_bits) +
          " the sum of all racks: it can be " + std::to_string(largest) +
-         " at most here. Give all workers a smaller ThcConfig(granularity=...), or make racks smaller";
+         " at most here. Give all workers a smaller ServerCodes(granularity=...), or make racks smaller";
 }
 
 std::string missing_racks(const InFlight& packet) {
@@ -186,7 +186,7 @@ std::string packet_size_hint(const SessionConfig& config, LargePackets large_pac
                               : "; or only small packets get through since then: these have up to ";
   return why + std::to_string(datagram_bytes) +
          " bytes, and where a part of the path has a smaller MTU than its ends, large ones are dropped silently. " +
-         "ThcConfig(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
+         "ServerCodes(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
 }
 
 }  // namespace

@@ -7,17 +7,6 @@
 #include "thc/lookup_sum.h"
 
 namespace thc {
-namespace {
-
-/// Limited by the server, and by this end's buffer when all results come at once.
-std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
-  const SessionConfig& config = context.config;
-  const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
-  return std::min<std::size_t>(membership.window_bytes(),
-                               results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
-}
-
-}  // namespace
 
 ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now)
     : context_(context),
@@ -33,20 +22,24 @@ void ServerLink::enqueue(std::shared_ptr<Operation> operation, TimePoint deadlin
 }
 
 void ServerLink::open_streams() {
-  const std::size_t codes = membership_.codes_multiple();
-  const std::size_t norms = std::max<std::size_t>(codes * context_.config.value_bits / 32, 1);
-  const std::uint32_t norm_slots = membership_.norm_slots();
-  norms_.stream.open(0, norm_slots, norms);
-  codes_.stream.open(norm_slots, membership_.slots() - norm_slots, codes);
-  norms_.losses.open(membership_.shards());
-  codes_.losses.open(membership_.shards());
-  most_in_flight_bytes_ = own_window_bytes(context_, membership_);
-  const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
+  const SessionConfig& config = context_.config;
+  const wire::WelcomePayload& shape = membership_.shape();
+  const std::size_t codes = shape.codes_multiple;
+  norms_.stream.open(0, shape.norm_slots, std::max<std::size_t>(codes * config.value_bits / 32, 1));
+  codes_.stream.open(shape.norm_slots, shape.slots - shape.norm_slots, codes);
+  norms_.losses.open(shape.shards);
+  codes_.losses.open(shape.shards);
+  // Limited by the server, and by this end's buffer when all results come at once.
+  const std::size_t results_bytes = context_.packet_io.receive_buffer_bytes() / config.servers.size();
+  const unsigned bits = config.table.bits();
+  most_in_flight_bytes_ =
+      std::min<std::size_t>(shape.window_bytes, results_bytes * bits / std::max(config.value_bits, bits));
+  const std::size_t code_bytes = std::size_t{config.codes_per_packet} * bits / 8;
   congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
                    {.server_tells_last = membership_.tells_last(),
                     .is_own_host = context_.packet_io.is_own_host(server()),
-                    .awaits_all = context_.config.quorum == context_.config.num_workers,
-                    .workers = context_.config.num_workers});
+                    .awaits_all = config.quorum == config.num_workers,
+                    .workers = config.num_workers});
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -58,7 +51,7 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
     case wire::MessageType::kChallenge:
       return context_.counters.add(Count::kStale, membership_.take_challenge(message) ? 0 : 1);
     case wire::MessageType::kProbe:
-      return context_.counters.add(Count::kStale, membership_.answer_probe(message) ? 0 : 1);
+      return take_probe(message, now);
     case wire::MessageType::kError:
       return take_error(message, now);
     case wire::MessageType::kStraggler:
@@ -66,6 +59,14 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
     default:
       return take_result(message, now);
   }
+}
+
+void ServerLink::take_probe(const ServerMessage& message, TimePoint now) noexcept {
+  if (!membership_.answer_probe(message)) {
+    return context_.counters.add(Count::kStale);
+  }
+  ask_again(norms_, message.header.slot, now);
+  ask_again(codes_, message.header.slot, now);
 }
 
 void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
@@ -79,9 +80,9 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
       context_.counters.add(Count::kStale);
       return;
     case Membership::Welcome::kChanged:
-      return fail(lost_round(server(),
-                             "was restarted: it has another number of slots or shards, or packets of another "
-                             "size, now"));
+      return context_.fail(lost_round(server(),
+                                      "was restarted: it has another number of slots or shards, or packets of another "
+                                      "size, now"));
     case Membership::Welcome::kShape:
       return open_streams();
     case Membership::Welcome::kShard:
@@ -114,7 +115,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   }
   const bool of_racks = reason == wire::ErrorReason::kRacksIncomplete;
   if (reason != wire::ErrorReason::kIncomplete && !of_racks) {
-    return fail(refusal(message, server(), context_.config));
+    return context_.fail(refusal(message, server(), context_.config));
   }
   context_.counters.add(Count::kIncompleteReceived);
   outsider_ =
@@ -130,7 +131,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
       sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
-    congestion_.answered(packet->mark, 0, now);
+    congestion_.on_answered(packet->mark, 0, now);
   }
 }
 
@@ -157,8 +158,10 @@ void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, Tim
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, networks_alone);
+  congestion_.on_round_trip(round_trip, networks_alone);
+  const auto least_us = congestion_.path().least_round_trip().count();
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
+  context_.counters.set(Count::kLeastRttUs, static_cast<std::uint64_t>(least_us));
 }
 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
@@ -175,7 +178,7 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
   }
   // Another worker at another address may start the job. A job that ends makes room, or was another training's.
   if (!is_contest(reason) && reason != wire::ErrorReason::kTooManyJobs) {
-    return fail(refusal(message, server(), config));
+    return context_.fail(refusal(message, server(), config));
   }
   membership_.await_verdict(message.header.slot, now);
   if (!forbearance_.has_begun()) {  // repeat HELLO: the place may be this worker's before a crash
@@ -190,7 +193,7 @@ Failure ServerLink::why_not_joined() const {
   }
   const io::Endpoint absent = membership_.absent();
   return absent == server() ? no_welcome(absent, context_.config)
-                            : no_welcome_of_shard(absent, server(), membership_.shards(), context_.config);
+                            : no_welcome_of_shard(absent, server(), membership_.shape().shards, context_.config);
 }
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
@@ -240,7 +243,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
   if (message.congested) {
-    congestion_.marked();
+    congestion_.on_marked();
   }
   const bool last = (header.flags & wire::kFlagLast) != 0;
   if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
@@ -260,8 +263,9 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   const bool may_be_left_behind = context_.config.quorum < context_.config.num_workers || gives_up(lane);
   if (!may_be_left_behind) {
     const std::string lost = rejoined_at_ == TimePoint{} ? "says that " : "knew the job no longer, and now ";
-    return fail(lost_round(server(), lost + "the other workers are already past slot " + std::to_string(packet->slot) +
-                                         " round " + std::to_string(packet->round)));
+    return context_.fail(lost_round(server(), lost + "the other workers are already past slot " +
+                                                  std::to_string(packet->slot) + " round " +
+                                                  std::to_string(packet->round)));
   }
   packet->operation().store_nothing(packet->chunk);
   if (lane.stream.stage() == Stage::kNorm) {
@@ -274,7 +278,8 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
   const bool first = lane.losses.answered(packet, membership_.tells_last() && !last, now);
   if (!first) {
-    congestion_.lost(packet.first_mark, packet.bytes);  // the packet or its result was lost, so the repeat was needed
+    // The packet or its result was lost, so the repeat was needed.
+    congestion_.on_lost(packet.first_mark, packet.bytes);
   }
   lane.answered_at = now;
   lane.overtaking = true;
@@ -287,8 +292,9 @@ void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, Time
     rtt_.confirm(elapsed(packet.sent_at, now));
     next_check_ = now;  // timers get shorter again
   }
-  congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
+  congestion_.on_answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
+  context_.counters.set(Count::kDeliveryBps, static_cast<std::uint64_t>(8e6 * congestion_.path().rate()));
 }
 
 void ServerLink::release(Lane& lane, InFlight& packet) {
@@ -304,9 +310,9 @@ void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
   if (context_.config.quorum < context_.config.num_workers) {
     // Workers with a result would not repeat its round, but a quorum of the others could complete it with another set
     // of contributions: two maximum norms for one partition, and wrong sums from then on.
-    return fail(lost_round(server(),
-                           "does not know the job any more (it was restarted, or dropped the job after "
-                           "--idle-timeout), and rounds of a quorum cannot be repeated; restart all workers"));
+    return context_.fail(lost_round(server(),
+                                    "does not know the job any more (it was restarted, or dropped the job after "
+                                    "--idle-timeout), and rounds of a quorum cannot be repeated; restart all workers"));
   }
   if (membership_.lose(slot, now)) {
     rejoined_at_ = now;
@@ -323,12 +329,6 @@ void ServerLink::abandon() {
   in_flight_bytes_ = 0;
   congestion_.forget_pipe();
   next_check_ = next_send_ = TimePoint::max();
-}
-
-void ServerLink::fail(Failure failure) {
-  if (!context_.failure) {  // report the first cause
-    context_.fail(std::move(failure));
-  }
 }
 
 }  // namespace thc

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "session/congestion.h"
+#include "session/congestion/control.h"
 #include "session/loss_detector.h"
 #include "session/membership.h"
 #include "session/operation.h"
@@ -22,11 +23,11 @@ struct LinkContext {
   const SessionConfig& config;
   io::PacketIo& packet_io;
   SessionState& state;
-  Counters counters;
-  std::vector<std::shared_ptr<Operation>> finished;   ///< their packets have results
-  std::vector<std::shared_ptr<Operation>> abandoned;  ///< they get no results
-  std::optional<Failure> failure;                     ///< the session's
-  bool differs = false;                               ///< an operation differs (see Operation)
+  Counters counters{};
+  std::vector<std::shared_ptr<Operation>> finished{};   ///< their packets have results
+  std::vector<std::shared_ptr<Operation>> abandoned{};  ///< they get no results
+  std::optional<Failure> failure{};                     ///< the session's
+  bool differs = false;                                 ///< an operation differs (see Operation)
 
   void fail(Failure cause) { failure = state.fail(std::move(cause)); }
 };
@@ -38,7 +39,7 @@ class ServerLink {
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
-  std::uint16_t codes_multiple() const noexcept { return membership_.codes_multiple(); }
+  std::uint16_t codes_multiple() const noexcept { return membership_.shape().codes_multiple; }
   Failure why_not_joined() const;
   io::Endpoint address_of(std::uint32_t slot) const noexcept { return membership_.address_of(slot); }
   bool is_shard(io::Endpoint address) const noexcept { return membership_.is_shard(address); }
@@ -58,6 +59,7 @@ class ServerLink {
 
  private:
   void open_streams();
+  void take_probe(const ServerMessage& message, TimePoint now) noexcept;
   void take_welcome(const ServerMessage& message, TimePoint now);
   void take_error(const ServerMessage& message, TimePoint now);
   void take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now);
@@ -79,15 +81,18 @@ class ServerLink {
     bool overtaking = false;                 ///< results came since the last check
     bool unsent = false;                     ///< some packets may be unsent
   };
-  Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
+  Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.shape().norm_slots ? norms_ : codes_; }
   /// Whether packets are abandoned after the loss timeout instead of repeated.
   bool gives_up(const Lane& lane) const noexcept;
 
-  bool has_room(std::uint32_t bytes, TimePoint now) noexcept;
+  bool has_room(std::uint32_t bytes, TimePoint now) noexcept {
+    congestion_.on_waiting(bytes, now);
+    next_send_ = std::min(next_send_, congestion_.next_send());
+    return congestion_.can_send(bytes);
+  }
   bool takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept;
   void send_new(Lane& lane, TimePoint now) noexcept;
   void send(Lane& lane, InFlight& packet, TimePoint now) noexcept;
-  void note_unsent(Lane& lane, TimePoint now) noexcept;
   void repeat(Lane& lane, InFlight& packet, TimePoint now) noexcept;
   void find_lost(Lane& lane, TimePoint now) noexcept;
   void run_packet_timers(Lane& lane, TimePoint now);
@@ -95,6 +100,13 @@ class ServerLink {
   void send_unsent(Lane& lane, TimePoint now) noexcept;
   /// Returns false while joining the shard again.
   bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
+  /// Repeats overdue packets now, despite the retransmission timeout: the server may soon start the job over.
+  void ask_again(Lane& lane, std::size_t shard, TimePoint now) noexcept;
+  struct Ends {
+    InFlight* oldest = nullptr;  ///< null: nothing is in flight
+    InFlight* newest = nullptr;
+  };
+  static Ends ends_in_flight(Lane& lane, std::size_t shard) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
   /// How long a live, reachable server may leave all packets unanswered.
   Duration silence() const noexcept;
@@ -107,7 +119,6 @@ class ServerLink {
   void release(Lane& lane, InFlight& packet);
   void rejoin(std::uint32_t slot, TimePoint now);
   void resend_shard(std::uint32_t slot, TimePoint now) noexcept;
-  void fail(Failure failure);
 
   LinkContext& context_;
   const std::size_t index_;
@@ -117,7 +128,7 @@ class ServerLink {
   Lane codes_{Stage::kCodes, rtt_};
   wire::Header norm_header_;
   wire::Header codes_header_;
-  CongestionControl congestion_;
+  congestion::Control congestion_;
   std::size_t most_in_flight_bytes_ = 0;  ///< memory of the server and of this end
   std::size_t in_flight_bytes_ = 0;
   TimePoint next_send_ = TimePoint::max();   ///< when pacing permits the waiting packet

@@ -16,12 +16,6 @@ void ServerLink::send_new(TimePoint now) noexcept {
   }
 }
 
-bool ServerLink::has_room(std::uint32_t bytes, TimePoint now) noexcept {
-  const bool room = congestion_.has_room(bytes, now);
-  next_send_ = std::min(next_send_, congestion_.next_send());
-  return room;
-}
-
 bool ServerLink::takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept {
   const SlotStream& stream = lane.stream;
   // Each stage may always have one packet in flight. Otherwise codes that wait for another worker could block norms
@@ -79,7 +73,7 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
   lane.losses.sent(packet, now);
-  packet.mark = congestion_.sent(packet.bytes, now);
+  packet.mark = congestion_.on_sent(packet.bytes, now);
   packet.first_mark = packet.retransmissions == 0 ? packet.mark : packet.first_mark;
   packet.unsent = !context_.packet_io.send(address_of(packet.slot),
                                            {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
@@ -88,8 +82,10 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
   context_.counters.add(Count::kBytesSent, packet.bytes);
   if (packet.unsent) {
+    constexpr Duration kResendPeriod{1'000};
     context_.counters.add(Count::kSendFailures);
-    note_unsent(lane, now);
+    lane.unsent = true;
+    next_check_ = std::min(next_check_, now + kResendPeriod);
   }
 }
 

@@ -7,14 +7,14 @@
 namespace thc {
 namespace {
 
-// Until the next attempt for a packet without room in the back end.
-constexpr Duration kResendPeriod{1'000};
 // A server answers every repeated packet, so after this silence the other workers are not at fault.
 constexpr Duration kSilence{1'000'000};
 // Nor is the path, after as many round trips.
 constexpr int kSilentRoundTrips = 4;
 // Between questions to a silent shard: several within kSilence.
 constexpr Duration kQuestionPeriod{300'000};
+// Between repeats for PROBE, which comes every 200 ms, sooner or later.
+constexpr Duration kAskAgainPeriod{100'000};
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void ServerLink::postpone_probes(TimePoint now) noexcept {
 void ServerLink::run_timers(TimePoint now, bool drained) {
   membership_.run_timers(now);
   if (forbearance_.is_over(now)) {
-    return fail(*refusal_);
+    return context_.fail(*refusal_);
   }
   check_deadline(norms_.stream, now);
   check_deadline(codes_.stream, now);
@@ -93,27 +93,38 @@ void ServerLink::give_up_late(Lane& lane, TimePoint now) {
       return;
     }
     context_.counters.add(Count::kGivenUp);
-    congestion_.lost(packet.mark, packet.bytes);
-    congestion_.answered(packet.mark, 0, now);
+    congestion_.on_lost(packet.mark, packet.bytes);
+    congestion_.on_answered(packet.mark, 0, now);
     packet.operation().store_nothing(packet.chunk);
     release(lane, packet);
   });
 }
 
-void ServerLink::note_unsent(Lane& lane, TimePoint now) noexcept {
-  lane.unsent = true;
-  next_check_ = std::min(next_check_, now + kResendPeriod);
+ServerLink::Ends ServerLink::ends_in_flight(Lane& lane, std::size_t shard) noexcept {
+  Ends ends;
+  lane.stream.for_each_in_flight([&](InFlight& packet) {
+    if (lane.losses.shard_number(packet) == shard) {
+      ends.newest = &packet;
+      ends.oldest = ends.oldest == nullptr ? &packet : ends.oldest;
+    }
+  });
+  return ends;
+}
+
+void ServerLink::ask_again(Lane& lane, std::size_t shard, TimePoint now) noexcept {
+  const auto [oldest, newest] = ends_in_flight(lane, shard);
+  if (newest == nullptr || gives_up(lane)) {
+    return;
+  }
+  for (InFlight* packet : {newest, oldest}) {  // repeated once if they are the same
+    if (!packet->unsent && elapsed(packet->sent_at, now) >= kAskAgainPeriod) {
+      repeat(lane, *packet, now);
+    }
+  }
 }
 
 bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
-  InFlight* oldest = nullptr;
-  InFlight* newest = nullptr;
-  lane.stream.for_each_in_flight([&](InFlight& packet) {
-    if (lane.losses.shard_number(packet) == shard) {
-      newest = &packet;
-      oldest = oldest == nullptr ? newest : oldest;
-    }
-  });
+  const auto [oldest, newest] = ends_in_flight(lane, shard);
   if (oldest != nullptr) {
     note_unanswered(lane, *oldest, now);
   }
@@ -121,7 +132,7 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
     return false;  // all is sent again after the shard's answer to HELLO
   }
   if (rtt_.back_off(now)) {
-    congestion_.timed_out();
+    congestion_.on_timeout();
   }
   lane.losses.probed(shard);
   // The newest packet's result reveals earlier losses. It may have to wait for others, who wait for the oldest.
@@ -140,7 +151,7 @@ void ServerLink::note_unanswered(const Lane& lane, const InFlight& oldest, TimeP
     unanswered_ = {.for_ms = for_ms, .port = address_of(oldest.slot).port};
     context_.state.tell_unanswered(index_, unanswered_);
   }
-  const bool is_switch = membership_.codes_multiple() > 1;  // its control plane has other work
+  const bool is_switch = membership_.shape().codes_multiple > 1;  // its control plane has other work
   if (unanswered >= silence() && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
     asked_at_ = now;
     membership_.ask(oldest.slot);
@@ -160,7 +171,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
     return;
   }
   if (forbearance_.has_begun()) {
-    return fail(*refusal_);  // the tolerated refusal is why no result came
+    return context_.fail(*refusal_);  // the tolerated refusal is why no result came
   }
   const Operation& operation = *part->operation;
   const TimePoint started_at = part->deadline - context_.config.operation_timeout;
@@ -169,17 +180,18 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= silence();
   const Duration unanswered_for = oldest != nullptr ? oldest->unanswered_for() : Duration::zero();
   const bool undelivered = unanswered_for >= silence();
-  fail(no_result(operation, server(), context_.config,
-                 {.packet = oldest,
-                  .server_answered = answered,
-                  .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
-                  .undelivered_for = answered && undelivered && !silent ? unanswered_for : Duration::zero(),
-                  .ports = {address_of(0).port, oldest != nullptr ? address_of(oldest->slot).port : std::uint16_t{0},
-                            static_cast<std::uint16_t>(address_of(0).port + membership_.shards() - 1)},
-                  .large_packets = judge_size(stream, oldest, silent || undelivered),
-                  .outsider = outsider_,
-                  .rejoined = rejoined_at_ >= started_at,
-                  .of_switch = membership_.codes_multiple() > 1}));
+  context_.fail(
+      no_result(operation, server(), context_.config,
+                {.packet = oldest,
+                 .server_answered = answered,
+                 .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
+                 .undelivered_for = answered && undelivered && !silent ? unanswered_for : Duration::zero(),
+                 .ports = {address_of(0).port, oldest != nullptr ? address_of(oldest->slot).port : std::uint16_t{0},
+                           static_cast<std::uint16_t>(address_of(0).port + membership_.shape().shards - 1)},
+                 .large_packets = judge_size(stream, oldest, silent || undelivered),
+                 .outsider = outsider_,
+                 .rejoined = rejoined_at_ >= started_at,
+                 .of_switch = membership_.shape().codes_multiple > 1}));
 }
 
 LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept {

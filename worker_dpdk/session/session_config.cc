@@ -15,12 +15,6 @@ void require(bool condition, const std::string& message) {
   }
 }
 
-void check_timeouts(const SessionConfig& config) {
-  require(config.connect_timeout > Duration::zero(), "connect_s must be positive");
-  require(config.operation_timeout > Duration::zero(), "operation_s must be positive");
-  require(config.loss_timeout > Duration::zero(), "loss_s must be positive");
-}
-
 }  // namespace
 
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept {
@@ -64,7 +58,9 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes, std:
   }
   require(config.quorum <= config.num_workers,
           "quorum " + std::to_string(config.quorum) + " exceeds workers = " + std::to_string(config.num_workers));
-  check_timeouts(config);
+  require(config.connect_timeout > Duration::zero(), "connect_s must be positive");
+  require(config.operation_timeout > Duration::zero(), "operation_s must be positive");
+  require(config.loss_timeout > Duration::zero(), "loss_s must be positive");
   return config;
 }
 

@@ -9,13 +9,7 @@ namespace thc {
 SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, SessionState& state, std::uint64_t nonce,
                              TimePoint now)
     : config_(std::move(config)),
-      context_{.config = config_,
-               .packet_io = packet_io,
-               .state = state,
-               .counters = {},
-               .finished = {},
-               .abandoned = {},
-               .failure = {}},
+      context_{.config = config_, .packet_io = packet_io, .state = state},
       connect_deadline_(now + config_.connect_timeout) {
   for (std::size_t server = 0; server < config_.servers.size(); ++server) {
     links_.emplace_back(server, context_, nonce, now);

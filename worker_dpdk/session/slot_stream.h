@@ -35,7 +35,7 @@ struct InFlight {
   std::uint64_t first_transmission = 0;  ///< number within its shard and stage, from 1 (LossDetector)
   std::uint64_t transmission = 0;        ///< the last one, or the notice of arrival
   TimePoint awaited_since{};             ///< time of `transmission`
-  std::uint64_t first_mark = 0;          ///< of the first transmission (CongestionControl)
+  std::uint64_t first_mark = 0;          ///< of the first transmission (congestion::Control)
   std::uint64_t mark = 0;                ///< of the last transmission
   TimePoint noticed_at{};                ///< last notice that it waits for other workers
   std::uint64_t seen_workers = 0;        ///< bitmap of the last incomplete notice; 0: none

@@ -1,8 +1,7 @@
 """Keeps gradients of a training script: python -m byteps_thc._cli.compare.capture FILE FIRST STEPS script.py ...
 
-Runs the script as Python would, and looks at what its optimizers are given: after step FIRST of the first optimizer
-that steps, the gradients of STEPS steps of all optimizers go to FILE, the seconds of the steps before to FILE with the
-suffix .times, and the script ends.
+Runs the script until the first optimizer has made FIRST + STEPS steps. FILE gets the gradients of all optimizers in the
+last STEPS steps, and FILE with the suffix .times the seconds of the FIRST steps.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import MAX_RANKS, require_packet_workers
 from byteps_thc._cli.compare import WORKERS
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import MAX_RANKS, require_packet_workers
 
 _BANDWIDTHS = ("100M", "1G", "10G")
 _MOST_SECONDS = 600
@@ -57,9 +57,7 @@ def compare(
 
     The script's own arguments follow --: thc compare --script train.py --steps 50 -- --model large.
     """
-    bandwidths_bps = sorted(
-        {parse_bandwidth_bps(part) for text in bandwidth or _BANDWIDTHS for part in text.split(",")}
-    )
+    bandwidths_bps = sorted({parse_bandwidth_bps(one) for text in bandwidth or _BANDWIDTHS for one in text.split(",")})
     _require("--seconds", seconds, 0 < seconds <= _MOST_SECONDS, f"above 0 and at most {_MOST_SECONDS}")
     _require("--compute-ms", compute_ms or 0, 0 <= (compute_ms or 0) < float("inf"), "a time, 0 or more")
     cores = len(os.sched_getaffinity(0)) / max(1, ranks_per_host) if cores is None else cores
@@ -79,7 +77,7 @@ def compare(
         workers or (max(4, 2 * ranks_per_host) if script is None else WORKERS), ranks_per_host, servers, device
     )
 
-    import byteps_thc._scheme.needs_torch  # noqa: F401
+    import byteps_thc._base.needs_torch  # noqa: F401
     from byteps_thc._cli.compare import gradients as source
     from byteps_thc._cli.compare.measure import Layout, measure
     from byteps_thc._cli.compare.report import Report
@@ -89,14 +87,8 @@ def compare(
         found, compute_s = source.of_script(script, arguments or [], steps)
         compute_ms = compute_s * 1e3 if compute_ms is None else compute_ms
         count = count or sum(value.numel() for value in found[0].values())
-    layout = Layout(
-        parameters=count or parse_parameters(_DEFAULT_PARAMETERS),
-        ranks=ranks,
-        ranks_per_host=ranks_per_host,
-        cores=cores,
-        servers=servers,
-        device=device,
-    )
+    count = count or parse_parameters(_DEFAULT_PARAMETERS)
+    layout = Layout(count, ranks, ranks_per_host, cores, servers, device)
     with Console(stderr=True).status(f"Measuring for about {3 * seconds:.0f} s ..."):
         ways = measure(layout, found, seconds)
     report = Report(ways, bandwidths_bps, (compute_ms or 0) * 1e-3)

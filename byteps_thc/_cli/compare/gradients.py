@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._cli.compare import WORKERS
-from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 #: One for each worker: the same names and shapes.
 Gradients = list[dict[str, Tensor]]
-#: Of layers that gradients are made with, and rows of a worker.
+#: Width of layers of own_gradients(), and rows of a worker.
 _WIDTH, _ROWS = 1024, 16
 
 

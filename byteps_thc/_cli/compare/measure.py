@@ -1,4 +1,4 @@
-"""Runs ranks.py on this host, and makes of its times and errors what they come to for a model and its ranks."""
+"""Runs ranks.py on this host, and converts its times and errors to a model's and its ranks'."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from byteps_thc._cli.compare.gradients import Gradients, own_shapes
 from byteps_thc._cli.compare.model import Way
 from byteps_thc._cli.compare.ranks import ALONE, BITS, POWER_SGD, POWER_SGD_RANK, SERVERS, Job
 from byteps_thc._cli.launch import KEEP_MEMORY, ParameterServer
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
-#: Ranks that run here, and parameters of all of them: 25 M of each of four take 4 GB with what hooks keep.
+#: Ranks on this host, and parameters of all ranks together: 25 M in each of four take 4 GB with the hooks' memory.
 _RANKS_HERE, _PARAMETERS_HERE = 4, 100_000_000
 _BUCKET_PARAMETERS = 25 * (1 << 18)  # DDP's bucket_cap_mb=25
 #: A rank's hook, kernels and gloo's loop keep no more cores busy.
@@ -37,10 +37,7 @@ _FP32_BITS = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Whom to compute for: a model of that many parameters, its ranks, and what a rank has.
-
-    cores: of a rank, which may be a part of one. servers: thc-ps, each behind a link as fast as a rank's; 0: none.
-    """
+    """A training. cores: of a rank, or part of one. servers: thc-ps, each with a link as fast as a rank's; 0: none."""
 
     parameters: int
     ranks: int
@@ -54,12 +51,10 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
     """Measure for about that many seconds, and as long again for the start of the ranks.
 
     gradients: None: the ranks make their own. Raises TransportError if the ranks end with an error, ConfigurationError
-    if there is no GPU, or thc-ps is not installed.
+    without a GPU or thc-ps.
     """
-    if layout.device and not torch.cuda.is_available():
-        raise ConfigurationError(
-            "--device needs a GPU, and PyTorch finds none on this host: omit it, or use another host"
-        )
+    if layout.device:
+        require_gpu()
     ranks = min(layout.ranks, _RANKS_HERE) if gradients is None else len(gradients)
     most = min(layout.parameters, _PARAMETERS_HERE // ranks)
     if gradients is None:
@@ -82,7 +77,7 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
         slower = min(usable, _MOST_CORES) / min(layout.cores, _MOST_CORES)
     alone_s = step_s.pop(ALONE)
     processor_s = {name: slower * max(0.0, time_s - alone_s) / measured for name, time_s in step_s.items()}
-    # More ranks than there were here send more: as much of gloo's time as fp32 has for its bytes.
+    # A job with more ranks sends more: gloo's time grows as fp32's does with its bytes.
     more = 0.0 if layout.device else _others(layout.ranks) / _others(ranks) - 1
     ways = []
     for name, time_s in processor_s.items():
@@ -92,12 +87,20 @@ def measure(layout: Layout, gradients: Gradients | None, seconds: float) -> list
     return ways
 
 
+def require_gpu() -> None:
+    """Raise ConfigurationError without a GPU, for --device."""
+    if not torch.cuda.is_available():
+        raise ConfigurationError(
+            "--device needs a GPU, and PyTorch finds none on this host: omit it, or use another host"
+        )
+
+
 def _way(layout: Layout, name: str, bits: float, nmse: float, processor_s: float) -> Way:
     """bits: of a parameter. processor_s: of the model."""
     ranks, of_host = layout.ranks, layout.ranks_per_host
     buckets = 1 if name == POWER_SGD else max(1, round(layout.parameters / _BUCKET_PARAMETERS))
     if name == SERVERS:
-        link_bits = ThcConfig().resolve(ranks).value_bits * max(of_host, ranks / layout.servers)
+        link_bits = ServerCodes().resolve(ranks).value_bits * max(of_host, ranks / layout.servers)
     elif name.startswith("THC"):  # the ranks of a host average exactly before
         link_bits = bits * _others(ranks // of_host)
     else:  # a ring enters and leaves a host once
@@ -111,22 +114,22 @@ def _others(ranks: int) -> float:
 
 def _bits(name: str, ranks: int, shapes: Sequence[Sequence[int]]) -> float:
     if name == SERVERS:
-        resolved = ThcConfig().resolve(ranks)
-        return resolved.config.code_bits + resolved.value_bits
+        resolved = ServerCodes().resolve(ranks)
+        return resolved.codes.bits + resolved.value_bits
     if name == POWER_SGD:
         return _FP32_BITS * sum(map(_low_rank_numbers, shapes)) / sum(map(math.prod, shapes))
     return BITS[name]
 
 
 def _low_rank_numbers(shape: Sequence[int]) -> int:
-    """Numbers that torch's PowerSGD sends of a tensor: it leaves those alone of which it would save less than half."""
+    """Return the numbers that torch's PowerSGD sends for a tensor: all, unless it saves half."""
     rows, columns = math.prod(shape[:1]), math.prod(shape[1:])
     low = (rows + columns) * min(rows, columns, POWER_SGD_RANK)
     return low if 2 * low < rows * columns else rows * columns
 
 
 def _sample(gradients: dict[str, Tensor], most: int) -> list[Tensor]:
-    """Of each tensor the first rows, so that all have `most` numbers, or few more."""
+    """Return the first rows of each tensor, together `most` numbers, or few more."""
     total = sum(value.numel() for value in gradients.values())
     share = min(1.0, most / total)
     return [value[: math.ceil(share * len(value))].clone() if value.dim() else value for value in gradients.values()]

@@ -1,16 +1,14 @@
-"""How long a step takes by the bandwidth of a host's link.
+"""The time of a step by the bandwidth of a host's link.
 
-    W  bandwidth of a host's link, each direction       X  time of a step without communication, X/3 of it forward
+    W  bandwidth of a host's link, each direction       X  time of a step without communication, X/3 in forward
     C  the processors' part of averaging, measured      L  bits of a host in the busier direction / W
     B  buckets of DDP, evenly ready in backward
 
-Pieces of a gradient follow each other through processors and link, so the slower of the two works all the time, and
-the other one adds its part of one bucket:
+The slower of processors and link works all the time, and the faster adds its part of one bucket:
 
     step = max(X + C + L/B,  X/3 + (2/3 X + C)/B + L)
 
-C is added to X: encode and decode take what computes the gradient, or the thread that starts its kernels. torch's
-PowerSGD waits for each bucket (B = 1). Ethernet, IP and TCP headers are counted, and scales of rotation blocks are not.
+torch's PowerSGD waits for each bucket (B = 1). Ethernet, IP and TCP headers count, scales of rotation blocks do not.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ import numpy as np
 
 #: Bits of a frame of 1514 bytes, preamble apart, for a bit of payload.
 HEADERS = 1514 / 1448
-#: Where the search begins and ends: no link of a host is slower, or faster.
+#: Range of the search: no link of a host is slower, or faster.
 SLOWEST_BPS, FASTEST_BPS = 1e5, 1.6e12
 _FORWARD = 1 / 3
-#: Of bandwidths that are tried: each is 1.7 % more than the one before, or less.
+#: Bandwidths of the search, at most 1.7 % apart.
 _STEPS = 1000
 
 
@@ -33,8 +31,7 @@ _STEPS = 1000
 class Way:
     """A way to average a model's gradients.
 
-    bits: both ways together, of a parameter. nmse: |average - exact|^2 / |exact|^2. processor_s: C. link_bits: of a
-    host in the busier direction. buckets: B.
+    bits: of a parameter, both ways. nmse: |average - exact|^2 / |exact|^2. processor_s: C. link_bits: L W. buckets: B.
     """
 
     name: str
@@ -59,10 +56,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Point:
-    """Where THC stops (or, of a peer that sends less, begins) to be faster than a peer.
-
-    bps: None: it never is. below: whether it is faster below. limited: the processors carry no more.
-    """
+    """The bandwidth below (or above) which THC is faster than a peer; bps None: none. limited: by the processors."""
 
     bps: float | None
     below: bool
@@ -70,7 +64,7 @@ class Point:
 
 
 def break_even(thc: Way, peer: Way, most_bps: float, compute_s: float = 0.0) -> Point:
-    """Return up to which bandwidth THC is faster than a peer. most_bps: what the processors carry."""
+    """Return the bandwidth up to which THC is faster than a peer. most_bps: the processors' limit."""
 
     def faster(bps: float) -> bool:
         return thc.step_s(bps, compute_s) < peer.step_s(bps, compute_s)

@@ -1,8 +1,7 @@
 """Ranks on this host that average the same gradients by every hook: python -m byteps_thc._cli.compare.ranks FOLDER.
 
-The ranks are forked from one process and average by gloo over loopback, in DDP's own buckets, so a step's time is the
-processors' part: conversion, encode, sums, decode, gloo's loops, hooks. FOLDER/job.json is a Job, FOLDER/<rank>.pt a
-rank's gradients; without those, the ranks make gradients of their own. FOLDER/<rank>.json is a rank's result.
+The ranks are forked and average by gloo over loopback, in DDP's own buckets, so a step's time is the processors' part.
+FOLDER/job.json is a Job, FOLDER/<rank>.pt a rank's gradients (default: own_gradients()), FOLDER/<rank>.json its result.
 """
 
 # No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
@@ -13,10 +12,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch._dynamo  # DDP imports it, which takes seconds: once for all ranks
@@ -26,27 +25,22 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from byteps_thc._base.torch_private import FileStore
 from byteps_thc._cli.compare.gradients import own_gradients
 from byteps_thc._native import _core
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc._scheme.block_plan import BLOCK, TILE
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.torch_private import FileStore
+from byteps_thc._scheme.decoding.settings import RankKeywords
 from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 
 #: A step without averaging.
 ALONE = "alone"
 POWER_SGD_RANK = 4
 POWER_SGD, SERVERS = f"PowerSGD, rank {POWER_SGD_RANK}", "THC, servers"
-#: Of scales, for each parameter.
+#: Bits of scales for each parameter.
 _SCALE_BITS = 8 * _core.scale_bytes(TILE) / (TILE * BLOCK)
-#: Of a parameter, both ways together, of ways that have as many for all models.
-BITS = {
-    "fp32": 64,
-    "bf16": 32,
-    "fp16": 32,
-    "THC 5+5": 2 * (5 + _SCALE_BITS),
-    "THC 4+4": 2 * (4 + _SCALE_BITS),
-}
+#: Bits of a parameter, both ways together, if they do not depend on the model.
+BITS = {"fp32": 64, "bf16": 32, "fp16": 32, "THC 5+5": 2 * (5 + _SCALE_BITS), "THC 4+4": 2 * (4 + _SCALE_BITS)}
 #: DDP rebuilds its buckets after the first step; torch's PowerSGD averages two steps in fp32 at least.
 _WARM_UP_STEPS, POWER_SGD_START = 3, 2
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 40
@@ -70,7 +64,7 @@ class Job:
 
 
 class _Given(torch.autograd.Function):
-    """Its backward brings a parameter a gradient that is there already."""
+    """Its backward gives a parameter a ready gradient."""
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, _parameter: Tensor, gradient: Tensor) -> Tensor:
@@ -98,11 +92,11 @@ class _Model(nn.Module):
 
 
 class Rank:
-    """One of the ranks; the process group is there."""
+    """One rank, in the default process group. ways: names of hooks, "fp32" among them; none: all."""
 
-    def __init__(self, job: Job, gradients: list[Tensor]) -> None:
+    def __init__(self, job: Job, gradients: list[Tensor], ways: Sequence[str] = ()) -> None:
         self._exact = [_mean(gradient) for gradient in gradients]
-        self._hooks = _hooks(job)
+        self._hooks = {name: hook for name, hook in _hooks(job).items() if not ways or name in ways}
         self._hook = self._hooks["fp32"]
         self._ddp = DistributedDataParallel(_Model(gradients), gradient_as_bucket_view=True)
 
@@ -138,7 +132,6 @@ class Rank:
         return self._exact[0].device
 
     def _step(self, name: str) -> float:
-        """Backward, from a common start."""
         self._hook = self._hooks.get(name, self._hook)
         self._ddp.zero_grad()
         with self._ddp.no_sync() if name == ALONE else contextlib.nullcontext():
@@ -163,11 +156,7 @@ class Rank:
 
 
 def power_sgd_by_bucket(state: PowerSGDState, bucket: dist.GradBucket) -> _Future:  # type: ignore[name-defined]
-    """Average by torch's PowerSGD hook, and wait for the bucket.
-
-    The work that follows a bucket's first sum runs when that sum has arrived, and would ask for the next sum in another
-    order on each rank. gloo tells sums apart by their order.
-    """
+    """Average by torch's PowerSGD hook, and wait: later sums would begin in another order on each rank."""
     average = powerSGD_hook(state, bucket)
     average.wait()
     return average
@@ -176,8 +165,8 @@ def power_sgd_by_bucket(state: PowerSGDState, bucket: dist.GradBucket) -> _Futur
 def _hooks(job: Job) -> dict[str, _Hook]:
     """Every way to average a bucket, by the name that users see; collective."""
 
-    def thc(config: ThcConfig, network: NetworkConfig | None = None) -> _Hook:
-        state = ThcState(None, config, network=network)
+    def thc(network: NetworkConfig | None = None, **settings: Unpack[RankKeywords]) -> _Hook:
+        state = ThcState(network=network, **settings)
         return lambda bucket: thc_hook(state, bucket)
 
     low = PowerSGDState(None, POWER_SGD_RANK, start_powerSGD_iter=POWER_SGD_START)
@@ -187,11 +176,12 @@ def _hooks(job: Job) -> dict[str, _Hook]:
         "bf16": lambda bucket: default_hooks.bf16_compress_hook(group, bucket),
         "fp16": lambda bucket: default_hooks.fp16_compress_hook(group, bucket),
         POWER_SGD: lambda bucket: power_sgd_by_bucket(low, bucket),
-        "THC 5+5": thc(ThcConfig(bits=5)),
-        "THC 4+4": thc(ThcConfig(bits=4)),
+        "THC 5+5": thc(bits=5, down_bits=5),
+        "THC 4+4": thc(bits=4, down_bits=4),
     }
     if job.servers:
-        hooks[SERVERS] = thc(ThcConfig(codes_per_packet=_CODES_PER_PACKET), NetworkConfig(servers=job.servers, job=1))
+        codes = ServerCodes(codes_per_packet=_CODES_PER_PACKET)
+        hooks[SERVERS] = thc(NetworkConfig(servers=job.servers, job=1, codes=codes))
     return hooks
 
 
@@ -218,7 +208,7 @@ def run_rank(folder: Path, job: Job, rank: int) -> None:
 
 
 def main() -> None:
-    """Fork the ranks, and end with an error if one of them does."""
+    """Fork the ranks, and end with an error if any rank does."""
     folder = Path(sys.argv[1])
     job = Job(**json.loads((folder / "job.json").read_text()))
     children = []

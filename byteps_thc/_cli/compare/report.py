@@ -1,4 +1,4 @@
-"""What was measured and follows, as tables that fit 80 columns, sentences and JSON."""
+"""Results as tables that fit 80 columns, sentences and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from byteps_thc._cli.quantities import show_bandwidth, show_seconds
 
 @dataclass(frozen=True)
 class Report:
-    """All ways to average a model's gradients; compute_s: of a step, 0 where it is not known."""
+    """All ways to average a model's gradients; computes: of a step, 0 if unknown."""
 
     ways: Sequence[Way]
     bandwidths_bps: Sequence[float]
@@ -26,7 +26,7 @@ class Report:
         for bandwidth_bps in self.bandwidths_bps:
             table.add_column(show_bandwidth(bandwidth_bps), justify="right")
         for way in self.ways:
-            times = (show_seconds(self._step_s(way, bandwidth_bps)) for bandwidth_bps in self.bandwidths_bps)
+            times = (show_seconds(way.step_s(bps, self.compute_s)) for bps in self.bandwidths_bps)
             table.add_row(way.name, f"{way.bits:.3g}", f"{way.nmse:.1e}", *times)
         return table
 
@@ -40,7 +40,7 @@ class Report:
         return table
 
     def notes(self) -> list[str]:
-        """Say what the tables do not."""
+        """Return the facts beside the tables."""
         notes = ["bits: of a parameter, sent and received. NMSE: squared error of one step's average, relative to it."]
         if any(self.point(thc, peer).limited for thc in self._thc for peer in self._peers):
             notes.append("* the highest bandwidth that these processors fill: THC is faster up to it.")
@@ -49,7 +49,7 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """Everything as numbers; bps: null where THC is never faster."""
         rows = [
-            asdict(way) | {"step_s": {f"{bps:g}": self._step_s(way, bps) for bps in self.bandwidths_bps}}
+            asdict(way) | {"step_s": {f"{bps:g}": way.step_s(bps, self.compute_s) for bps in self.bandwidths_bps}}
             for way in self.ways
         ]
         points = {thc: {peer: asdict(self.point(thc, peer)) for peer in self._peers} for thc in self._thc}
@@ -68,9 +68,6 @@ class Report:
     @property
     def _peers(self) -> list[str]:
         return [way.name for way in self.ways if not way.name.startswith("THC")]
-
-    def _step_s(self, way: Way, bandwidth_bps: float) -> float:
-        return way.step_s(bandwidth_bps, self.compute_s)
 
 
 def _shown(point: Point) -> str:

@@ -1,1 +1,1 @@
-"""What of byteps_thc works on this host, what is missing, and the command that mends it (`thc doctor`)."""
+"""The `thc doctor` command: checks this host, and names commands that mend problems."""

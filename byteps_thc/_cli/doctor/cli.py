@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json as json_format
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.doctor import dpdk, frameworks, installation, sockets
 from byteps_thc._cli.doctor.finding import Check, Finding, State, run_check
@@ -28,11 +31,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
         installation.check_cores,
         installation.check_thc_ps,
     ),
-    "training": (
-        frameworks.check_torch,
-        frameworks.check_byteps,
-        frameworks.check_shared_memory,
-    ),
+    "training": (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory),
     "network": (sockets.check_port, sockets.check_socket_buffer),
     "DPDK": (dpdk.check_dpdk,),
     "runs that were killed": (frameworks.check_leftovers,),
@@ -48,8 +47,7 @@ def doctor(
         typer.Option("--server", metavar="HOST[:PORT]", help="Also join this server; may be repeated."),
     ] = None,
     key_file: Annotated[
-        str | None,
-        typer.Option("--key-file", metavar="FILE", envvar="THC_KEY_FILE", help="Key file of the servers."),
+        str | None, typer.Option("--key-file", metavar="FILE", envvar="THC_KEY_FILE", help="Key file of the servers.")
     ] = None,
     job: Annotated[
         int | None,
@@ -61,20 +59,31 @@ def doctor(
             "keys for single jobs.",
         ),
     ] = None,
+    device: Annotated[
+        bool, typer.Option("--device", help="Check GPUs instead, and averages over the ranks if torchrun starts it.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what works on this host, what is missing, and which command mends it. Exit code 1: something needed fails."""
+    if device and server:
+        raise ConfigurationError("--server and --device exclude each other: run thc doctor once with each")
     visits = [Visit(parse_server(text), key_file, job) for text in server or []]
     with Console(stderr=True).status("Checking this host ..."):
-        sections = _examine(visits)
+        sections = _examine_gpu() if device else _examine(visits)
     failing = [finding.check for findings in sections.values() for finding in findings if finding.fails]
-    if json:
+    if device and os.environ.get("RANK", "0") != "0":
+        pass  # rank 0 prints
+    elif json:
         typer.echo(json_format.dumps(_as_json(sections)))
     else:
         console = table_console(piped_columns=120)
         console.print(_as_table(sections))
         works = "What byteps_thc needs works. Optional parts are needed only for what their lines say."
         console.print(f"To be mended: {', '.join(failing)}." if failing else works, soft_wrap=True)
+    if device:
+        from byteps_thc._cli.doctor.device import leave_ranks
+
+        leave_ranks()
     if failing:
         raise typer.Exit(1)
 
@@ -90,6 +99,13 @@ def _examine(visits: Sequence[Visit]) -> Sections:
     if visits:
         sections["servers"] = run_check(functools.partial(check_servers, visits))
     return sections
+
+
+def _examine_gpu() -> Sections:
+    import byteps_thc._base.needs_torch  # noqa: F401
+    from byteps_thc._cli.doctor.device import check_gpus
+
+    return {"GPU": check_gpus()}
 
 
 def _as_table(sections: Sections) -> Table:
@@ -108,14 +124,7 @@ def _as_table(sections: Sections) -> Table:
 
 def _as_json(sections: Sections) -> dict[str, Any]:
     findings = [
-        {
-            "section": title,
-            "check": finding.check,
-            "state": finding.state.value,
-            "meaning": finding.meaning,
-            "command": finding.command,
-            "fails": finding.fails,
-        }
+        {"section": title, **asdict(finding), "state": finding.state.value, "fails": finding.fails}
         for title, found in sections.items()
         for finding in found
     ]

@@ -40,7 +40,7 @@ def check_dpdk() -> Sequence[Finding]:
 
 
 def _of_a_card() -> str:
-    """What a network card takes besides, and this host has."""
+    """Return this host's huge pages and lockable memory, which a network card requires."""
     free = sum(int(path.read_text()) for path in Path("/sys/kernel/mm/hugepages").glob("*/free_hugepages"))
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     limited = os.geteuid() != 0 and limit_bytes != resource.RLIM_INFINITY
@@ -49,6 +49,6 @@ def _of_a_card() -> str:
 
 
 def _missing_libraries() -> list[str]:
-    """What of DPDK the back end cannot find, asked of the dynamic linker without running anything of it."""
+    """Return DPDK's libraries that the dynamic linker does not find, without loading any."""
     outcome = run_command(["ldd", str(_LIBRARY)], _LDD_DEADLINE_S)
     return [line.split()[0] for line in outcome.output.splitlines() if "not found" in line]

@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class State(enum.Enum):
-    """How it stands with what a check looks at."""
+    """State of a checked part."""
 
     OK = "ok"
     """it works"""
@@ -22,11 +22,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer to one question.
-
-    meaning: what it means for a user, in a sentence. command: what mends it, for a shell; empty when there is nothing
-    to mend. required: whether a problem stands in the way of everybody, or of what was asked for.
-    """
+    """A check's answer. meaning: for users. command: the remedy, for a shell. required: a problem fails thc doctor."""
 
     check: str
     state: State
@@ -40,14 +36,14 @@ class Finding:
         return self.state is State.MISSING or (self.state is State.PROBLEM and self.required)
 
 
-#: Returns within seconds, whatever the state of the host. What it raises is shown as a problem (run_check).
+#: Returns within seconds, whatever the state of the host. run_check shows its exception as a problem.
 Check = Callable[[], Sequence[Finding]]
 
 
 def run_check(check: Check) -> Sequence[Finding]:
-    """Return what a check finds; an exception is a finding too, so that the other checks are shown."""
+    """Return a check's findings; an exception is a finding too, so that the other checks are shown."""
     try:
         return check()
-    except Exception as error:  # whatever is wrong with a host must not hide the rest
+    except Exception as error:  # a host's faults must not hide the rest
         name = getattr(check, "__name__", "check").removeprefix("check_").replace("_", " ")
         return [Finding(name, State.PROBLEM, f"the check itself failed: {type(error).__name__}: {error}")]

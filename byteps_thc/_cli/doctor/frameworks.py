@@ -1,4 +1,4 @@
-"""Checks of what gradients come from: torch, GPUs, BytePS."""
+"""Checks of the sources of gradients: torch, GPUs, BytePS."""
 
 from __future__ import annotations
 

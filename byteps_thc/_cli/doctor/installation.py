@@ -6,18 +6,18 @@ import os
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from byteps_thc._base.built import COMPILED_MODULES
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import run_command, why_not_loaded
 from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._scheme.built import COMPILED_MODULES
-from byteps_thc._scheme.errors import ConfigurationError
 
 _REINSTALL = "pip install --force-reinstall --no-deps .  # in a clone; else the wheel's file in place of the dot"
 _THC_PS_DEADLINE_S = 10.0
 
 
 def check_modules() -> Sequence[Finding]:
-    """Whether the compiled modules load; those that do not."""
+    """Whether the compiled modules load, with a finding for each failure."""
     reasons = {name: why_not_loaded(name) for name in COMPILED_MODULES}
     failing = [
         Finding(name, State.PROBLEM, f"byteps_thc.{name} does not load: {reason}", _REINSTALL, required=True)

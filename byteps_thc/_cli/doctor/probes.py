@@ -19,12 +19,12 @@ _OWN_IP, _SERVER_IP, _SERVER_MAC = "192.0.2.1", "192.0.2.2", "02:00:00:00:00:01"
 
 
 def probe_torch() -> dict[str, object]:
-    """Import torch and say what it was built with."""
+    """Import torch and return its build's features."""
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
-            raise  # torch is there, and something it needs is not
+            raise  # torch is installed, and lacks a dependency
         return _NOT_INSTALLED
     import torch.distributed as dist
 
@@ -47,8 +47,8 @@ def probe_byteps() -> dict[str, object]:
         return _NOT_INSTALLED
     import torch
 
+    from byteps_thc._base.errors import ConfigurationError
     from byteps_thc._net.byteps.library import find_worker_library
-    from byteps_thc._scheme.errors import ConfigurationError
 
     answer: dict[str, object] = {"installed": True, "version": installed, "torch": torch.__version__}
     try:
@@ -59,16 +59,16 @@ def probe_byteps() -> dict[str, object]:
 
 def probe_dpdk() -> dict[str, object]:
     """Start DPDK without huge pages and any real device. Nobody answers behind a null device: a deadline is success."""
+    from byteps_thc._base.errors import DeadlineError, DpdkUnavailableError
     from byteps_thc._net.session import DpdkConfig, Session, Timeouts
-    from byteps_thc._scheme.config import ThcConfig
-    from byteps_thc._scheme.errors import DeadlineError, DpdkUnavailableError
+    from byteps_thc._scheme.adding.server_codes import ServerCodes
 
     backend = DpdkConfig(_OWN_IP, eal_args=_EAL_ARGUMENTS, neighbours=[(_SERVER_IP, _SERVER_MAC)])
     timeouts = Timeouts(connect_s=0.05)
     try:
         with contextlib.suppress(DeadlineError):
             Session(
-                [_SERVER_IP], job=1, worker=0, workers=1, config=ThcConfig(), timeouts=timeouts, backend=backend
+                [_SERVER_IP], job=1, worker=0, workers=1, codes=ServerCodes(), timeouts=timeouts, backend=backend
             ).close()
     except DpdkUnavailableError as error:
         return {"error": str(error)}

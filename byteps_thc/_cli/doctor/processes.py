@@ -11,9 +11,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._base.errors import ThcError
 
 _AFTER_KILL_S = 5.0
 _LOAD_DEADLINE_S = 60.0
@@ -25,7 +26,7 @@ class ProbeError(ThcError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left. code: exit code; None when the deadline ended it."""
+    """Outcome of a command. code: exit code; None: the deadline ended it."""
 
     code: int | None
     output: str
@@ -33,23 +34,17 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """Why it failed, in a few words: how it ended, and the last line of its messages."""
+        """The exit code, and the last line of its messages."""
         how = "no answer in time" if self.code is None else f"exit code {self.code}"
         lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
         return f"{how}: {lines[-1]}" if lines else how
 
 
 def run_command(command: Sequence[str], deadline_s: float) -> Outcome:
-    """Run a command and all it starts in a session of its own; end them by the deadline. Exit code 127: not there."""
+    """Run a command in a new session; end its processes by the deadline. Exit code 127: not found."""
     try:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+            command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, text=True, errors="replace", start_new_session=True
         )
     except OSError as error:
         return Outcome(127, "", str(error))
@@ -60,22 +55,22 @@ def run_command(command: Sequence[str], deadline_s: float) -> Outcome:
         return Outcome(None, "", "")
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it left behind as well
+            os.killpg(process.pid, signal.SIGKILL)  # and its children
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_AFTER_KILL_S)
 
 
 @functools.cache
 def why_not_loaded(module: str) -> str:
-    """Why a compiled module does not load, or is another version's; "" when neither. In a Python that it may crash."""
-    imports = f"from byteps_thc._native import {module}; from byteps_thc._scheme.built import check_arithmetic"
+    """Return why a compiled module does not load, or has another version; "": neither. A child process tries it."""
+    imports = f"from byteps_thc._native import {module}; from byteps_thc._base.built import check_arithmetic"
     program = f"{imports}; check_arithmetic({module})"
     outcome = run_command([sys.executable, "-P", "-c", program], _LOAD_DEADLINE_S)
     return "" if outcome.code == 0 else outcome.reason
 
 
 def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
-    """Run the probe of that name (probes.py) in a Python of its own and return what it answers; ProbeError."""
+    """Run a probe (probes.py) in another Python and return its answer. Raises ProbeError."""
     outcome = run_command([sys.executable, "-P", "-m", "byteps_thc._cli.doctor.probes", name], deadline_s)
     answer = answer_in(outcome.output)
     if outcome.code != 0 or answer is None:
@@ -84,7 +79,7 @@ def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
 
 
 def answer_in(output: str) -> dict[str, Any] | None:
-    """Return a probe's answer: its last line of JSON. C libraries write what they have buffered after it, or before."""
+    """Return a probe's answer: its last line of JSON. C libraries write buffered text before and after the answer."""
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             answer: dict[str, Any] = json.loads(line)

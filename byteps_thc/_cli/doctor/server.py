@@ -1,6 +1,4 @@
-"""Checks of a server: joins it with a job of its own, measures the round trip, the packets that the path takes and its
-rate.
-"""
+"""Checks of a server: joins it, and measures the round trip, the largest packets and the rate of the path."""
 
 from __future__ import annotations
 
@@ -8,14 +6,15 @@ import socket
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, ThcError, TransportError
+from byteps_thc._base.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.doctor.way import PushArrays, measure_way
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, ThcError, TransportError
-from byteps_thc._scheme.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 
 _CONNECT_S = 3.0
 _OPERATION_S = 2.0
@@ -25,18 +24,11 @@ _ROUND_TRIPS = 50
 #: Fewer round trips on a long way: no more are begun after this time.
 _ROUND_TRIPS_S = 0.5
 #: Tried when the largest packet that the kernel thinks possible does not come back.
-_SMALLER_PACKETS = (
-    *range(MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET),
-    SWITCH_CODES_PER_PACKET,
-    2048,
-    4096,
-    8192,
-)
+_SMALLER_PACKETS = (*range(MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET + 1, MIN_CODES_PER_PACKET), 2048, 4096, 8192)
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Read HOST[:PORT] and look the host up as a Session does, which also chooses the address of a host with two;
-    ConfigurationError when there is no such server."""
+    """Read HOST[:PORT] and look the host up as a Session does; ConfigurationError without such a server."""
     if why_not_loaded("_comm"):
         raise ConfigurationError("--server: byteps_thc._native._comm does not load; run thc doctor without --server")
     from byteps_thc._native import _comm  # here: compiled modules may not load
@@ -50,12 +42,12 @@ def parse_server(text: str) -> tuple[str, int]:
 
 
 def check_servers(visits: Sequence[Visit]) -> Sequence[Finding]:
-    """Check one server after the other: at the same time, they would share what this host's link carries."""
+    """Check one server after the other: at the same time, they would share the capacity of this host's link."""
     return [finding for visit in visits for finding in check_server(visit)]
 
 
 def check_server(visit: Visit) -> Sequence[Finding]:
-    """Whether a server lets a worker in, how large packets may be, and how much the way carries."""
+    """Whether a server lets a worker in, with the largest packets and the bandwidth of the way."""
     name, port = f"server {visit.address}", visit.server[1]
     try:
         largest = _try_packets(visit, "auto")
@@ -64,7 +56,7 @@ def check_server(visit: Visit) -> Sequence[Finding]:
         if "none for job" in str(error):
             mend = f"thc doctor --server {visit.address} --key-file FILE --job JOB    # a job that no training has now"
         return [Finding(name, State.PROBLEM, f"cannot be asked: {error}", mend, required=True)]
-    if largest.joined:
+    if largest.codes_per_packet:
         return [Finding(name, State.OK, "answers HELLO"), *_check_path(visit, largest)]
     if "there is no such job" in largest.error:
         return [Finding(name, State.OK, "answers, and lets no unknown job in, as a switch does")]
@@ -78,7 +70,7 @@ def check_server(visit: Visit) -> Sequence[Finding]:
 
 
 def _why_rejected(server: tuple[str, int]) -> str:
-    """Return what the network says to a packet for a port where nothing answers; empty: it says nothing."""
+    """Return the network's error for a packet to a closed port; empty: no error."""
     host, port = server
     for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM):
         with socket.socket(family, kind) as asking:
@@ -128,7 +120,7 @@ def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
 
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
-    """How much the way carries in packets that have come back."""
+    """Measure the rate in packets of a size that has passed."""
     name = f"link to {visit.address}"
     try:
         way = measure_way(visit, packets.codes_per_packet, min(packets.round_trips_s))
@@ -137,20 +129,14 @@ def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
     return Finding(name, State.OK, way.describe())
 
 
+@dataclass(frozen=True)
 class _PacketTest:
-    """How packets of that many codes did. codes_per_packet: 0 if the server let nobody in. refused: it said why."""
+    """Result of packets of a size. codes_per_packet: 0: not joined. refused: the server gave a reason."""
 
-    def __init__(
-        self, codes_per_packet: int, round_trips_s: Sequence[float], error: str = "", *, refused: bool = False
-    ) -> None:
-        self.codes_per_packet = codes_per_packet
-        self.round_trips_s = round_trips_s
-        self.error = error
-        self.refused = refused
-
-    @property
-    def joined(self) -> bool:
-        return self.codes_per_packet > 0
+    codes_per_packet: int
+    round_trips_s: Sequence[float]
+    error: str = ""
+    refused: bool = False
 
     def describe(self) -> str:
         datagram_bytes = Header.SIZE_BYTES + self.codes_per_packet

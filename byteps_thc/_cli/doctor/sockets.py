@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._cli.doctor.finding import Finding, State
-from byteps_thc._scheme.wire.layout import UDP_PORT
 
-#: What workers and thc-ps ask the kernel for (worker_dpdk/io/udp_io.h, thc-ps --rcvbuf).
+#: Receive buffer that workers and thc-ps request (worker_dpdk/io/udp_io.h, thc-ps --rcvbuf).
 WANTED_BUFFER_BYTES = 64 << 20
-#: Of asm-generic/socket.h; the socket module has no name for it.
+#: From asm-generic/socket.h; the socket module has no name for it.
 _SO_RCVBUFFORCE = 33
 
 

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 if TYPE_CHECKING:  # compiled modules may not load
     from byteps_thc._net.session import Session
@@ -14,11 +14,7 @@ if TYPE_CHECKING:  # compiled modules may not load
 
 @dataclass(frozen=True)
 class Visit:
-    """Which server to join, and how.
-
-    server: host, an IPv6 address in brackets, and port. key_file: of the server's keys, None: as THC_KEY_FILE says.
-    job: None: a random one.
-    """
+    """How to join a server. server: host (IPv6 in brackets), port. key_file: None: THC_KEY_FILE. job: None: random."""
 
     server: tuple[str, int]
     key_file: str | None = None
@@ -30,7 +26,7 @@ class Visit:
         return f"{self.server[0]}:{self.server[1]}"
 
     def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> Session:
-        """Return a new session. Raises what Session raises."""
+        """Return a new session. Raises Session's errors."""
         from byteps_thc._net.session import Session, Timeouts
 
         return Session(
@@ -38,7 +34,7 @@ class Visit:
             job=secrets.randbelow(1 << 15) + (1 << 15) if self.job is None else self.job,
             worker=0,
             workers=1,
-            config=ThcConfig(codes_per_packet=codes_per_packet),
+            codes=ServerCodes(codes_per_packet=codes_per_packet),
             timeouts=Timeouts(connect_s=connect_s, operation_s=operation_s),
             key=self.key_file,
         )

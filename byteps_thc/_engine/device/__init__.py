@@ -1,1 +1,1 @@
-"""The collective engines on a device: gradients, codes and sums stay in its memory, and no call waits for it."""
+"""Whether gradients are compressed on a device, and the check of its kernels."""

@@ -8,6 +8,7 @@ The inner engine has the residuals and the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -17,17 +18,19 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc._engine.drivers import StageThreads
+from byteps_thc._base.errors import InputError, TransportError
+from byteps_thc._engine.agreement import contents_of
 from byteps_thc._engine.engine import Engine, GradientBuffer
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.parameters import real_parts
 from byteps_thc._engine.saved_state import State, StateDict
+from byteps_thc._engine.stages import Stage, StageThreads
 from byteps_thc._engine.staging import CopyStaging, SideStream, Staging
 from byteps_thc._engine.statistics import CompressionStats, StatsRecorder
 from byteps_thc._net.ending import Ending
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._net.watch import Watch
 
 
 class NodeLayout:
@@ -35,6 +38,7 @@ class NodeLayout:
 
     def __init__(self, buffer: GradientBuffer, staging: Staging | None) -> None:
         self.key, self.names = buffer.key, frozenset(part.name for part in buffer.parameters)
+        self.contents = contents_of(buffer.key, buffer.parameters)
         self.staging = staging
 
 
@@ -44,18 +48,21 @@ LayoutT = TypeVar("LayoutT", bound=NodeLayout)
 class NodeExchange(Protocol[LayoutT]):
     """The communication of a node's processes among themselves; each method has one thread, and is called in order.
 
-    size, rank: as NodeEngine.workers and worker. device: where gradients are exchanged.
+    size, rank: as NodeEngine.workers and worker. device: where gradients are exchanged. in_stream: calls return with
+    the work on the current stream.
     """
 
     size: int
     rank: int
     device: torch.device
+    in_stream: bool = False
 
     def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> LayoutT:
         """Return the memory for such buffers. Raises InputError for an unsupported buffer."""
 
-    def use_loss_scale(self, scale: float) -> None:
+    def use_loss_scale(self, scale: float) -> None:  # noqa: ARG002  exchanges that compare it override this
         """Note the factor of later gradients."""
+        return
 
     def scatter(self, layout: LayoutT, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
         """Average within the node; return the part that this process averages between the nodes.
@@ -70,11 +77,7 @@ class NodeExchange(Protocol[LayoutT]):
 
 @dataclass
 class _Job(Generic[LayoutT]):
-    """A buffer on its way.
-
-    host: its gradient where it is exchanged, the host or a device. averaged: the inner engine's future. steps: begun
-    since the buffer before it.
-    """
+    """A buffer on its way. host: its gradient where it is exchanged. steps: begun since the buffer before it."""
 
     buffer: GradientBuffer
     layout: LayoutT
@@ -89,12 +92,10 @@ class _Job(Generic[LayoutT]):
 class NodeEngine(Engine, Generic[LayoutT]):
     """Averages within a node around `inner`, an engine that averages between the nodes.
 
-    recorder: the inner engine's, which also counts copies of gradients. leave: ends the exchange's communicators, after
-    the inner engine.
-
-    On the stream of an inner engine it adds two streams, and the host only waits for the first buffer of a layout.
-    Otherwise one thread brings buffers to the inner engine and another brings them back, so that the node's work on
-    some overlaps with the inner engine's work on others.
+    recorder: the inner engine's, which also counts copies of gradients. watch: of all ranks, for an exchange on a
+    stream. leave: ends the exchange's communicators, after the inner engine. On a stream, the host only waits for the
+    first buffer of a layout. If the host compresses, a thread waits for its averages. In host memory another thread
+    brings buffers to the inner engine, so that work on different buffers overlaps.
     """
 
     def __init__(
@@ -102,28 +103,37 @@ class NodeEngine(Engine, Generic[LayoutT]):
         inner: Engine,
         exchange: NodeExchange[LayoutT],
         recorder: StatsRecorder,
+        watch: Watch | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
         self._inner, self._exchange = inner, exchange
-        self._recorder = recorder
+        self._recorder, self._watch = recorder, watch
         self._in_flight = InFlight()
+        self._fail = partial(_fail, self._watch, self._in_flight)
         self._stages = _Stages(inner, exchange, self._in_flight)
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
         self._begun = 0  # steps unknown to the inner engine: buffers of earlier ones are on their way
         self._streams: tuple[SideStream, SideStream] | None = None
         self._threads: StageThreads | None = None
-        if isinstance(inner, FlatEngine) and inner.in_stream:
+        if exchange.in_stream:
             self._streams = SideStream(exchange.device), SideStream(exchange.device)
-        else:
-            stages = [("thc-scatter", self._stages.scatter), ("thc-gather", self._stages.gather)]
-            self._threads = StageThreads(stages, self._in_flight.fail)
-        end = partial(_end, self._threads, self._in_flight, inner, leave)
+        if not (isinstance(inner, FlatEngine) and inner.in_stream):
+            stages: list[tuple[str, Stage]] = [("thc-gather", self._stages.gather)]
+            if self._streams is None:
+                stages.insert(0, ("thc-scatter", self._stages.scatter))
+            around = nullcontext if self._streams is None else self._streams[1].current
+            self._threads = StageThreads(stages, self._fail, around)
+        if watch is not None:
+            watch.start(partial(_end_early, self._in_flight, inner))
+        end = partial(_end, self._watch, self._threads, self._in_flight, inner, leave)
         self._ending = Ending(self, end, at_exit=self._threads is not None)
 
     @override
     def start_step(self) -> None:
+        if self._watch is not None:
+            self._watch.require_same()
         self._begun += 1
         self._begin_steps_if_idle()
 
@@ -132,6 +142,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         buffer = real_parts(buffer)
         gradient = buffer.gradient
         require_not_captured(gradient)
+        if self._watch is not None:
+            self._watch.require_same()
         self._in_flight.require_free(buffer.key)
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         if gradient.numel() == 0:
@@ -141,13 +153,16 @@ class NodeEngine(Engine, Generic[LayoutT]):
         kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
         layout = known or self._new_layout(buffer, kind)
+        if self._watch is not None:
+            first = ", for the first time" if known is None else ""
+            self._watch.began(f"{layout.contents.label}, {gradient.numel()} elements of {gradient.dtype}{first}")
         job = _Job(buffer, layout, self._round, known is None, future, steps=self._begun, host=gradient)
-        self._round += 1
-        self._begun = 0
+        self._round, self._begun = self._round + 1, 0
         self._in_flight.begin(buffer.key, future)
-        if self._threads is not None:
+        if self._streams is None:
             if layout.staging is not None:
                 layout.staging.begin(gradient)
+            assert self._threads is not None
             self._threads.submit(job)
         else:
             self._put_on_streams(job)
@@ -155,35 +170,30 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def protect_step(self) -> None:
-        self._require_idle("protect_step")
-        self._inner.protect_step()
+        self._idle("protect_step").protect_step()
 
     @override
     def restore_residuals(self) -> None:
-        self._require_idle("restore_residuals")
-        self._inner.restore_residuals()
+        self._idle("restore_residuals").restore_residuals()
 
     @override
     def use_loss_scale(self, scale: float) -> None:
-        self._require_idle("use_loss_scale")
+        inner = self._idle("use_loss_scale")
         self._exchange.use_loss_scale(scale)
-        self._inner.use_loss_scale(scale)
+        inner.use_loss_scale(scale)
 
     @override
     def scale_residuals(self, factor: float) -> None:
-        self._require_idle("scale_residuals")
-        self._inner.scale_residuals(factor)
+        self._idle("scale_residuals").scale_residuals(factor)
 
     @override
     def state_dict(self) -> StateDict:
         """Return the inner engine's state; on a mesh, of this rank's shard in the slow dimension."""
-        self._require_idle("state_dict")
-        return self._inner.state_dict()
+        return self._idle("state_dict").state_dict()
 
     @override
     def load_state_dict(self, state: State) -> None:
-        self._require_idle("load_state_dict")
-        self._inner.load_state_dict(state)
+        self._idle("load_state_dict").load_state_dict(state)
         self._round = state["round"]
 
     @override
@@ -198,25 +208,27 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)
-        if self._streams is not None:
-            layout.staging = self._staging_to_device(buffer.gradient, self._streams[1])
-        self._layouts.make_room(layout, layout.key, layout.names)
+        if self._streams is not None and buffer.gradient.device != self._exchange.device:
+            layout.staging = CopyStaging(buffer.gradient, self._streams[1], self._recorder)
+        self._layouts.make_room(layout.key, layout.names)
         self._layouts.add(layout, layout.key, layout.names, kind)
         return layout
 
-    def _staging_to_device(self, gradient: Tensor, stream: SideStream) -> Staging | None:
-        """Return the way to the device for gradients elsewhere; the caller waits for both copies."""
-        return None if gradient.device == stream.device else CopyStaging(gradient, stream, self._recorder)
-
-    def _require_idle(self, call: str) -> None:
+    def _idle(self, call: str) -> Engine:
+        """Return the inner engine, with nothing in flight."""
         self._in_flight.require_idle(call)
         self._begin_steps_if_idle()
+        return self._inner
 
     def _begin_steps_if_idle(self) -> None:
         if self._in_flight.keys():
             return
-        for _ in range(self._begun):
-            self._inner.start_step()
+        try:
+            for _ in range(self._begun):
+                self._inner.start_step()
+        except InputError as error:  # of this rank's shard
+            self._fail(error)
+            raise
         self._begun = 0
 
     @torch.no_grad()
@@ -232,12 +244,16 @@ class NodeEngine(Engine, Generic[LayoutT]):
                 if staging is not None:
                     job.host = staging.fetch(job.buffer.gradient)
                 self._stages.begin(job)
+            if self._threads is not None:
+                back.uses(*on_device)
+                self._threads.submit(job)
+                return
             with back.behind_current(*on_device):
                 # The stream waits. The future covers the work on it so far.
                 for _ in self._stages.gather(job):
                     pass
         except Exception as error:  # Triton's errors have no other base
-            self._in_flight.fail(error)
+            self._fail(error)
 
 
 class _Stages(Generic[LayoutT]):
@@ -268,12 +284,27 @@ class _Stages(Generic[LayoutT]):
         return iter(())
 
 
+def _fail(watch: Watch | None, in_flight: InFlight, error: Exception) -> None:
+    if watch is not None and isinstance(error, InputError):
+        watch.tell(error)  # the other shards of the node know nothing
+    in_flight.fail(error)
+
+
+def _end_early(in_flight: InFlight, inner: Engine, error: InputError) -> None:
+    in_flight.fail(error)
+    if isinstance(inner, FlatEngine):
+        inner.fail(error)
+
+
 def _end(
+    watch: Watch | None,
     threads: StageThreads | None,
     in_flight: InFlight,
     inner: Engine,
     leave: Callable[[], None] | None,
 ) -> None:
+    if watch is not None:
+        watch.close()
     if threads is not None:
         threads.end()
     in_flight.fail(TransportError("the engine was closed"))

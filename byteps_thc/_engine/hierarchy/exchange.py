@@ -12,23 +12,26 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._engine.agreement import Questions, RankAgreement, contents_of
+from byteps_thc._base.errors import ThcError
+from byteps_thc._engine.agreement import SAME_MODEL, Questions, RankAgreement
+from byteps_thc._engine.device.choice import gpu_of
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
-from byteps_thc._engine.factory import flat_engine
+from byteps_thc._engine.factory import Scheme, flat_engine, shared_settings
+from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.hierarchy.engine import NodeEngine, NodeExchange, NodeLayout
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.parameters import saturated
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._engine.staging import make_staging
+from byteps_thc._engine.staging import SideStream, make_staging
 from byteps_thc._engine.statistics import StatsRecorder
+from byteps_thc._native import _core
 from byteps_thc._net.communicator import Asking, Communicator
 from byteps_thc._net.groups import Communicators
-from byteps_thc._net.handshake import gather_in_levels, introduce
+from byteps_thc._net.handshake import gather_by_rank, gather_in_levels, introduce, require_equal
 from byteps_thc._net.mesh import MeshGroups
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.transport import TrafficRecorder
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 if TYPE_CHECKING:  # it needs Triton
     from byteps_thc._scheme.gpu.part_copies import PartCopies
@@ -43,28 +46,32 @@ def shard_elements(elements: int, rank: int, ranks: int) -> int:
 class BucketShards(NodeLayout):
     """The shards of buffers of one layout. Raises InputError for an unsupported buffer.
 
-    A buffer is cut parameter by parameter, as in FSDP: wherever DDP puts a parameter, a rank has the same part of it,
-    and its residual. On a device all parts are copied in one launch (part_copies.py); in host memory an index would
-    cost more than the copies.
-
-    matrix[ranks, columns] has a row for each rank of the fast dimension, in which every parameter has its columns,
-    padded with zeros. Gaps between parameters have no shard, and stay as they are. shard: this rank's row as a buffer,
-    float32, while it is averaged over the slow dimension. cut: a text that identifies the matrix. device: where shards
-    are exchanged; staging: brings gradients to the host, if shards are exchanged there. recorder: counts its copies.
+    Buffers are cut parameter by parameter, as in FSDP: a rank has the same part of a parameter in every bucket, and its
+    residual. matrix[ranks, columns] has a row for each rank of the fast dimension, padded with zeros. Gaps between
+    parameters have no shard. shard: this rank's row as a buffer, float32, while it is averaged over the slow dimension.
+    cut: a text that identifies the matrix. device: where shards are exchanged. recorder: counts copies to the host.
+    fused: a kernel copies all parts on a device. digest: a text of the last average's bits.
     """
 
     def __init__(
-        self, buffer: GradientBuffer, rank: int, ranks: int, device: torch.device, recorder: TrafficRecorder
+        self,
+        buffer: GradientBuffer,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        recorder: TrafficRecorder,
+        *,
+        fused: bool = False,
     ) -> None:
         check_buffer(buffer)
         gradient = buffer.gradient
-        super().__init__(buffer, make_staging(gradient, recorder) if device.type == "cpu" else None)
+        super().__init__(buffer, make_staging(gradient, SideStream(device), recorder) if device.type == "cpu" else None)
         self.size, self.parameters = gradient.numel(), buffer.parameters
-        self.contents = contents_of(buffer.key, buffer.parameters)
         self.ranks = ranks
         self._columns = [-(-part.size // ranks) for part in self.parameters]
         self.columns = sum(self._columns)
         self.cut = f"shards {zlib.crc32(repr([*self.row_parts()]).encode()):08x}"
+        self.digest = "none"
         self.padded = ranks * self.columns != sum(part.size for part in self.parameters)
         self.shard = GradientBuffer(
             f"{buffer.key}, shard {rank} of {ranks}",
@@ -72,7 +79,7 @@ class BucketShards(NodeLayout):
             tuple(self._own_slices(rank)),
             buffer.drops_unused,
         )
-        self._copies = None if device.type == "cpu" else _copies_on_device([*self.row_parts()], device)
+        self._copies = _copies_on_device([*self.row_parts()], device) if fused and device.type != "cpu" else None
 
     def row_parts(self) -> Iterator[tuple[int, int]]:
         """Yield the parts of the matrix, row by row: first element in the gradient, -1 for padding; elements."""
@@ -125,10 +132,10 @@ class BucketShards(NodeLayout):
 class ShardExchange(NodeExchange[BucketShards]):
     """Reduce-scatter and all-gather of gradients among the ranks of a node, exact but for the gradient's own type.
 
-    groups: of this rank. scatter, gather: communicators of the fast dimension, for tensors on `device`: two, for two
-    threads or streams. A reduce-scatter is an all-to-all and a sum in float32, in the order of the ranks: gloo has no
-    other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. questions: asked before shards are
-    summed. asks_once: once per layout, because the caller waits.
+    scatter, gather: communicators of the fast dimension, for tensors on `device`: two, for two threads or streams. A
+    reduce-scatter is an all-to-all and a sum in float32, in the order of the ranks: gloo has no other, and NCCL's would
+    round bfloat16 at every rank. questions: asked before shards are summed, in_stream: once per layout. fused: see
+    BucketShards.
     """
 
     def __init__(
@@ -139,17 +146,19 @@ class ShardExchange(NodeExchange[BucketShards]):
         questions: Questions,
         device: torch.device,
         *,
-        asks_once: bool = False,
+        in_stream: bool = False,
+        fused: bool = False,
     ) -> None:
         self.size, self.rank, self.device = groups.size, groups.rank, device
-        self._asks_once = asks_once
+        self.in_stream, self._fused = in_stream, fused
         self._fast = groups.fast
         self._scatter, self._gather, self._questions = scatter, gather, questions
         self._sent, self._received, self._gathered = _Memory(), _Memory(), _Memory()
 
     @override
     def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> BucketShards:
-        return BucketShards(buffer, self._fast.rank(), self._fast.size(), self.device, recorder)
+        rank, ranks = self._fast.rank(), self._fast.size()
+        return BucketShards(buffer, rank, ranks, self.device, recorder, fused=self._fused)
 
     @override
     def use_loss_scale(self, scale: float) -> None:
@@ -157,9 +166,10 @@ class ShardExchange(NodeExchange[BucketShards]):
 
     @override
     def scatter(self, layout: BucketShards, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
-        if new or not self._asks_once:
+        if new or not self.in_stream:
             facts = f"{layout.size} elements of {buffer.gradient.dtype}", layout.cut, f"round {round}"
-            self._questions.require_same(layout.contents, layout.size, round, *facts)
+            last = f"last average {layout.digest}"
+            self._questions.require_same(layout.contents, layout.size, round, *facts, last)
         self._average(layout, buffer.gradient)
         return layout.shard
 
@@ -171,6 +181,8 @@ class ShardExchange(NodeExchange[BucketShards]):
             shard.record_stream(torch.cuda.current_stream(shard.device))
         own = saturated(shard, gradient.dtype)
         self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
+        if not self.in_stream:
+            layout.digest = _digest(gathered)
         layout.take(gathered, gradient)
 
     def _average(self, layout: BucketShards, gradient: Tensor) -> None:
@@ -205,6 +217,12 @@ def _sum(rows: Tensor, out: Tensor) -> None:
         out.add_(row)
 
 
+def _digest(average: Tensor) -> str:
+    if average.numel() and average.amax().isnan():  # its bits depend on the processor
+        return "NaN"
+    return f"{_core.checksum(_bytes(average).numpy()):08x}"
+
+
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
@@ -216,8 +234,7 @@ def _copies_on_device(parts: Sequence[tuple[int, int]], device: torch.device) ->
 
 
 _CPU = torch.device("cpu")
-
-#: Of the fast level, and of the slow one.
+#: Communicators of the fast level, and of the slow one.
 LevelCommunicators = tuple[Communicators, Communicators]
 
 
@@ -226,46 +243,49 @@ def level_communicators(groups: MeshGroups, policy: CompressionPolicy, *, caller
     return fast, slow
 
 
-def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
+def network_of_shard(network: NetworkConfig, shards: dist.ProcessGroup) -> NetworkConfig:
     """Return the servers of this rank's shard: each shard is a job of its own."""
-    return None if network is None else replace(network, job=network.job + shards.rank())
+    return replace(network, job=network.job + shards.rank())
 
 
 def hierarchical_engine(
     groups: MeshGroups,
-    config: ThcConfig,
+    scheme: Scheme,
     policy: CompressionPolicy,
-    network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
     communicators: LevelCommunicators | None = None,
 ) -> NodeEngine[BucketShards]:
     """Return an engine for two levels: exact averages in the fast one, compressed ones over the slow one; collective.
 
-    network: shard s of a node, from 0, has the job network.job + s, and nodes exchange in host memory. If averages may
-    be complete without some nodes, nodes are not asked about their gradients. communicators: new ones of the levels,
-    which end with the engine; None: its own. Other arguments: flat_engine's. Raises ConfigurationError that names the
-    difference between ranks, or flat_engine's errors, here or elsewhere.
+    With servers, shard s of a node, from 0, has the job network.job + s. If averages may be complete without some
+    nodes, nodes are not asked about their gradients. communicators: new ones of the levels; None: the engine's own.
+    Other arguments and errors: flat_engine's.
     """
     fast, slow = communicators or level_communicators(groups, policy)
-    waits_for_all = network is None or not network.may_drift(groups.slow.size())
+    nodes = groups.slow.size()
+    waits_for_all = isinstance(scheme, RankCodes) or not scheme.may_drift(nodes)
     gather = gather_in_levels(fast.for_questions().gather, slow.for_questions().gather)
-    settings: dict[str, object] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
-    settings |= {"network": network is not None} | config.model_dump()
-    if network is not None:
-        settings |= network.shared_settings(groups.slow.size())
-        gradients_on = _CPU  # shards are exchanged in host memory
+    settings: dict[str, object] = {"engine": f"mesh of {nodes} x {groups.fast.size()}"}
+    settings |= {"network": isinstance(scheme, NetworkConfig)} | shared_settings(scheme, nodes)
+    gpu = gpu_of(groups.fast, gradients_on)
+    if isinstance(scheme, NetworkConfig):
+        gradients_on = _CPU  # in two levels, only the host has kernels for servers
+        scheme = network_of_shard(scheme, groups.fast)
     # The inner engine knows only the ranks of its shard, and would use the whole host for them.
     threads = policy.thread_count(introduce(gather, settings | policy.shared_settings()).ranks_on_this_host)
     inner_policy = policy.model_copy(update={"threads": threads})
-    own = network_of_shard(network, groups.fast)
-    inner, refusal, difference = None, None, None
+    inner, refusal, difference, places = None, None, None, set[str]()
     try:
-        inner = flat_engine(groups.slow, config, inner_policy, own, gradients_on)
-        kernels = "device" if inner.in_stream else "host"
+        inner = flat_engine(groups.slow, scheme, inner_policy, gradients_on)
+        gpu = inner.device if inner.in_stream else gpu
+        place = "host" if gpu is None else "GPU"
     except Exception as error:  # Triton's errors have no other base
-        refusal, kernels = error, str(error)  # sent to the others, which wait for this rank
+        refusal, place = error, str(error)  # sent to the others, which wait for this rank
     try:
-        introduce(gather, {"kernels": kernels})  # all ranks of a node must exchange shards in the same kind of memory
+        everyone = gather_by_rank(gather, place)
+        places = {*everyone.values()}
+        if places - {"host", "GPU"}:
+            require_equal({rank: {"kernels": theirs} for rank, theirs in everyone.items()})
     except ThcError as error:
         difference = error
     if inner is None:
@@ -279,28 +299,33 @@ def hierarchical_engine(
         fast.close()
         slow.close()
 
-    exchange = _exchange(groups, fast, slow, inner.device if inner.in_stream else None, waits_for_all=waits_for_all)
-    return NodeEngine(inner, exchange, inner.recorder, leave)
+    # Shards of all ranks are in the same kind of memory.
+    exchange = _exchange(groups, fast, slow, gpu if places == {"GPU"} else None, inner, waits_for_all=waits_for_all)
+    watch = None
+    if exchange.in_stream:
+        watch = Communicators(groups.fast.whole, policy.deadline_s).watch(SAME_MODEL, fast, slow)
+    return NodeEngine(inner, exchange, inner.recorder, watch, leave)
 
 
 def _exchange(
-    groups: MeshGroups, fast: Communicators, slow: Communicators, device: torch.device | None, *, waits_for_all: bool
+    groups: MeshGroups,
+    fast: Communicators,
+    slow: Communicators,
+    gpu: torch.device | None,
+    inner: FlatEngine,
+    *,
+    waits_for_all: bool,
 ) -> ShardExchange:
     scatter: Communicator
     gathering: Communicator
-    between: Asking | None = None
-    if device is None:
+    asked: list[Asking]
+    if gpu is None:
         scatter, gathering = fast.of_host(2)
-        within: Asking = scatter
-        if waits_for_all:
-            [between] = slow.of_host(1)
+        asked = [scatter, *(slow.of_host(1) if waits_for_all else ())]
     else:
         scatter, gathering = fast.of_device(), fast.of_device()
         # Asked once per layout, in the caller's thread: no gloo connections are needed.
-        within = fast.for_questions()
-        between = slow.for_questions() if waits_for_all else None
-    levels: list[tuple[Asking, int]] = [(within, groups.fast.size())]
-    if between is not None:
-        levels.append((between, groups.slow.size()))
-    asks_once = device is not None
-    return ShardExchange(groups, scatter, gathering, RankAgreement(*levels), device or _CPU, asks_once=asks_once)
+        asked = [level.for_questions() for level in ((fast, slow) if waits_for_all else (fast,))]
+    ranks = groups.fast.size(), groups.slow.size()
+    questions, in_stream = RankAgreement(*zip(asked, ranks, strict=False)), gpu is not None
+    return ShardExchange(groups, scatter, gathering, questions, gpu or _CPU, in_stream=in_stream, fused=inner.in_stream)

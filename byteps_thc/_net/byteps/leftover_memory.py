@@ -1,9 +1,8 @@
 """Finds shared memory of killed BytePS workers, and removes it when bpslaunch starts the next one.
 
-A worker holds a lock on each of its files in /dev/shm (shared_memory.cc of `make byteps`). The kernel releases the lock
-when the process is gone, whatever killed it, and even if containers share /dev/shm without seeing each other's
-processes. Older builds of BytePS take no lock: files that a process of this host has mapped are in use, too. Files of a
-BytePS built elsewhere have other names, and are left alone.
+A worker holds a lock on each of its files in /dev/shm (shared_memory.cc of `make byteps`), which ends with the process,
+also between containers. Older builds of BytePS take no lock: files that a process of this host has mapped are in use,
+too. Files of a BytePS built elsewhere have other names, and stay.
 
 `make byteps` copies this module to byteps.plugins for bpslaunch: it imports the standard library only.
 `python -m byteps.plugins.leftover_memory` removes the files.
@@ -47,8 +46,7 @@ def remove(folder: Path = FOLDER) -> int:
 
 
 def remove_and_say() -> None:
-    removed_bytes = remove()
-    if removed_bytes:
+    if removed_bytes := remove():
         print(f"Removed {removed_bytes >> 10} KiB of workers that were killed from {FOLDER}", flush=True)
 
 

@@ -1,7 +1,6 @@
 """Imports the installed BytePS and `make byteps`'s additions on first use, and gives its calls deadlines.
 
-BytePS's shutdown, registered to run at exit, waits for all workers and servers, for ever if one has died. Here a
-process waits for a deadline, and then ends with its own exit status.
+BytePS's own shutdown at exit waits for all workers and servers, for ever if one has died.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError
+from byteps_thc._base.errors import ConfigurationError, DeadlineError
 
 
 @functools.cache
@@ -51,7 +50,7 @@ class WorkerLibrary:
         """Declare a tensor and its compressor settings (without spaces), before its first push."""
         keys = (ctypes.c_char_p * len(settings))(*(key.encode() for key in settings))
         values = (ctypes.c_char_p * len(settings))(*(value.encode() for value in settings.values()))
-        self._declare(_byteps_name(name), keys, values, len(settings))
+        self._declare(f"byteps.{name}".encode(), keys, values, len(settings))
 
     def skip_shutdown(self) -> None:
         """End this process without BytePS's shutdown; call at most once."""
@@ -64,10 +63,7 @@ class WorkerLibrary:
 
 @functools.cache
 def find_worker_library() -> WorkerLibrary | None:
-    """Load the library; None if the installed BytePS has none.
-
-    Raises ConfigurationError if BytePS does not import, or was built with another version of this library.
-    """
+    """Load the library; None if BytePS has none. Raises ConfigurationError without BytePS, or for another version."""
     byteps_operations()  # has symbols that the library needs
     try:
         library = importlib.import_module("byteps.plugins").load_for_worker("thc")
@@ -89,69 +85,39 @@ def worker_library() -> WorkerLibrary:
     return library
 
 
-def _byteps_name(name: str) -> bytes:
-    return f"byteps.{name}".encode()
-
-
-#: Seconds for other workers to get to their end after this one.
+#: Seconds for other workers to end after this one.
 EXIT_DEADLINE_S = 60.0
-
-
-class _AtExit:
-    """The exit handler. BytePS is one per process, and so is this."""
-
-    def __init__(self) -> None:
-        self._skipped = False
-
-    def install(self) -> None:
-        library = find_worker_library()
-        if library is None:
-            return  # a BytePS that `make byteps` did not build shuts itself down
-        atexit.unregister(byteps_operations().shutdown)
-        atexit.unregister(self._shut_down)
-        atexit.register(self._shut_down)
-
-    def skip_shutdown(self) -> None:
-        library = find_worker_library()
-        if library is not None and not self._skipped:
-            self._skipped = True
-            library.skip_shutdown()
-
-    def _shut_down(self) -> None:
-        library = find_worker_library()
-        assert library is not None
-        if self._skipped or not library.shutdown(EXIT_DEADLINE_S):
-            _remove_shared_memory()
-
-
-_at_exit = _AtExit()
+_skipped = threading.Event()
 
 
 def shut_down_at_exit() -> None:
-    """Shut BytePS down when this process ends, with a deadline, instead of byteps.torch.init's exit handler.
-
-    Does nothing with a BytePS that was not built by `make byteps`.
-    """
-    _at_exit.install()
+    """Shut BytePS down when this process ends, with a deadline, instead of byteps.torch.init's exit handler."""
+    if find_worker_library() is not None:  # a BytePS without the library shuts itself down
+        atexit.unregister(byteps_operations().shutdown)
+        atexit.unregister(_shut_down)
+        atexit.register(_shut_down)
 
 
 def skip_shutdown_at_exit() -> None:
     """Wait for nobody at exit: a worker or server is gone. Call it where a DeadlineError is raised."""
-    _at_exit.skip_shutdown()
+    library = find_worker_library()
+    if library is not None and not _skipped.is_set():
+        _skipped.set()
+        library.skip_shutdown()
 
 
-def _remove_shared_memory() -> None:
-    """Remove the buffers that BytePS's shutdown removes; names as in shared_memory.cc of `make byteps`."""
-    port, worker = os.environ.get("DMLC_PS_ROOT_PORT", ""), os.environ.get("DMLC_WORKER_ID", "")
-    for segment in Path("/dev/shm").glob(f"BytePS_*_{port}_{worker}_*"):
-        segment.unlink(missing_ok=True)
+def _shut_down() -> None:
+    if _skipped.is_set() or not worker_library().shutdown(EXIT_DEADLINE_S):
+        # The buffers that BytePS's shutdown would remove, by the names of shared_memory.cc of `make byteps`.
+        port, worker = os.environ.get("DMLC_PS_ROOT_PORT", ""), os.environ.get("DMLC_WORKER_ID", "")
+        for segment in Path("/dev/shm").glob(f"BytePS_*_{port}_{worker}_*"):
+            segment.unlink(missing_ok=True)
 
 
 def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: float) -> None:
     """Run a BytePS call that waits for the job's other processes and cannot be cancelled.
 
-    purpose: for the message. Raises the call's errors, and DeadlineError after deadline_s: this process can then not
-    use BytePS any more.
+    purpose: for the message. Raises the call's errors, and DeadlineError after deadline_s, which ends BytePS here.
     """
     outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
 

@@ -5,28 +5,26 @@ from __future__ import annotations
 import gc
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
+from threading import Event
 from types import ModuleType
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from byteps_thc._base.environment import default_deadline_s
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._net.byteps.library import byteps_operations, run_with_deadline, shut_down_at_exit
 from byteps_thc._net.ending import collect_forgotten
-from byteps_thc._scheme.environment import default_deadline_s
-from byteps_thc._scheme.errors import ConfigurationError, InputError
 
 #: BytePS aborts the process without them. bpslaunch sets the first two, and gets the others from its environment.
 _LAUNCH_VARIABLES = ("BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "DMLC_WORKER_ID", "DMLC_NUM_WORKER")
 
 
 def tensor_names(name: str) -> tuple[str, str]:
-    """Return the names of the two BytePS tensors that pushes of `name` alternate between.
-
-    The server of BytePS 0.2.5 lets a fast worker's next push overwrite a sum that a slower worker has not pulled yet.
-    With two keys nobody can be two pushes ahead, as a worker has one push of a name in flight at a time.
-    """
+    """Return the names of the two BytePS tensors that pushes of `name` alternate between."""
+    # With one name, BytePS 0.2.5 lets a worker's next push overwrite a sum that a slower worker has not pulled yet.
     return name, f"{name}#odd"
 
 
@@ -40,13 +38,10 @@ class TensorNames:
         self._unnamed = 0
 
     def next_key(self, name: str, tensor: Tensor) -> str:
-        """Return the BytePS tensor of the name's next push.
-
-        Raises InputError if the name had another size or dtype before, which would crash BytePS's processes.
-        """
+        """Return the BytePS tensor of the name's next push. Raises InputError if the name had another size or dtype."""
         kind = tensor.numel(), tensor.dtype
         known = self._kinds.setdefault(name, kind)
-        if known != kind:
+        if known != kind:  # would crash BytePS's processes
             raise InputError(f"{name!r} had {known[0]} elements of {known[1]} before, and now {kind[0]} of {kind[1]}")
         self._pushes[name] += 1
         return tensor_names(name)[self._pushes[name] % 2]
@@ -93,10 +88,7 @@ class Claims:
         self._claims: WeakSet[Claim] = WeakSet()
 
     def open(self) -> Claim:
-        """Return an empty claim, after dropping the claims of holders that are garbage.
-
-        Python collects garbage at another time on each worker, but workers must find the same claims.
-        """
+        """Return an empty claim, after dropping the claims of garbage: workers must find the same claims."""
         if self._claims:
             gc.collect()
             collect_forgotten()  # claims are released in threads
@@ -112,49 +104,32 @@ class Claims:
             claim.release()
 
 
-class _Process:
-    """The package's knowledge of BytePS, which is one per process, and so is this."""
-
-    def __init__(self) -> None:
-        self.running = False
-        self.names = TensorNames()
-        self.claims = Claims()
-
-    def started(self) -> None:
-        self.running = True
-
-    def stopped(self) -> None:
-        self.running = False
-        self.names.clear()
-        self.claims.clear()
-
-
-_process = _Process()
+#: The package's knowledge of BytePS, which is one per process.
+_running = Event()
+pushed_names, _claims = TensorNames(), Claims()
 
 
 def running_operations() -> ModuleType:
     """Return BytePS's operations; ConfigurationError before init(), where BytePS would claim to have one worker."""
-    if not _process.running:
+    if not _running.is_set():
         raise ConfigurationError("BytePS has not been initialized: call bps.init() before")
     return byteps_operations()
 
 
-def pushed_names() -> TensorNames:
-    return _process.names
-
-
 def claims() -> Claims:
-    return _process.claims
+    return _claims
 
 
 def init(lazy: bool = True) -> None:
-    """Start BytePS in this process, with the environment as it is.
+    """Start BytePS with the environment as it is. lazy: as in byteps_thc.torch.init(), which has the errors, too.
 
-    lazy: connect to the servers with the first push_pull instead of now. Otherwise, and in shutdown, suspend and
-    resume, DeadlineError when others are not there within default_deadline_s(). ConfigurationError in a process that
-    bpslaunch has not started.
+    Raises ConfigurationError in a process that bpslaunch has not started.
     """
-    _require_launched(os.environ)
+    if missing := [name for name in _LAUNCH_VARIABLES if not os.environ.get(name)]:
+        raise ConfigurationError(
+            f"{', '.join(missing)} not set: start a BytePS training with bpslaunch, not with torchrun or python alone, "
+            "beside its scheduler and servers. docs/byteps.md, 'Start it', has the commands"
+        )
     operations = byteps_operations()
     try:
         if lazy:  # BytePS chooses this thread's GPU
@@ -163,19 +138,17 @@ def init(lazy: bool = True) -> None:
             _connect(lambda: operations.init(False))
     finally:
         shut_down_at_exit()
-    _process.started()
+    _running.set()
 
 
 def shutdown() -> None:
     """Stop BytePS. Python calls it at exit, too."""
-    run_with_deadline(byteps_operations().shutdown, "shut down", default_deadline_s())
-    _process.stopped()
+    _stop(byteps_operations().shutdown)
 
 
 def suspend() -> None:
     """Stop BytePS until resume(), for elastic training. Close THC optimizers first."""
-    run_with_deadline(byteps_operations().suspend, "shut down", default_deadline_s())
-    _process.stopped()
+    _stop(byteps_operations().suspend)
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int) -> None:
@@ -187,15 +160,14 @@ def resume(num_workers: int, num_servers: int, global_rank: int) -> None:
     """
     operations = byteps_operations()
     _connect(lambda: operations.resume(num_workers, num_servers, global_rank))
-    _process.started()
+    _running.set()
 
 
-def _require_launched(environment: Mapping[str, str]) -> None:
-    if missing := [name for name in _LAUNCH_VARIABLES if not environment.get(name)]:
-        raise ConfigurationError(
-            f"{', '.join(missing)} not set: start a BytePS training with bpslaunch, not with torchrun or python alone, "
-            "beside its scheduler and servers. docs/byteps.md, 'Start it', has the commands"
-        )
+def _stop(call: Callable[[], object]) -> None:
+    run_with_deadline(call, "shut down", default_deadline_s())
+    _running.clear()
+    pushed_names.clear()
+    _claims.clear()
 
 
 def _connect(call: Callable[[], object]) -> None:

@@ -1,10 +1,7 @@
 """BytePS's push_pull of one tensor: the sum or average over all processes, without the defects of 0.2.5.
 
-Differences from byteps.torch:
-- A name's pushes alternate between two BytePS tensors (process.TensorNames).
-- Nameless tensors get unique names, in order of the calls.
-- A push waits for the last one of its name: concurrent pushes of a BytePS tensor mix their sums, or crash.
-- synchronize has a deadline.
+Unlike in byteps.torch, a name's pushes alternate between two BytePS tensors, and a push waits for the last one of its
+name (concurrent ones mix their sums, or crash). Nameless tensors get unique names. synchronize has a deadline.
 """
 
 from __future__ import annotations
@@ -18,12 +15,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from byteps_thc._base.environment import default_deadline_s
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, InputError
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.library import byteps_operations, skip_shutdown_at_exit
 from byteps_thc._net.byteps.process import pushed_names, running_operations, tensor_names
 from byteps_thc._scheme.arithmetic import arithmetic_version, version_name
-from byteps_thc._scheme.environment import default_deadline_s
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, InputError
 
 _SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 20e-6, 1e-3
 
@@ -63,16 +60,16 @@ def push_pull_async_inplace(
     """
     if tensor.numel() == 0 or not tensor.is_contiguous():
         raise InputError("push_pull needs a tensor that is contiguous and not empty")
-    name = pushed_names().make_name() if name is None else name
+    name = pushed_names.make_name() if name is None else name
     declare(name)
-    if (last := pushed_names().in_flight(name)) is not None:
+    if (last := pushed_names.in_flight(name)) is not None:
         _wait(last, name, default_deadline_s())
-    key = pushed_names().next_key(name, tensor)
+    key = pushed_names.next_key(name, tensor)
     try:
         number = byteps_operations().push_pull_async_inplace(tensor, average, key, version, priority)
     except ValueError as error:
         raise InputError(f"BytePS cannot push {name!r}: {error}") from error
-    pushed_names().started(name, number)
+    pushed_names.started(name, number)
     return Handle(number, name, tensor)
 
 
@@ -92,7 +89,7 @@ def synchronize(handle: Handle, deadline_s: float | None = None) -> Tensor:
     """
     if not handle.finished:
         _wait(handle.number, handle.name, default_deadline_s() if deadline_s is None else deadline_s)
-        pushed_names().finished(handle.name, handle.number)
+        pushed_names.finished(handle.name, handle.number)
         byteps_operations().synchronize(handle.number)
         handle.finished = True
     return handle.output
@@ -112,26 +109,22 @@ def _wait(number: int, name: str, wait_s: float) -> None:
         sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
 
 
-_NAME = "THC.settings"
-
-
 def different_ranks(settings: object, deadline_s: float | None) -> list[int]:
-    """Return the ranks whose settings differ, by repr(), from this process's; called by all processes.
+    """Return the ranks whose settings differ, by repr(), from this process's; collective. deadline_s: of synchronize().
 
-    deadline_s: of synchronize(). Raises DeadlineError, and ConfigurationError on all processes if one has another
-    version of the arithmetic.
+    Raises DeadlineError, and ConfigurationError on all processes if one has another version of the arithmetic.
     """
     hashed = hashlib.sha256(repr(settings).encode()).digest()
     digest = np.append(np.frombuffer(hashed, np.int32), np.int32(arithmetic_version()))
     rows = torch.zeros(process.size(), digest.size, dtype=torch.int32, device="cpu")
     rows.numpy()[process.rank()] = digest
-    synchronize(push_pull_async_inplace(rows, average=False, name=_NAME), deadline_s)
+    synchronize(push_pull_async_inplace(rows, average=False, name="THC.settings"), deadline_s)
     require_same_arithmetic(rows.numpy()[:, -1], process.rank())
     return [rank for rank, row in enumerate(rows.numpy()) if not np.array_equal(row, digest)]
 
 
 def require_same_arithmetic(versions: npt.NDArray[np.int32], rank: int) -> None:
-    """Raise ConfigurationError unless all processes have this one's version. versions: int32[ranks]."""
+    """Raise ConfigurationError unless all processes have the same version as this process. versions: int32[ranks]."""
     own = int(versions[rank])
     others = {other: int(version) for other, version in enumerate(versions) if version != own}
     if others:

@@ -1,10 +1,8 @@
 """Sums of codes over BytePS's own servers and vans (the paper's THC-colocated).
 
-Packed codes go up, because THC's compressor (byteps_thc/csrc/byteps) sends nothing else of the tensor. BytePS's server
-looks them up in the table, its reducer adds the values, and 8 (or 16) bits a coordinate come back.
-
-BytePS has no maximum for norms: every worker writes the bits of its norms into its row of a tensor of zeros,
-int32[workers, norms]; once BytePS has added the tensors, all workers have all rows.
+THC's compressor (byteps_thc/csrc/byteps) sends the packed codes, and looks them up on BytePS's server, whose reducer
+adds the values. 8 (or 16) bits a coordinate come back. BytePS has no maximum for norms: every worker adds its norms, as
+bits, into its row of a tensor of zeros, int32[workers, norms], so that all workers get all rows.
 """
 
 from __future__ import annotations
@@ -19,23 +17,20 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc._base.arrays import F32, U8, U16, HostZeros, everybody
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._native import _core
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.library import worker_library
 from byteps_thc._net.byteps.process import tensor_names
 from byteps_thc._net.byteps.push_pull import Handle, declare, different_ranks, push_pull_async_inplace, synchronize
 from byteps_thc._net.transport import TrafficRecorder, Transfer, Transport
-from byteps_thc._scheme.arrays import F32, U8, U16, HostZeros, everybody
-from byteps_thc._scheme.config import ResolvedConfig
-from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes
 
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """A partition. norms: words of the maximum; padded: coordinates with padding.
-
-    priority: of its pushes; the highest goes first if BYTEPS_SCHEDULING_CREDIT is set.
-    """
+    """A partition. norms: words of the maximum. padded: coordinates with padding. priority: of its pushes."""
 
     name: str
     norms: int
@@ -44,24 +39,20 @@ class PartitionShape:
 
 
 class BytepsTransport(Transport):
-    """One worker's partitions, each a transfer. BytePS fixes its keys in advance: there are no others.
+    """One worker's partitions, each a transfer. BytePS fixes its keys in advance, so later ones are impossible.
 
-    Collective: all workers make the same transports and send the same rounds, after BytePS's init().
-
-    resolved: the same on all workers. partitions: all of them, in the same order on all workers, with names unlike
-    those of other transports. worker: bps.rank(). deadline_s: of each wait. zeros: allocates the arrays of codes and
-    sums.
-
-    Sends a first round to find wrong set-ups: raises ConfigurationError if the workers' settings differ, BytePS has no
-    compressor or would not use it, or one of its servers does not look codes up; DeadlineError if a worker or server
-    does not answer.
+    Collective after BytePS's init(): all workers make the same transports and send the same rounds. partitions: all, in
+    the same order on all workers, with names unlike other transports'. worker: bps.rank(). deadline_s: of each wait.
+    zeros: allocates the arrays of codes and sums. A first round finds wrong set-ups: raises ConfigurationError if
+    the workers' settings differ, BytePS has no compressor or would not use it, or a server does not look codes up, and
+    DeadlineError if a worker or server does not answer.
     """
 
     codes_per_chunk: int | None = None
 
     def __init__(
         self,
-        resolved: ResolvedConfig,
+        resolved: ResolvedCodes,
         partitions: Sequence[PartitionShape],
         *,
         worker: int,
@@ -70,21 +61,23 @@ class BytepsTransport(Transport):
         zeros: HostZeros = np.zeros,
     ) -> None:
         _check_job(resolved, worker)
-        resolved.config.warn_of_ignored_bits("BytePS's servers", worker)
         sizes_bytes = [shape.padded * sum_bytes(resolved) for shape in partitions]
         if sizes_bytes:
             check_environment(os.environ, smallest_bytes=min(sizes_bytes), largest_bytes=max(sizes_bytes))
-        self.resolved = resolved
-        self.worker = worker
-        self.deadline_s = deadline_s
-        self.zeros = zeros
-        self.recorder = recorder
+        self.resolved, self.worker, self.deadline_s = resolved, worker, deadline_s
+        self.zeros, self.recorder = zeros, recorder
         self.contributions = everybody(resolved.workers)
-        settings = _shared_settings(resolved, partitions)
+        table, cut = resolved.table, os.environ.get("BYTEPS_PARTITION_BYTES")  # keys depend on the cut
+        shared = (resolved.shared_hash, table.bits, table.values, resolved.value_bits, tuple(partitions))
+        settings = shared, cut
         digest = hashlib.sha256(repr(settings).encode()).hexdigest()
         # The digest is in the names, because BytePS fixes a name's size and compressor for good.
         self._transfers = {s.name: BytepsTransfer(self, s, f"THC.{digest[:8]}.{s.name}") for s in partitions}
-        self._compare(settings)
+        if different := different_ranks(settings, deadline_s):
+            raise ConfigurationError(
+                f"worker(s) {', '.join(map(str, different))} and this one ({worker}) have different settings of "
+                "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
+            )
         for transfer in self._transfers.values():  # in the same order everywhere, before the first use
             transfer.declare()
         for _ in tensor_names(""):  # the tensors that a name alternates between
@@ -99,19 +92,9 @@ class BytepsTransport(Transport):
             raise InputError(f"piece {name!r} of {norms} norms and {codes} codes is none of BytePS's partitions")
         return transfer
 
-    def _compare(self, settings: object) -> None:
-        if different := different_ranks(settings, self.deadline_s):
-            raise ConfigurationError(
-                f"worker(s) {', '.join(map(str, different))} and this one ({self.worker}) have different settings of "
-                "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
-            )
-
 
 class BytepsTransfer(Transfer):
-    """One partition, with its tensors at BytePS. The servers sum: a worker relays nothing.
-
-    Sums are valid until the next send_codes().
-    """
+    """One partition, with its tensors at BytePS. Sums are valid until the next send_codes()."""
 
     def __init__(self, transport: BytepsTransport, shape: PartitionShape, name: str) -> None:
         resolved, zeros = transport.resolved, transport.zeros
@@ -194,7 +177,7 @@ def _push(tensor: Tensor, name: str, priority: int) -> Handle:
     return push_pull_async_inplace(tensor, average=False, name=name, priority=priority)
 
 
-def _check_job(resolved: ResolvedConfig, worker: int) -> None:
+def _check_job(resolved: ResolvedCodes, worker: int) -> None:
     workers = process.size()
     if workers != resolved.workers or worker != process.rank():
         raise ConfigurationError(
@@ -209,46 +192,33 @@ def _check_job(resolved: ResolvedConfig, worker: int) -> None:
         )
 
 
-def _shared_settings(resolved: ResolvedConfig, partitions: Sequence[PartitionShape]) -> object:
-    table = resolved.table
-    shared = (resolved.shared_hash, table.bits, table.values, resolved.value_bits, tuple(partitions))
-    cut = os.environ.get("BYTEPS_PARTITION_BYTES")  # keys depend on it
-    return shared, cut
-
-
 _DEFAULT_PARTITION_BYTES = 4096000  # BytePS's default
 _LARGEST_PARTITION_BYTES = 1 << 30
 
 
-def sum_bytes(resolved: ResolvedConfig) -> int:
+def sum_bytes(resolved: ResolvedCodes) -> int:
     """Return the bytes of a coordinate in BytePS's tensor of sums: uint8, or int32 if sums need 16 bits."""
     return 1 if resolved.value_bits == 8 else 4
 
 
-def prepare_environment(resolved: ResolvedConfig) -> None:
+def prepare_environment(resolved: ResolvedCodes) -> None:
     """Set the variables that are not set, and check the others; call it before BytePS is initialised.
 
     BYTEPS_THREADPOOL_SIZE: threads that run compressors; BytePS has none unless it is set. BYTEPS_MIN_COMPRESS_BYTES:
     smaller tensors are not compressed. BYTEPS_PARTITION_BYTES: larger tensors are cut. Raises ConfigurationError.
     """
-    largest = _core.padded_size(resolved.config.partition_coordinates, resolved.config.rotation_block)
-    needed_bytes = largest * sum_bytes(resolved)
+    codes = resolved.codes
+    needed_bytes = _core.padded_size(codes.partition_coordinates, codes.rotation_block) * sum_bytes(resolved)
     if needed_bytes > _LARGEST_PARTITION_BYTES:
-        raise ConfigurationError(
-            f"partition_bytes={resolved.config.partition_bytes} is too large for BytePS's servers: lower it"
-        )
-    defaults = {
-        "BYTEPS_THREADPOOL_SIZE": 2,
-        "BYTEPS_MIN_COMPRESS_BYTES": 0,
-        "BYTEPS_PARTITION_BYTES": max(needed_bytes, _DEFAULT_PARTITION_BYTES),
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, str(value))
+        raise ConfigurationError(f"partition_bytes={codes.partition_bytes} is too large for BytePS's servers: lower it")
+    os.environ.setdefault("BYTEPS_THREADPOOL_SIZE", "2")
+    os.environ.setdefault("BYTEPS_MIN_COMPRESS_BYTES", "0")
+    os.environ.setdefault("BYTEPS_PARTITION_BYTES", str(max(needed_bytes, _DEFAULT_PARTITION_BYTES)))
     check_environment(os.environ, smallest_bytes=None, largest_bytes=needed_bytes)
 
 
 def check_environment(environment: Mapping[str, str], *, smallest_bytes: int | None, largest_bytes: int) -> None:
-    """Raise ConfigurationError unless BytePS would compress tensors of these sizes, each in one piece."""
+    """Raise ConfigurationError unless BytePS would compress tensors of both sizes, each in one piece."""
     if _number(environment, "BYTEPS_THREADPOOL_SIZE", 0) < 1:
         raise ConfigurationError("BytePS runs compressors in BYTEPS_THREADPOOL_SIZE threads: set it to 1 or more")
     if _number(environment, "BYTEPS_ENABLE_ASYNC", 0):
@@ -264,7 +234,7 @@ def check_environment(environment: Mapping[str, str], *, smallest_bytes: int | N
     if limit < largest_bytes:
         raise ConfigurationError(
             f"BYTEPS_PARTITION_BYTES={limit} would cut a partition of {largest_bytes} bytes: raise it, the same for "
-            "all workers, or lower ThcConfig.partition_bytes"
+            "all workers, or lower ServerCodes.partition_bytes"
         )
 
 

@@ -9,11 +9,11 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
-from byteps_thc._scheme.errors import DeadlineError, TransportError
+from byteps_thc._base.errors import DeadlineError, TransportError
 
 if TYPE_CHECKING:  # a session of servers needs no torch
+    from byteps_thc._base.torch_private import Store
     from byteps_thc._net.communicator import Backend
-    from byteps_thc._scheme.torch_private import Store
 
 T = TypeVar("T")
 
@@ -25,8 +25,7 @@ STORE_S = 15.0
 class Agreement:
     """One rank's part. store: for these ranks and nothing else. stop: set when this rank waits no longer.
 
-    Waits are not in the store, whose other users would wait, too. Raises TransportError if the store is gone or does
-    not answer for STORE_S.
+    Raises TransportError if the store is gone or does not answer for STORE_S.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
@@ -38,7 +37,9 @@ class Agreement:
 
     def asked(self, generation: int) -> str | None:
         """Return which rank asks to move on to that generation, and why; None: nobody does."""
-        return self._get(f"{generation}/asked")
+        key = f"{generation}/asked"
+        value: bytes | None = self._call(lambda: self._store.get(key) if self._store.check([key]) else None)
+        return None if value is None else value.decode()
 
     def tell(self, topic: str, text: str) -> None:
         self._set(f"{topic}/{self.rank}", text)
@@ -54,11 +55,8 @@ class Agreement:
         keys = self._keys(topic)
         while not self._all_are_there(keys):
             if time.monotonic() > deadline:
-                missing = [rank for rank, key in enumerate(keys) if not self._all_are_there([key])]
-                raise DeadlineError(
-                    f"rank {[*missing, self.ranks - 1][0]} of the group does not answer: read its log, it may have "
-                    "ended"
-                )
+                late = next((rank for rank, key in enumerate(keys) if not self._all_are_there([key])), self.ranks - 1)
+                raise DeadlineError(f"rank {late} of the group does not answer: read its log, it may have ended")
             if self._stop.wait(_POLL_S):
                 raise TransportError("the engine was closed")
         return self._values(keys)
@@ -70,10 +68,6 @@ class Agreement:
 
     def _set(self, key: str, text: str) -> None:
         self._call(lambda: self._store.set(key, text.encode()))
-
-    def _get(self, key: str) -> str | None:
-        value: bytes | None = self._call(lambda: self._store.get(key) if self._store.check([key]) else None)
-        return None if value is None else value.decode()
 
     def _keys(self, topic: str) -> list[str]:
         return [f"{topic}/{rank}" for rank in range(self.ranks)]
@@ -87,11 +81,7 @@ class Agreement:
         return [value.decode() for value in values]
 
     def _call(self, operation: Callable[[], T]) -> T:
-        """Return the result of a store operation.
-
-        It runs in a new thread: if the store's host is unreachable, check() never returns, whatever the store's
-        timeout. Nobody joins the thread then, even when Python ends (csrc/python/ending.cc).
-        """
+        """Return the result of a store operation, in a new thread: check() never returns if the host is unreachable."""
         answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
 
         def run() -> None:
@@ -104,14 +94,10 @@ class Agreement:
         try:
             answer = answers.get(timeout=STORE_S)
         except Empty:
-            raise _store_is_gone(f"it has not answered for {STORE_S:g} s") from None
+            answer = RuntimeError(f"it has not answered for {STORE_S:g} s")
         if isinstance(answer, RuntimeError):
-            raise _store_is_gone(str(answer)) from answer
+            raise TransportError(
+                "the process group's store does not answer, so that ranks cannot agree on servers: check that its "
+                f"process, rank 0's or torchrun's, runs, and that its host is reachable. {answer}"
+            ) from answer
         return answer
-
-
-def _store_is_gone(why: str) -> TransportError:
-    return TransportError(
-        "the process group's store does not answer, so that ranks cannot agree on servers: check that its process, "
-        f"rank 0's or torchrun's, runs, and that its host is reachable. {why}"
-    )

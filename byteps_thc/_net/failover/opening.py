@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 
+from byteps_thc._base.errors import ConfigurationError, ThcError, TransportError
+from byteps_thc._base.torch_private import Store
 from byteps_thc._net.failover.agreement import Agreement
 from byteps_thc._net.failover.session import LONGEST_CONNECT_S, FailoverSession
 from byteps_thc._net.network_settings import Timeouts
 from byteps_thc._net.run import told_run
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, ThcError, TransportError
-from byteps_thc._scheme.torch_private import Store
 
 _SWITCH, _ERROR = "switch", "error: "
 #: The servers have let this rank in just before.
@@ -24,7 +23,6 @@ _LONGEST_ANSWER_S = 2.0
 
 def open_failover_session(
     network: NetworkConfig,
-    config: ThcConfig,
     store: Store,
     worker: int,
     workers: int,
@@ -34,13 +32,13 @@ def open_failover_session(
 ) -> FailoverSession | Session:
     """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
 
-    Returns a Session without failover for switches, from which workers cannot move: their addresses are in a switch's
-    tables. network: with a run. deadline_s, moved, lost: see FailoverSession. Raises Session's errors,
-    ConfigurationError if failover is asked for with a switch, DeadlineError if a rank does not come.
+    network: with a run. deadline_s, moved, lost: of FailoverSession. Returns a Session without failover for switches,
+    whose tables have the workers' addresses. Raises Session's errors, ConfigurationError if failover is asked for with
+    a switch, DeadlineError if a rank does not come.
     """
     agreement = Agreement(store, worker, workers, Event())
     try:
-        first = network.open_session(config, worker, workers, deadline_s)
+        first = network.open_session(worker, workers, deadline_s)
     except ThcError as error:
         agreement.tell("kind", f"{_ERROR}{error}")  # the others then report this rank's problem, not a missing rank
         raise
@@ -63,9 +61,8 @@ def open_failover_session(
         raise
     if _SWITCH in kinds:
         return first
-    again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
+    codes = network.codes.model_copy(update={"codes_per_packet": first.codes_per_packet})
     timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, LONGEST_CONNECT_S))
-
     addresses = dict(zip(network.servers, first.addresses, strict=True))
 
     def open_again(servers: Sequence[str], generation: int) -> Session:
@@ -73,8 +70,8 @@ def open_failover_session(
         run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
         # Names are not looked up again: the others use the first addresses, and a move may lack a name server.
         found = tuple(addresses[server] for server in servers)
-        moved_network = replace(network, servers=found, run=run, timeouts=timeouts)
-        return moved_network.open_session(again, worker, workers, deadline_s)
+        moved_network = replace(network, codes=codes, servers=found, run=run, timeouts=timeouts)
+        return moved_network.open_session(worker, workers, deadline_s)
 
     return FailoverSession(
         first, network.servers, open_again, ask, deadline_s, store, worker, workers, moved=moved, lost=lost

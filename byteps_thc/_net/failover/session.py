@@ -10,33 +10,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from byteps_thc._base.arrays import F32, U8, U16
+from byteps_thc._base.errors import RestartError, ServerRefusedError, ThcError, TransportError
 from byteps_thc._net.ending import close_at_exit
+from byteps_thc._net.failover import plan as plans
+from byteps_thc._net.failover import watch
 from byteps_thc._net.failover.agreement import Agreement
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage, Stage
-from byteps_thc._net.failover.watch import (
-    Plan,
-    Presences,
-    QuestionPace,
-    Statement,
-    Watch,
-    describe,
-    named_in,
-    patience_s,
-    undelivered,
-    why_none,
-)
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.arrays import F32, U8, U16
-from byteps_thc._scheme.errors import RestartError, ServerRefusedError, ThcError, TransportError
 
 if TYPE_CHECKING:  # a session of servers needs no torch
-    from byteps_thc._scheme.torch_private import Store
+    from byteps_thc._base.torch_private import Store
 
 _logger = logging.getLogger("byteps_thc")
 
 #: Length of a wait before it checks whether its session is still the current one.
 _SLICE_S = 0.5
-#: From one attempt to the next, if no server is there.
+#: From one attempt to the next, if no server answers.
 _PAUSE_S = 0.5
 #: Longest opening of a session with servers that have just answered: a longer one is a fault, and ranks ask again.
 LONGEST_CONNECT_S = 5.0
@@ -44,12 +34,11 @@ LONGEST_CONNECT_S = 5.0
 _REFUSALS = 2
 #: A move excludes a server that is silent for so long, or for twice as long if round trips are long.
 _LONG_QUESTION_S = 1.0
-#: Wait for other ranks after the deadline: longer than an attempt in which a rank waits for a server, so that all ranks
-#: give up together, and the error names the server.
+#: Wait for other ranks after the deadline: longer than an attempt, so that all ranks fail together.
 _GRACE_S = 2.0 * _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
-#: Why ranks move after unknown_job, as far as a worker knows.
+#: The reason for a move after unknown_job.
 _LOST_JOB = "a server has lost rounds of the job: it was restarted, or dropped the job after --idle-timeout"
-#: Looks at the same stage without a result, a quarter of a second each, before a session that joined again is given up.
+#: Looks at the same stage without a result, a quarter of a second each, before a rejoined session is dropped.
 _STUCK_LOOKS = 4
 
 
@@ -82,23 +71,21 @@ class FailoverSession:
         self._servers, self._open_session, self._ask_servers = tuple(servers), open, ask
         self._addresses = tuple(first.addresses)  # IP:PORT of each, as in errors
         self._deadline_s, self._moved = deadline_s, moved
-        self._session = first
         self.workers, self.code_bits, self.value_bits = first.workers, first.code_bits, first.value_bits
         self.codes_per_packet = first.codes_per_packet
         self._used = tuple(range(len(self._servers)))
-        self._generation = 0
-        self._stages = KeptStages()
+        self._session, self._generation, self._stages = first, 0, KeptStages()
         self._lock = threading.RLock()  # guards all attributes above
         self._failure: ThcError | None = None
         self._counted: dict[str, int] = {}  # of finished sessions
         self._closing = threading.Event()
         self._agreement = Agreement(store, rank, ranks, self._closing)
-        self._presences = Presences(self._servers)
-        self._pace = QuestionPace(len(self._servers))
+        self._presences = watch.Presences(self._servers)
+        self._pace = watch.QuestionPace(len(self._servers))
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
         self._moved_for: tuple[Stage | None, float] = (None, 0.0)  # a stage without a result in a move, since when
-        self._watch = Watch(self._presences, self._question, self._look, lost)
+        self._watch = watch.Watch(self._presences, self._question, self._look, lost)
         close_at_exit(self.close)
 
     @property
@@ -192,9 +179,9 @@ class FailoverSession:
         looks = self._looks_without_a_result()
         if looks and (gone := self._presences.gone(self._used)):
             return f"{self._names(gone)} does not answer"
-        if looks and (late := undelivered(packets := self._session.unanswered())):
+        if looks and (late := watch.undelivered(packets := self._session.unanswered())):
             self._presences.blame([self._used[place] for place in late])
-            return "; ".join(describe(self.servers[place], packets[place]) for place in late)
+            return "; ".join(watch.describe(self.servers[place], packets[place]) for place in late)
         if looks >= _STUCK_LOOKS and self._session.counters()["rejoins"] > 0:
             return _LOST_JOB
         return None
@@ -214,7 +201,7 @@ class FailoverSession:
         return looks
 
     def _all_are_back(self, used: Sequence[int]) -> bool:
-        """Publish which servers are back; on rank 0, return whether all ranks see one of them."""
+        """Publish the servers that are back; on rank 0, return whether all ranks see one."""
         back = self._presences.back(used, time.monotonic())
         for number in back:
             self._agreement.tell(self._back(number), "")
@@ -245,30 +232,22 @@ class FailoverSession:
         self._moved()
         if self._agreement.rank == 0:
             _logger.warning(
-                "moved to %s of %d servers (%s): %s; messages sent again: %d; the move took %.1f s",
-                len(self._used),
-                len(self._servers),
-                self._names(self._used),
-                why,
-                repeated,
-                time.monotonic() - began_s,
+                f"moved to {len(self._used)} of {len(self._servers)} servers ({self._names(self._used)}): {why}; "
+                f"messages sent again: {repeated}; the move took {time.monotonic() - began_s:.1f} s"
             )
 
     def _arrive(self, why: str, deadline: float, fruitless: bool) -> int:
-        """Join servers together with all ranks; return the number of stages pushed again.
-
-        fruitless: moves have brought no result for this rank's deadline.
-        """
+        """Join servers together with all ranks; return the number of stages pushed again. fruitless: of Statement."""
         refusals: Counter[int] = Counter()
         while True:
             self._generation += 1
             self._agreement.ask(self._generation, why)
             tired = time.monotonic() > deadline
-            statement = Statement(self._stages.missing(), self._ask(), tired, fruitless)
+            statement = plans.Statement(self._stages.missing(), self._ask(), tired, fruitless)
             patience = max(deadline, time.monotonic()) + _GRACE_S
             texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), patience)
-            everyone = [Statement.from_text(text) for text in texts]
-            plan = Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
+            everyone = [plans.Statement.from_text(text) for text in texts]
+            plan = plans.Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
             if plan.fruitless:
                 raise TransportError(
                     f"no server has delivered a result for {self._deadline_s:g} s, through several moves, the last "
@@ -277,12 +256,12 @@ class FailoverSession:
             session, errors = self._open_together(plan, deadline)
             if session is not None:
                 break
-            reasons = list(filter(None, [why_none(self._servers, everyone), *errors]))
+            reasons = list(filter(None, [plans.why_none(self._servers, everyone), *errors]))
             if plan.given_up:
                 raise TransportError(
                     f"no server serves all ranks, for {self._deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
                 )
-            named = (named_in(error, self._addresses) for error in errors)
+            named = (plans.named_in(error, self._addresses) for error in errors)
             refusals.update({number for number in named if number is not None})
             if self._agreement.rank == 0:
                 _logger.warning(
@@ -297,12 +276,12 @@ class FailoverSession:
         return self._stages.push_again(session, plan.missing)
 
     def _ask(self) -> tuple[str, ...]:
-        round_trip_s = self._round_trip_s()
-        self._presences.take(self._ask_servers(patience_s(_LONG_QUESTION_S, round_trip_s), round_trip_s))
+        round_trip_s = self._session.counters()["smoothed_rtt_us"] * 1e-6
+        self._presences.take(self._ask_servers(watch.patience_s(_LONG_QUESTION_S, round_trip_s), round_trip_s))
         return self._presences.words(time.monotonic())
 
     def _question(self) -> None:
-        """Ask all servers whether they are there; in the watch's thread."""
+        """Ask all servers whether they live; in the watch's thread."""
         with self._lock:
             session, used, counters = self._session, self._used, self.counters()
         began_s = time.monotonic()
@@ -315,16 +294,14 @@ class FailoverSession:
         heard = [number for number, ago_s in zip(used, session.heard(), strict=True) if ago_s < lasted_s]
         self._presences.take(answers, heard)
 
-    def _round_trip_s(self) -> float:
-        return self._session.counters()["smoothed_rtt_us"] * 1e-6
-
-    def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
+    def _open_together(self, plan: plans.Plan, deadline: float) -> tuple[Session | None, list[str]]:
         """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""
         session, error = self._open(plan)
         try:
             patience = max(deadline, time.monotonic()) + _GRACE_S
             errors = self._agreement.exchange(f"{self._generation}/joined", error, patience)
-            self._forget(self._generation - 2)
+            if (read := self._generation - 2) > 0:
+                self._agreement.forget(f"{read}/left", f"{read}/joined")
         except ThcError:
             if session is not None:
                 session.close()
@@ -334,7 +311,7 @@ class FailoverSession:
             session = None
         return session, errors
 
-    def _open(self, plan: Plan) -> tuple[Session | None, str]:
+    def _open(self, plan: plans.Plan) -> tuple[Session | None, str]:
         if not plan.servers:
             return None, "no server is there for all ranks"
         try:
@@ -342,11 +319,7 @@ class FailoverSession:
         except ThcError as error:
             return None, str(error) or type(error).__name__
 
-    def _forget(self, generation: int) -> None:
-        if generation > 0:
-            self._agreement.forget(f"{generation}/left", f"{generation}/joined")
-
 
 def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-    latest = {"smoothed_rtt_us": second["smoothed_rtt_us"]}
+    latest = {name: second[name] for name in ("window_bytes", "smoothed_rtt_us", "least_rtt_us", "delivery_bps")}
     return {name: first.get(name, 0) + value for name, value in second.items()} | latest

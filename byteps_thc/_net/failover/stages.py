@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byteps_thc._base.arrays import F32, U8, U16
+from byteps_thc._base.errors import ThcError, TransportError
 from byteps_thc._native import _comm
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.arrays import F32, U8, U16
-from byteps_thc._scheme.errors import ThcError, TransportError
 
 
 @dataclass(eq=False)
 class NormStage:
-    """Pushed norms. number: of norms before them. norms: a copy. follows: number of the last norms with the same
-    max_norms, whose round was then over on this worker; None: there were none.
+    """Pushed norms. number: of norms before this stage. norms: a copy. follows: number of the last norms with the same
+    max_norms, whose round was then over on this worker; None: no earlier norms.
     """
 
     number: int
@@ -71,10 +71,10 @@ class Missing:
 
 
 class KeptStages:
-    """The stages of one worker, in the order of their pushes. By one thread at a time.
+    """The stages of one worker, in the order of their pushes, the same on all workers. By one thread at a time.
 
-    All workers push the same ones; all codes come after norms of the same number. A worker pushes norms into the same
-    max_norms again only once it has the sums of the last ones, and of all earlier pushes.
+    Codes come after norms of the same number. A worker pushes norms into the same max_norms again only once it has the
+    sums of the last ones, and of all earlier pushes.
     """
 
     def __init__(self) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import re
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Self
 
-from byteps_thc._net.failover.stages import Missing
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._base.errors import ThcError
+from byteps_thc._net.failover.plan import THERE, UNDELIVERED
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -21,8 +17,7 @@ TICK_S = 0.25
 _TICKS_PER_QUESTION = 4
 #: Length of the first question; HELLO is repeated five times within it, and all answers count.
 QUESTION_S = 0.5
-#: Or so many round trips of results, as an answer may wait in a queue behind data: up to twice as long, because a slow
-#: worker makes these long, too.
+#: Or so many round trips of results, up to twice as long: an answer may wait in a queue behind data.
 _ROUND_TRIPS = 4.0
 #: A server is gone after so many unanswered questions, each twice as long as the one before.
 _QUESTIONS = 3
@@ -31,10 +26,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
 #: A rank's store may be gone because the training ends: a warning comes after this time.
 _ENDING_S = 2.0
 
-
 #: Questions' share of the carried bytes. Bytes of a HELLO and its answer with all headers, repeated once.
 _QUESTION_SHARE, _QUESTION_BYTES = 0.02, 500
-_LONGEST_PAUSE_OF_QUESTIONS_S = 15.0
+_LONGEST_PAUSE_OF_QUESTIONS_S, _IDLE_PAUSE_S = 15.0, 0.5
 _RATE_KEPT = 0.99
 
 
@@ -48,9 +42,11 @@ class QuestionPace:
     def is_due(self, carried_bytes: int, now_s: float) -> bool:
         """Return whether to ask now. carried_bytes: total of all paths."""
         (seen_bytes, seen_s), self._seen = self._seen, (carried_bytes, now_s)
-        if carried_bytes > seen_bytes:  # an idle rank learns nothing
+        if carried_bytes > seen_bytes:
             self._rate = max((carried_bytes - seen_bytes) / max(now_s - seen_s, TICK_S), self._rate * _RATE_KEPT)
-        pause_s = self._bytes / (_QUESTION_SHARE * self._rate) if self._rate > 0.0 else 0.0
+            pause_s = self._bytes / (_QUESTION_SHARE * self._rate)
+        else:  # an idle path has room, and a server without packets ends after 1.7 s
+            pause_s = _IDLE_PAUSE_S
         if now_s - self._asked_s < min(pause_s, _LONGEST_PAUSE_OF_QUESTIONS_S):
             return False
         self._asked_s = now_s
@@ -61,19 +57,12 @@ class Presences:
     """A rank's knowledge of the servers. Written by one thread; any may read."""
 
     def __init__(self, servers: Sequence[str]) -> None:
-        self.servers = tuple(servers)
-        self._last = [THERE] * len(servers)
-        self._unanswered = [0] * len(servers)
-        self._losses = [0] * len(servers)
-        self._out_until = [0.0] * len(servers)
-        self._blames = [0] * len(servers)
-        self._blamed_until = [0.0] * len(servers)
+        self._last, self._unanswered = [THERE] * len(servers), [0] * len(servers)
+        self._losses, self._out_until = [0] * len(servers), [0.0] * len(servers)
+        self._blames, self._blamed_until = [0] * len(servers), [0.0] * len(servers)
 
     def take(self, answers: Sequence[str], heard: Collection[int] = ()) -> None:
-        """Take in the result of ask_servers(). heard: servers that sent anything else meanwhile, such as results.
-
-        These count as there, even if their answers got lost.
-        """
+        """Take in the result of ask_servers(). heard: servers that sent anything else meanwhile, and count as there."""
         for number, answer in enumerate(answers):
             if answer == "silent" and number in heard:
                 self._unanswered[number] = 0
@@ -93,16 +82,13 @@ class Presences:
             self._blamed_until[number] = math.inf
 
     def moved(self, used: Sequence[int], lost: Collection[int], refusing: Collection[int], now_s: float) -> None:
-        """Note that ranks have moved to `used`, without `lost`, some of which have refused them.
-
-        A server that refuses, or delivers nothing twice, stays out for the longest pause.
-        """
+        """Note that ranks have moved to `used`, without `lost`. refusing: servers that refused them."""
         for number in lost:
             fresh = self._blamed_until[number] == math.inf
             self._blames[number] += self._blames[number] > 0 and number in refusing and not fresh
             pause_s = min(_FIRST_PAUSE_S * 2.0 ** self._losses[number], _LONGEST_PAUSE_S)
             if self._blames[number] > 1:
-                pause_s = _LONGEST_PAUSE_S
+                pause_s = _LONGEST_PAUSE_S  # the server refuses, or has delivered nothing twice
             self._losses[number] += 1
             self._out_until[number] = now_s + pause_s
             if fresh:
@@ -135,18 +121,13 @@ class Presences:
 
 
 class Watch:
-    """A thread that asks, and looks after each question and between them, until it is closed.
+    """A thread that calls `ask`, which probes the servers, and `look`, a few times a second, until it is closed.
 
-    ask: asks the servers whether they are there. look: called a few times a second. An error of either ends the thread,
-    because a rank whose store is gone cannot agree with others on anything; lost is called then.
+    lost: called if either raises an error, which ends the thread: a rank without its store cannot agree on anything.
     """
 
     def __init__(
-        self,
-        presences: Presences,
-        ask: Callable[[], None],
-        look: Callable[[], None],
-        lost: Callable[[], None],
+        self, presences: Presences, ask: Callable[[], None], look: Callable[[], None], lost: Callable[[], None]
     ) -> None:
         self._presences, self._ask, self._look, self._lost = presences, ask, look, lost
         self._closing = threading.Event()
@@ -182,89 +163,6 @@ def patience_s(least_s: float, round_trip_s: float) -> float:
     return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
 
 
-_NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+|\[[^\]]+\]):(\d+)")
-#: ask_servers()'s word for a server that accepts workers.
-THERE = "there"
-#: A rank's word for a server that is there, but does not deliver this rank's results.
-UNDELIVERED = "answering but delivering nothing"
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A rank's statement after leaving its session. presences: of each configured server, as from ask_servers().
-
-    tired: it has tried for its whole deadline. fruitless: moves have brought no result for as long.
-    """
-
-    missing: Missing
-    presences: tuple[str, ...]
-    tired: bool
-    fruitless: bool = False
-
-    def as_text(self) -> str:
-        return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired, self.fruitless])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        norms, codes, presences, tired, fruitless = json.loads(text)
-        return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired), bool(fruitless))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The plan of a move, the same on all ranks.
-
-    servers: numbers of servers that all reach. undelivered: servers that deliver nothing to a rank. missing: stages
-    that any rank lacks.
-    """
-
-    servers: tuple[int, ...]
-    undelivered: tuple[int, ...]
-    missing: Missing
-    given_up: bool
-    fruitless: bool = False
-
-    @classmethod
-    def of(cls, everyone: Sequence[Statement], refusing: Collection[int] = ()) -> Self:
-        """Return the plan for all ranks' statements. refusing: servers to avoid if another is there."""
-        by_server = [*zip(*(each.presences for each in everyone), strict=True)]
-        answering = {n: seen for n, seen in enumerate(by_server) if {*seen} <= {THERE, UNDELIVERED}}
-        there = tuple(number for number, seen in answering.items() if UNDELIVERED not in seen)
-        # An undelivering server is better than none. With two, ranks could leave them in turns for ever.
-        return cls(
-            tuple(number for number in there if number not in refusing) or there or tuple(answering)[:1],
-            tuple(number for number, seen in enumerate(by_server) if UNDELIVERED in seen),
-            Missing.of_any(each.missing for each in everyone),
-            any(each.tired for each in everyone),
-            any(each.fruitless for each in everyone),
-        )
-
-
-def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
-    """Describe the servers that not all ranks reach, with the ranks."""
-    words = []
-    for number, server in enumerate(servers):
-        ranks: dict[str, list[int]] = {}
-        for rank, each in enumerate(everyone):
-            ranks.setdefault(each.presences[number], []).append(rank)
-        ranks.pop(THERE, None)
-        words += [f"{server} is {what} for rank {', '.join(map(str, who))}" for what, who in sorted(ranks.items())]
-    return "; ".join(words)
-
-
-def named_in(error: str, addresses: Sequence[str]) -> int | None:
-    """Return the server, of these addresses (IP:PORT), in an error of joining. Shards' ports follow the server's."""
-    match = _NAMED.search(error)
-    if match is None:
-        return None
-    ports = {}
-    for number, address in enumerate(addresses):
-        ip, _, port = address.rpartition(":")
-        if ip == match[1] and int(port) <= int(match[2]):
-            ports[number] = int(port)
-    return max(ports, key=ports.__getitem__, default=None)
-
-
 #: Seconds, and a port, as in Session.unanswered().
 Unanswered = tuple[float, int]
 
@@ -275,10 +173,9 @@ _DELIVERING = 0.1
 
 
 def undelivered(packets: Sequence[Unanswered]) -> list[int]:
-    """Return places of servers that deliver nothing, if another one delivers.
+    """Return places of servers that deliver nothing, if another server delivers. Servers that wait send notices.
 
-    packets: each server's longest unanswered packet. A server that waits for a slow rank sends notices, and is not
-    among the results.
+    packets: each server's longest unanswered packet.
     """
     others_deliver = any(seconds < _DELIVERING * UNDELIVERED_S for seconds, _ in packets)
     return [place for place, (seconds, _) in enumerate(packets) if others_deliver and seconds >= UNDELIVERED_S]

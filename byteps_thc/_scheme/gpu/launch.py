@@ -1,8 +1,4 @@
-"""Repeated launches of kernels, without Triton's search for the compiled kernel.
-
-Triton specializes a kernel for its arguments, and examines all of them, all options and all globals of the kernel at
-every launch, which takes several times as long as the launch itself.
-"""
+"""Repeated launches of kernels, without Triton's search for the compiled kernel: it takes longer than a launch."""
 
 from __future__ import annotations
 
@@ -13,13 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc._scheme.gpu.frontend import INTERPRETED
+from byteps_thc._scheme.gpu.frontend import INTERPRETED, PLAIN
 
 #: AMD's kernels are specialized for more than _kind() knows.
 _CACHED = not INTERPRETED and torch.version.hip is None
 _INT32 = 0x7FFFFFFF
 #: Engines launch from several threads, but Triton's interpreter, and perhaps the compiler, supports only one.
 _TRITON = threading.Lock()
+#: Per thread, so that two tiles of 8192 share a multiprocessor.
+_REGISTERS = 128
+
+
+def register_limit() -> dict[str, Any]:
+    """Option for kernels that would use more registers than occupancy allows."""
+    return {} if PLAIN else {"maxnreg": _REGISTERS}
 
 
 class Launcher:
@@ -30,6 +33,10 @@ class Launcher:
         self._compiled: dict[tuple[Any, ...], Any] = {}  # like Triton's cache, never emptied
         #: arguments that the kernel is specialized for
         self._special = [not parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
+
+    def resources(self) -> list[tuple[int, int]]:
+        """Return registers of a thread, and spilled words, of each compiled kernel; none in the interpreter."""
+        return [(compiled.n_regs, compiled.n_spills) for compiled in self._compiled.values()]
 
     def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
         """Launch it. arguments: tensors, the first on the current device, and numbers; constants follow them."""

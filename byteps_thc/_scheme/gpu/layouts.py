@@ -7,8 +7,7 @@ are register bits. A stage of the Hadamard transform of distance 2^s costs no ex
     part 1   {0, 5, 6, 7, 8}
     part 2   {0, 9, 10, 11, 12}, and so on
 
-All parts share the lowest bit, so that shared memory is accessed 8 bytes at a time. On an H100 this was faster than
-sharing two bits (16 bytes at a time, a part more), and than loading gradients in the layout of part 0.
+All parts share the lowest bit: exchanges access 8 bytes of shared memory at a time, fastest on an H100.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from byteps_thc._base.limits import MAX_GPU_ROTATION_BLOCK
 from byteps_thc._scheme.gpu.frontend import PLAIN, L, constexpr_function
-from byteps_thc._scheme.limits import MAX_GPU_ROTATION_BLOCK
 
 #: Register bits of a thread, and of a row: a thread's coordinates in part 0.
 REGISTER_BITS = 5
 ROW = 1 << REGISTER_BITS
 #: Smaller rotation blocks share a tile.
 MIN_TILE = 8192
-#: It also bounds the rotation block.
 MAX_TILE = MAX_GPU_ROTATION_BLOCK
 WARP_COORDINATES = 32 << REGISTER_BITS
 #: Lowest index bits, register bits in all parts.
@@ -50,7 +48,7 @@ def part_bits(log: int, part: int) -> list[int]:
     if part == 0:
         return list(range(REGISTER_BITS))
     fresh = REGISTER_BITS - SHARED
-    first = _first_stage(part)
+    first = first_stage(part)
     bits = list(range(SHARED)) + [bit for bit in range(first, first + fresh) if bit < log]
     spare = [bit for bit in range(log - 1, -1, -1) if bit not in bits]
     return sorted(bits + spare[: REGISTER_BITS - len(bits)])
@@ -68,19 +66,14 @@ def _log(tile: int) -> int:
 
 
 @constexpr_function
-def _first_stage(part: int) -> int:
+def first_stage(part: int) -> int:
     return 0 if part == 0 else REGISTER_BITS + (REGISTER_BITS - SHARED) * (part - 1)
-
-
-@constexpr_function
-def first_stage(part):
-    return _first_stage(part)
 
 
 @constexpr_function
 def end_stage(part, LOG):
     """The stage after the last one of a part, in a transform of 2^LOG."""
-    return min(_first_stage(part + 1), LOG)
+    return min(first_stage(part + 1), LOG)
 
 
 @constexpr_function
@@ -92,17 +85,12 @@ def flat(T, part):
 
 
 @constexpr_function
-def _last_part(log: int) -> int:
-    part = 0
-    while _first_stage(part + 1) < log:
-        part += 1
-    return part
-
-
-@constexpr_function
 def last_part(T):
     """The part of the last stages: it also suits accesses to device memory."""
-    return _last_part(_log(T))
+    part = 0
+    while first_stage(part + 1) < _log(T):
+        part += 1
+    return part
 
 
 @constexpr_function
@@ -121,7 +109,7 @@ def rows(T, part, columns):
 
 @constexpr_function
 def consecutive(T, N):
-    """Layout of [N], made of what a thread has in part 0: N / threads consecutive ones."""
+    """Layout of [N], like a thread's in part 0: N / threads consecutive coordinates."""
     if PLAIN:
         return None
     log = _log(N)
@@ -154,8 +142,7 @@ def spread(N, num_warps):
 def rounding(T):
     """Layout of [T / 64, 8], the Philox blocks of rounding bits: four a thread, neighbours in a row.
 
-    Rows are in other warps than in rows(), so that words get there through shared memory: shuffles take more
-    instructions.
+    Rows are in other warps than in rows(): words then travel through shared memory, with fewer instructions.
     """
     if PLAIN:
         return None

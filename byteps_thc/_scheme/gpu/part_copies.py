@@ -23,8 +23,8 @@ _AS_INTEGERS = {2: torch.int16, 4: torch.int32}
 def copy_parts_kernel(whole, packed, starts, sources, parts, size, STEPS: constexpr, PACK: constexpr):
     """packed[size] of `whole`, with PACK, or the reverse. int16 or int32.
 
-    starts[parts]: beginning of a part in packed, ascending from 0; sources[parts]: beginning in whole, or below 0:
-    zeros, which are not copied back; int64. STEPS: bits of parts - 1.
+    starts, sources: int64[parts], beginnings in packed, ascending from 0, and in whole; below 0: zeros, which are not
+    copied back. STEPS: bits of parts - 1.
     """
     i = L.program_id(0).to(L.int64) * _TILE + arange(_TILE, streamed(_TILE, _WARPS, 4))
     part = (i * 0).to(L.int32)

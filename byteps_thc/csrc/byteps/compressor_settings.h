@@ -1,4 +1,4 @@
-// Settings of a tensor's compressor, as strings: that is how BytePS hands them from the worker to its servers.
+// Settings of a tensor's compressor, which BytePS passes to its servers as strings.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,7 @@ struct CompressorSettings {
   /// Bytes of the packed codes.
   std::size_t code_bytes() const noexcept { return (coordinates * table.bits() + 7) / 8; }
 
-  /// Keys thc_coordinates, thc_bits, and thc_table (values with commas between them). Throws ConfigurationError when
-  /// one is missing or is not a number, or the table is not valid.
+  /// Keys: thc_coordinates, thc_bits, thc_table (1,2,...). Throws ConfigurationError for a missing or invalid value.
   static CompressorSettings parse(const std::unordered_map<std::string, std::string>& keywords);
 };
 

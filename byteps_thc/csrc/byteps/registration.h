@@ -1,4 +1,4 @@
-// What both sides' compressors have in common: how BytePS's registry makes them.
+// Registration of both sides' compressors with BytePS.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,13 @@
 
 namespace thc::byteps {
 
-/// Ends the process. BytePS calls compressors in threads of its own, where nobody catches exceptions; its own checks
-/// end the process too.
+/// Ends the process, as BytePS's own checks do: no exceptions are caught in BytePS's threads.
 [[noreturn]] inline void stop(const std::string& reason) {
   ::byteps::common::LogMessageFatal(__FILE__, __LINE__) << reason;
   std::abort();
 }
 
-/// What the registry calls for each tensor that was declared with compressor_type "thc".
+/// Makes the compressor of a tensor that was declared with compressor_type "thc".
 template <typename Side>
 std::unique_ptr<::byteps::common::compressor::Compressor> make_compressor(
     const ::byteps::common::compressor::kwargs_t& keywords, std::size_t size_bytes, ::byteps::common::DataType type) {

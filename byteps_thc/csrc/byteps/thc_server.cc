@@ -1,5 +1,4 @@
-// Compressor "thc" on BytePS's servers: codes that arrive are looked up in the table, BytePS's reducer adds the values
-// of the workers, and the sums leave as they are (uint8 tensor) or narrowed to 16 bits (int32 tensor).
+// Compressor "thc" on BytePS's servers: looks codes up for BytePS's reducer, and narrows sums of int32 to 16 bits.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,4 @@
-// Compressor "thc" on BytePS's workers: of the tensor only the packed codes at its start are sent. The sums that come
-// back are left as they are, for Compressor.decode. And what byteps_thc calls to have it used.
+// Compressor "thc" on BytePS's workers: sends the codes at a tensor's start, and leaves sums to Compressor.decode.
 #include <unistd.h>
 
 #include <chrono>
@@ -35,8 +34,7 @@ class ThcWorker final : public bps::compressor::Compressor {
 
 const bps::compressor::CompressorRegistry::Register registration(kRegisteredName, make_compressor<ThcWorker>);
 
-// Ends the process with the status it was about to end with, but without BytePS's destructors: they join threads that
-// wait for other processes.
+// Ends the process with its status, without BytePS's destructors: they join threads that wait for other processes.
 void leave(int status, void* /*unused*/) {
   std::fflush(nullptr);
   _exit(status);
@@ -58,12 +56,10 @@ THC_BYTEPS_EXPORT void thc_byteps_declare(const char* name, const char* const* k
   ::byteps::common::RegisterCompressor(name, keywords);
 }
 
-/// Has this process end without BytePS's shutdown and destructors, which would wait for peers that are gone. To be
-/// called at most once, before exit().
+/// Makes this process end without BytePS's shutdown, which would wait for lost peers. At most one call, before exit().
 THC_BYTEPS_EXPORT void thc_byteps_abandon() { on_exit(thc::byteps::leave, nullptr); }
 
-/// BytePS's shutdown, which waits for the other workers, for that long at most; then, or when BytePS cannot be shut
-/// down (it is still connecting, for one), as thc_byteps_abandon. Returns 1 when BytePS is shut down.
+/// Shuts BytePS down and returns 1. After the deadline, or if BytePS is still connecting, as thc_byteps_abandon; 0.
 THC_BYTEPS_EXPORT int thc_byteps_shutdown(double deadline_s) {
   std::packaged_task<void()> shutdown(::byteps::common::byteps_shutdown);
   std::future<void> done = shutdown.get_future();
@@ -75,7 +71,7 @@ THC_BYTEPS_EXPORT int thc_byteps_shutdown(double deadline_s) {
   if (done.wait_for(std::chrono::duration<double>(deadline_s)) != std::future_status::ready) return give_up();
   try {
     done.get();
-  } catch (const std::exception&) {  // ps-lite has printed what failed
+  } catch (const std::exception&) {  // ps-lite has printed the reason
     return give_up();
   }
   return 1;

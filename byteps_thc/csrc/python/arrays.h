@@ -1,4 +1,4 @@
-// Checked access to NumPy arrays: every function of the module states what it expects and says what it got instead.
+// Checked access to NumPy arrays: errors name the expected array and the passed one.
 #pragma once
 
 #include <pybind11/numpy.h>

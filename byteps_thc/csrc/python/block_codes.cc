@@ -1,6 +1,6 @@
 #include "thc/block_codes.h"
 
-#include <cstring>
+#include <algorithm>
 #include <vector>
 
 #include "python/arrays.h"
@@ -18,17 +18,14 @@ BlockTable make_table(const py::array& words, std::uint32_t first) {
   }
   const auto count = static_cast<std::size_t>(words.size());
   check_layout(words, "words", "int64", count);
-  std::vector<std::uint64_t> kept(count);
-  if (count > 0) {
-    std::memcpy(kept.data(), words.data(), count * sizeof(std::uint64_t));
-  }
-  return BlockTable(std::move(kept), first);
+  const auto* begin = static_cast<const std::int64_t*>(words.data());
+  return BlockTable({begin, begin + count}, first);
 }
 
 py::array_t<std::int64_t> table_words(const BlockTable& table) {
   const Blocks blocks = table.blocks();
   py::array_t<std::int64_t> words(static_cast<py::ssize_t>(blocks.size()));
-  std::memcpy(words.mutable_data(), blocks.words.data(), blocks.size() * sizeof(std::uint64_t));
+  std::ranges::copy(blocks.words, words.mutable_data());
   return words;
 }
 
@@ -38,7 +35,7 @@ void check_bits(unsigned bits) {
   }
 }
 
-/// What all ranks sent: uint8[ranks, ...] each, whose rows may lie apart, as in the message of each rank.
+/// Codes and scales of all ranks: uint8[ranks, ...] each, with any row stride, as in messages.
 class RankInputs {
  public:
   RankInputs(const py::array& codes, const py::array& scales, Blocks blocks, unsigned bits) {
@@ -72,7 +69,7 @@ class RankInputs {
   std::vector<BlockCodes> ranks_;
 };
 
-/// Floats that blocks are part of.
+/// Refuses arrays that end before the last block.
 void check_reach(const py::array& array, const char* name, Blocks blocks) {
   if (static_cast<std::size_t>(array.size()) < blocks.end()) {
     refuse(name, std::to_string(blocks.end()) + " floats or more", describe(array));
@@ -98,16 +95,17 @@ void encode_array(const py::array& gradient, py::array codes, py::array scales, 
   threaded::encode_blocks(pool, in, blocks, random.of_rank(rank, ranks), bits, packed, bytes);
 }
 
-void decode_array(const py::array& codes, const py::array& scales, py::array out, const BlockTable& table,
-                  unsigned bits, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, bool down,
-                  ThreadPool* pool) {
+std::uint32_t decode_array(const py::array& codes, const py::array& scales, py::array out, const BlockTable& table,
+                           unsigned bits, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, bool down,
+                           ThreadPool* pool) {
   check_bits(bits);
   const Blocks blocks = table.blocks();
   const RankInputs in(codes, scales, blocks, bits);
   const Floats average = float_output(out, "out", static_cast<std::size_t>(out.size()));
   check_reach(out, "out", blocks);
   const py::gil_scoped_release unlocked;
-  threaded::decode_blocks(pool, in.ranks(), blocks, BlockRandom({seed, tensor, round}, hop_of(down)), bits, average);
+  const BlockRandom random({seed, tensor, round}, hop_of(down));
+  return threaded::decode_blocks(pool, in.ranks(), blocks, random, bits, average);
 }
 
 void recode_array(const py::array& codes, const py::array& scales, py::array down_codes, py::array down_scales,
@@ -137,7 +135,9 @@ void register_arguments(py::module_& module) {
       .def_property_readonly("first", [](const BlockTable& table) { return table.blocks().first; })
       .def_property_readonly("end", [](const BlockTable& table) { return table.blocks().end(); })
       .def("__len__", [](const BlockTable& table) { return table.blocks().size(); })
-      .def("part", &BlockTable::part, py::arg("begin"), py::arg("end"));
+      .def("part", &BlockTable::part, py::arg("begin"), py::arg("end"))
+      .def("numbered", &BlockTable::numbered, py::arg("first"))
+      .def("shares_words", &BlockTable::shares_words, py::arg("other"));
 }
 
 void register_block_codes(py::module_& module) {

@@ -19,9 +19,8 @@ bool python_ends() {
 #endif
 }
 
-/// Python up to 3.13 unwinds a thread that comes back from C++ while Python ends. The thread comes back in a destructor
-/// of pybind11's or torch's, which nothing may unwind, and terminate() would abort the process: here the thread waits
-/// for the end of the process, as in Python 3.14. Nothing was thrown then, so an exception is still fatal.
+/// Python up to 3.13 unwinds a thread that returns from C++ while Python ends: a destructor of pybind11 or torch then
+/// calls terminate(), without an exception. The thread waits here, as in Python 3.14. Exceptions are still fatal.
 [[noreturn]] void wait_if_unwound() {
   const bool unwound = std::current_exception() == nullptr && gettid() != getpid();
   while (unwound && python_ends()) pause();

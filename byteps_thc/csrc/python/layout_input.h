@@ -1,4 +1,4 @@
-// Where rotation blocks end, as NumPy has it.
+// Rotation blocks from NumPy arrays.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace thc::python {
 
-/// The rotation blocks of a partition; ends: see BlockLayout, uint64, or None where there are none.
+/// The rotation blocks of a partition. ends: see BlockLayout, uint64; None: no ends.
 inline BlockLayout layout_input(std::size_t coordinates, std::size_t rotation_block,
                                 const std::optional<py::array>& ends) {
   if (!ends) {

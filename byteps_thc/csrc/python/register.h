@@ -1,4 +1,4 @@
-// What module.cc calls.
+// Parts of module.cc.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,7 +11,7 @@ void register_servers(pybind11::module_& module);
 void register_segments(pybind11::module_& module);
 void register_block_codes(pybind11::module_& module);
 
-/// Threads that are in C++ when Python ends, such as torch's of gloo, do not abort the process from now on.
+/// Keeps threads that are in C++ when Python ends, such as gloo's, from aborting the process.
 void let_threads_wait_at_the_end();
 
 }  // namespace thc::python

@@ -154,9 +154,7 @@ void register_servers(py::module_& module) {
   module.def("block_norms", &block_norms_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("norms"),
              py::kw_only(), py::arg("rotation_block"), py::arg("ends").none(true) = py::none(),
              py::arg("pool") = py::none());
-  module.def(
-      "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_width(bits)); },
-      py::arg("count"), py::arg("bits"));
+  module.def("code_bytes", &code_bytes, py::arg("count"), py::arg("bits"));
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),

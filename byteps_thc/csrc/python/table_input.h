@@ -1,24 +1,13 @@
-// Lookup tables and code widths as arguments.
+// Lookup tables as arguments.
 #pragma once
 
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "python/arrays.h"
-#include "thc/errors.h"
 #include "thc/lookup_table.h"
 
 namespace thc::python {
-
-/// Width of packed numbers.
-inline unsigned checked_width(unsigned bits) {
-  constexpr unsigned kMost = 16;
-  if (bits < 1 || bits > kMost) {
-    throw ConfigurationError("bits must be in 1 .. " + std::to_string(kMost) + ", got " + std::to_string(bits));
-  }
-  return bits;
-}
 
 inline LookupTable table_input(const py::array& values, unsigned bits) {
   require_code_bits(bits);

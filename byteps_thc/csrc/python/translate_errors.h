@@ -1,4 +1,4 @@
-// Maps thc/errors.h to the classes of byteps_thc/_scheme/errors.py; shared by the modules _core and _comm.
+// Maps thc/errors.h to the classes of byteps_thc/_base/errors.py; shared by the modules _core and _comm.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -13,9 +13,8 @@ namespace thc::python {
 
 namespace py = pybind11;
 
-/// A class of byteps_thc._scheme.errors. Imported when an error is raised: importing the package while its module loads
-/// is circular.
-inline py::object error_class(const char* name) { return py::module_::import("byteps_thc._scheme.errors").attr(name); }
+/// A class of byteps_thc._base.errors, imported late: importing the package while its module loads is circular.
+inline py::object error_class(const char* name) { return py::module_::import("byteps_thc._base.errors").attr(name); }
 
 inline void raise_plain(const char* class_name, const Error& error) {
   py::set_error(error_class(class_name), error.what());

@@ -54,8 +54,7 @@ inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range
 /// Sums of 8 bits in blocks up to this size add up to less than 2^24: their transform is exact in fp32.
 inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 
-/// Whether decode transforms the sums of the block first and maps them after, see decode(): exact and cheaper, but only
-/// possible if all coordinates have the same map.
+/// Whether all coordinates of the block have one map, so that decode() can transform the sums first, exactly.
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
   offset += aggregate.first;

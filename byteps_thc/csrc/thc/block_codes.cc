@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "thc/bit_stream.h"
@@ -29,7 +30,7 @@ using VI = hn::Vec<DI>;
 
 constexpr std::size_t kTileFloats = kTileBlocks * kBlock;
 constexpr std::size_t kVectors = kBlock / kLanes;
-/// Fractions of the golden ratio and of the plastic number's inverse: points of these sequences keep away from others.
+/// Fractions of the golden ratio and of the plastic number's inverse: points of these sequences keep their distance.
 constexpr std::uint32_t kGolden = 0x9E3779B9U;
 constexpr std::uint32_t kPlastic = 0xC13FA9A9U;
 /// Largest values of a block that is encoded: nothing on the way over- or underflows.
@@ -38,10 +39,9 @@ constexpr float kMost = 0x1p+100F;
 /// Scales have 4 bits of mantissa, and 4 of exponent, up to 14 below the tile's largest.
 constexpr unsigned kDropped = 19;
 constexpr std::int32_t kExponents = 14;
-/// Instead of a scale, which is 239 at most.
+/// In place of a scale, which is at most 239.
 constexpr std::uint8_t kNotFinite = 255;
-/// By bits: what is larger than so many root mean squares is clipped. 0: nothing is. Little error of normal
-/// coordinates, with a bias below 2 in 300 rounds.
+/// By bits: root mean squares at which coordinates are clipped, for little error of normal ones; 0: no clipping.
 constexpr float kClips[kMaxBlockBits + 1] = {0, 0.9F, 1.5F, 2.2F, 0, 0, 0, 0, 0};
 
 /// Philox block 0 of a domain.
@@ -52,7 +52,7 @@ HWY_ATTR void random_words(const RandomKey& key, std::uint32_t domain, std::uint
   }
 }
 
-/// Where zero lies among the codes of block b, with its dither. 1 bit says the sign, without dither.
+/// Zero among the codes of block b, with its dither. A code of 1 bit is a sign, without dither.
 float middle_of(unsigned bits, std::uint32_t levels, std::size_t b) {
   const std::uint32_t level = levels + static_cast<std::uint32_t>(b) * kGolden;
   const float u = bits > 1 ? static_cast<float>(level >> 16) * 0x1p-16F - 0.5F : 0.0F;
@@ -139,8 +139,8 @@ HWY_INLINE void rotate_tile(const float* x, std::size_t blocks, const SignBits& 
   std::fill(tile.squares + blocks, tile.squares + kTileBlocks, 0.0F);
 }
 
-/// Distances of levels, before DRIVE's factor, in tile.scale: rounded up to what a scale can be, so that nothing clips
-/// because of it. Blocks of zeros, and those that are not finite, have steps of 1 and scales of 0.
+/// tile.scale: steps, before DRIVE's factor, rounded up to a scale's mantissa, so that rounding clips nothing. Zero and
+/// non-finite blocks have steps of 1 and scales of 0.
 HWY_INLINE void choose_steps(unsigned bits, Tile& tile) {
   const DF d;
   const float clip = kClips[bits] / 8;
@@ -189,7 +189,7 @@ HWY_INLINE float round_block(const Tile& tile, std::size_t b, float middle, VI t
   return 0;
 }
 
-/// Rounds scales at random, which changes only those with DRIVE's factor. chances: of the first block.
+/// Rounds scales with DRIVE's factor at random; others are exact. chances: of the first block.
 HWY_INLINE void put_scales(const float* scale, std::uint32_t chances, std::uint8_t* out) {
   std::int32_t floats[kTileBlocks];
   std::int32_t most = 0;
@@ -265,7 +265,7 @@ class TileEncoder {
   unsigned bits_;
 };
 
-/// The floats of a tile, in `staging` unless they lie in memory as they should.
+/// The floats of a tile, copied to `staging` unless they are contiguous fp32.
 HWY_INLINE const float* load_tile(ConstFloats gradient, Blocks tile, float* staging) {
   if (tile.is_whole()) {
     const ConstFloats from = gradient + tile.coordinate(0);
@@ -292,7 +292,7 @@ HWY_ATTR void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRand
   }
 }
 
-/// A rank's part of a block's average, in v; added to what is there if there is any.
+/// v = a rank's part of a block's average, plus `others` if not null.
 HWY_INLINE void add_block(const std::uint8_t* codes, float middle, float factor, const float* others,
                           VF (&v)[kVectors]) {
   const DF d;
@@ -311,7 +311,7 @@ class TileDecoder {
   TileDecoder(std::span<const BlockCodes> ranks, const BlockRandom& random, unsigned bits)
       : ranks_(ranks), random_(random), bits_(bits), signs_(random.signs) {}
 
-  /// begin: first block of the tile, of all whose codes are there. out: kTileFloats; number: of the tile's first block.
+  /// begin: first block of the tile among ranks_. number: of this block in the gradient. out: kTileFloats.
   HWY_INLINE void decode(std::size_t begin, std::size_t blocks, std::uint32_t number, float* out) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       thc::unpack(ranks_[rank].codes + code_bytes(begin * kBlock, bits_), blocks * kBlock, bits_, codes_);
@@ -356,21 +356,37 @@ class TileDecoder {
   alignas(64) std::uint8_t codes_[kTileFloats];
 };
 
-HWY_ATTR void decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                            Floats out) {
+/// Sum of the bits of blocks. NaN counts as 0: its bits depend on the processor.
+HWY_INLINE std::uint32_t sum_of_bits(const float* x, std::size_t blocks) {
+  const DF d;
+  const hn::RebindToUnsigned<DF> du;
+  auto sum = hn::Zero(du);
+  for (std::size_t i = 0; i < blocks * kBlock; i += kLanes) {
+    const VF v = hn::LoadU(d, x + i);
+    sum = hn::Add(sum, hn::BitCast(du, hn::IfThenZeroElse(hn::IsNaN(v), v)));
+  }
+  // GCC's _mm512_reduce_add_epi32, which SumOfLanes uses, overflows as an int: undefined.
+  alignas(64) std::uint32_t lanes[kLanes];
+  hn::Store(sum, du, lanes);
+  return std::accumulate(lanes, lanes + kLanes, std::uint32_t{0});
+}
+
+HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
+                                     unsigned bits, Floats out) {
   TileDecoder decoder(ranks, random, bits);
+  std::uint32_t sum = 0;
   alignas(64) float staging[kTileFloats];
   for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
-    if (out.format == FloatFormat::kFp32 && tile.is_whole()) {
-      decoder.decode(begin, tile.size(), tile.first, static_cast<float*>((out + tile.coordinate(0)).data));
-      continue;
-    }
-    decoder.decode(begin, tile.size(), tile.first, staging);
-    for (std::size_t b = 0; b < tile.size(); ++b) {
+    const bool in_place = out.format == FloatFormat::kFp32 && tile.is_whole();
+    float* average = in_place ? static_cast<float*>((out + tile.coordinate(0)).data) : staging;
+    decoder.decode(begin, tile.size(), tile.first, average);
+    sum += sum_of_bits(average, tile.size());
+    for (std::size_t b = 0; !in_place && b < tile.size(); ++b) {
       thc::from_fp32(staging + b * kBlock, tile.used(b), out + tile.coordinate(b));
     }
   }
+  return sum;
 }
 
 HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
@@ -421,9 +437,9 @@ void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& rando
   HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, blocks, random, bits, codes, scales);
 }
 
-void decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                   Floats out) {
-  HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, random, bits, out);
+std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
+                            Floats out) {
+  return HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, random, bits, out);
 }
 
 void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,

@@ -1,5 +1,4 @@
-// Among ranks: codes that are decoded, not added. Blocks of 64 are rotated and rounded to uniform levels with dither
-// that the decoder subtracts, and have a scale of 8 bits. docs/contributors/algorithm.md has the round.
+// Codes among ranks, which decode them: docs/contributors/algorithm.md, "Ranks decode".
 #pragma once
 
 #include <cstddef>
@@ -14,11 +13,11 @@ namespace thc {
 
 inline constexpr unsigned kMaxBlockBits = 8;
 
-/// Whose random numbers round a block: those of all ranks' gradients, or those of the average.
+/// Way of a block, which selects random numbers: gradients up, or averages down.
 enum class Hop : std::uint8_t { kUp, kDown };
 
-/// Random numbers of a gradient in a round. signs: of the coordinates of every block, a set bit negates. levels,
-/// chances: of block 0; those of others follow as a Weyl sequence.
+/// Random numbers of a gradient in a round. signs: of every block, a set bit negates. levels, chances: of block 0, from
+/// which a Weyl sequence starts.
 struct BlockRandom {
   std::uint64_t signs;
   std::uint32_t levels;
@@ -29,26 +28,24 @@ struct BlockRandom {
   BlockRandom of_rank(std::size_t rank, std::size_t ranks) const;
 };
 
-/// What a rank sent of some blocks. codes: 8 * bits bytes each. scales: scale_bytes().
+/// A rank's blocks. codes: 8 * bits bytes a block. scales: scale_bytes().
 struct BlockCodes {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
 };
 
-/// Writes codes and scales of blocks. gradient: the array that the blocks' coordinates count in. A block whose largest
-/// rotated value is below 2^-100 has the scale 0; one above 2^100, or that is no number, has codes of 0 and a scale
-/// that says so.
+/// Writes codes and scales of blocks. gradient: indexed by the blocks' coordinates. A block whose largest rotated value
+/// is below 2^-100 has the scale 0; above 2^100 or NaN: codes of 0 and the scale 255.
 void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits, std::uint8_t* codes,
                    std::uint8_t* scales);
 
-/// out = average of what the ranks' codes stand for, added in order of ranks: zeros where all scales are 0, NaN in
-/// blocks that are not finite on a rank. random: before of_rank(); out: the array that the blocks' coordinates count
-/// in.
-void decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                   Floats out);
+/// out = average of the ranks' values, added in order of ranks: zeros where all scales are 0, NaN in blocks with NaN of
+/// a rank. random: before of_rank(). out: indexed by the blocks' coordinates. Returns the sum modulo
+/// 2^32 of the average's bits in fp32, without NaN.
+std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
+                            Floats out);
 
-/// The two in one pass over the codes: decode_blocks() of the way up, then encode_blocks() for the way down, without
-/// rounding between them.
+/// decode_blocks() of the way up, then encode_blocks() for the way down, in one pass and without rounding between.
 void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
                    const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales);
 

@@ -1,4 +1,4 @@
-// How a partition is cut into rotation blocks.
+// Rotation blocks of a partition.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,16 @@ inline constexpr std::size_t kMinRotationBlock = wire::kMinRotationBlock;
 inline constexpr std::size_t kMaxRotationBlock = wire::kMaxRotationBlock;
 inline constexpr std::size_t kDefaultRotationBlock = wire::kDefaultRotationBlock;
 
-/// Rotation blocks of one partition: as many full blocks as fit, then ever smaller powers of two down to
-/// kMinRotationBlock, the last of which is padded with zeros. At most 63 coordinates are padding, whatever the size.
-/// Example: 21000 coordinates in blocks of 8192 -> 8192, 8192, 4096, 512, 64 (56 of its 64 used).
-/// Behind each of the ends it begins anew, so that no block has coordinates from both sides of one.
+/// Rotation blocks of one partition: full blocks, then ever smaller powers of two down to kMinRotationBlock, the last
+/// one padded with zeros. Example: 21000 in blocks of 8192 -> 8192, 8192, 4096, 512, 64 (56 of its 64 used).
+/// The sequence begins anew behind each of the ends.
 class BlockLayout {
  public:
   /// Ends are multiples of so many coordinates.
   static constexpr std::size_t kEndMultiple = 128;
 
-  /// Throws ConfigurationError unless rotation_block is a power of two in [kMinRotationBlock, kMaxRotationBlock], and
-  /// ends are ascending multiples of kEndMultiple between 0 and coordinates.
+  /// rotation_block: a power of two, kMinRotationBlock to kMaxRotationBlock. ends: ascending multiples of kEndMultiple
+  /// between 0 and coordinates. Throws ConfigurationError for others.
   BlockLayout(std::size_t coordinates, std::size_t rotation_block, std::span<const std::size_t> ends = {});
 
   std::size_t coordinates() const noexcept { return coordinates_; }
@@ -34,7 +33,7 @@ class BlockLayout {
   /// First coordinate and size of block i < blocks(); offset(blocks()) is padded().
   std::size_t offset(std::size_t i) const noexcept { return starts_[i]; }
   std::size_t size(std::size_t i) const noexcept { return starts_[i + 1] - starts_[i]; }
-  /// The first block that begins at `coordinate` or behind it; blocks() where there is none.
+  /// The first block that begins at `coordinate` or behind it; blocks() if none does.
   std::size_t block_from(std::size_t coordinate) const noexcept;
   /// The block behind those from `begin` on that have `coordinates` together, a multiple of rotation_block(), or less.
   std::size_t block_within(std::size_t begin, std::size_t coordinates) const noexcept;

@@ -8,7 +8,7 @@
 namespace thc {
 
 BlockTable::BlockTable(std::vector<std::uint64_t> words, std::uint32_t first)
-    : words_(std::move(words)), first_(first) {
+    : words_(std::make_shared<const std::vector<std::uint64_t>>(std::move(words))), blocks_{*words_, first} {
   const Blocks all = blocks();
   std::size_t behind = 0;
   for (std::size_t b = 0; b < all.size(); ++b) {
@@ -22,12 +22,17 @@ BlockTable::BlockTable(std::vector<std::uint64_t> words, std::uint32_t first)
 }
 
 BlockTable BlockTable::part(std::size_t begin, std::size_t end) const {
-  if (begin > end || end > words_.size()) {
-    throw InputError("blocks: expected a range within 0 .. " + std::to_string(words_.size()) + ", got " +
+  if (begin > end || end > blocks_.size()) {
+    throw InputError("blocks: expected a range within 0 .. " + std::to_string(blocks_.size()) + ", got " +
                      std::to_string(begin) + " .. " + std::to_string(end));
   }
-  const Blocks cut = blocks().part(begin, end - begin);
-  return BlockTable({cut.words.begin(), cut.words.end()}, cut.first);
+  return {words_, blocks_.part(begin, end - begin)};
+}
+
+BlockTable BlockTable::numbered(std::uint32_t first) const { return {words_, {blocks_.words, first}}; }
+
+bool BlockTable::shares_words(const BlockTable& other) const noexcept {
+  return blocks_.words.data() == other.blocks_.words.data() && blocks_.size() == other.blocks_.size();
 }
 
 }  // namespace thc

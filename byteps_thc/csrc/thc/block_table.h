@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace thc {
@@ -44,20 +46,27 @@ struct Blocks {
   }
 };
 
-/// The blocks of a gradient, or of a shard. A word: first coordinate << 7 | number of coordinates, 0 .. 64; what is
-/// missing of 64 counts as zero, and is neither read nor written.
+/// The blocks of a gradient, or of a shard. A word: first coordinate << 7 | number of coordinates, 0 .. 64; missing
+/// coordinates count as zero. Parts and copies share the words in memory.
 class BlockTable {
  public:
   /// Throws InputError unless blocks ascend and are disjoint.
   explicit BlockTable(std::vector<std::uint64_t> words, std::uint32_t first = 0);
 
-  Blocks blocks() const noexcept { return {words_, first_}; }
+  Blocks blocks() const noexcept { return blocks_; }
   /// Blocks begin .. end - 1, with their coordinates and numbers. Throws InputError unless begin <= end <= size.
   BlockTable part(std::size_t begin, std::size_t end) const;
+  /// The same coordinates with other numbers.
+  BlockTable numbered(std::uint32_t first) const;
+  /// Whether both have the same words in memory.
+  bool shares_words(const BlockTable& other) const noexcept;
 
  private:
-  std::vector<std::uint64_t> words_;
-  std::uint32_t first_;
+  BlockTable(std::shared_ptr<const std::vector<std::uint64_t>> words, Blocks blocks)
+      : words_(std::move(words)), blocks_(blocks) {}
+
+  std::shared_ptr<const std::vector<std::uint64_t>> words_;
+  Blocks blocks_;  // of words_
 };
 
 }  // namespace thc

@@ -1,4 +1,4 @@
-// Integers stored in network byte order; alignment 1, so structs of them map onto packets at any address.
+// Integers stored in network byte order. Their alignment is 1, so their structs map onto packets at any address.
 #pragma once
 
 #include <array>
@@ -50,18 +50,6 @@ class BigEndian {
 
  private:
   std::array<std::uint8_t, Bytes> bytes_{};
-};
-
-// A shift of uint8_t by 8 would be undefined; one byte needs no order.
-template <>
-class BigEndian<std::uint8_t, 1> {
- public:
-  constexpr BigEndian() = default;
-  constexpr BigEndian(std::uint8_t value) noexcept : value_(value) {}  // NOLINT(google-explicit-constructor)
-  constexpr operator std::uint8_t() const noexcept { return value_; }  // NOLINT(google-explicit-constructor)
-
- private:
-  std::uint8_t value_ = 0;
 };
 
 using be8_t = BigEndian<std::uint8_t>;

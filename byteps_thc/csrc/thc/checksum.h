@@ -1,5 +1,4 @@
-// Checksums of packets without a tag (docs/contributors/protocol.md, "Checksums"): CRC-32C by the processor's
-// instruction, in four lanes, of which each takes every fourth word of 8 bytes, so that none waits for another.
+// Checksums of packets without a tag (docs/contributors/protocol.md, "Checksums"): CRC-32C in four independent lanes.
 #pragma once
 
 #include <array>
@@ -11,21 +10,21 @@
 
 namespace thc {
 
-/// Where the checksum travels: the last 32 bits of the header, which are a switch's inside a switch.
+/// Offset of the checksum: the last 32 bits of the header, which a switch uses internally.
 inline constexpr std::size_t kChecksumOffset = offsetof(wire::Header, switch_pass);
 static_assert(kChecksumOffset + sizeof(std::uint32_t) == sizeof(wire::Header));
 
-/// Whether something else is in that place: of a packet whose flag was lost on the way, for example.
+/// Whether the place has a checksum or zeros, and not a checksum whose flag was lost on the way.
 inline bool has_checksum_or_zero(const wire::Header& header) noexcept {
   return (header.flags & wire::kFlagChecksum) != 0 ||
          (header.switch_pass == 0 && header.switch_step == 0 && header.switch_state == 0);
 }
 
-/// Of a payload alone: a result for several workers is read once.
+/// Checksum of a payload alone: a result for several workers is read once.
 using ChecksumLanes = std::array<std::uint32_t, 4>;
 ChecksumLanes checksum_lanes(std::span<const std::uint8_t> payload) noexcept;
 
-/// Of a datagram. What `header` has in place of the checksum does not matter.
+/// Checksum of a datagram. Ignores the place of the checksum in `header`.
 std::uint32_t checksum(std::span<const std::uint8_t, sizeof(wire::Header)> header, const ChecksumLanes& lanes) noexcept;
 
 }  // namespace thc

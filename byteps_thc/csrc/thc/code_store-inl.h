@@ -26,7 +26,7 @@ using VI = hn::Vec<DI>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DI());
 inline constexpr std::size_t kGroup = 64;  // coordinates that share eight Philox blocks
 
-/// Codes of the coordinates that one call of PhiloxStream::pairs() serves: word w holds coordinates from 16 w.
+/// Codes of the coordinates served by one call of PhiloxStream::pairs(): word w holds coordinates from 16 w.
 struct CodeWords {
   VI word[4];
 };
@@ -50,8 +50,7 @@ struct GroupOrders {
 };
 inline constexpr GroupOrders kGroupOrders;
 
-/// Packs codes of up to 7 bits in registers, 64 at a time: neighbours are joined to 2, 4 and 8 codes, whose bytes are
-/// then put in order.
+/// Packs codes of up to 7 bits in registers, 64 at a time: joins neighbours to 2, 4 and 8 codes, and orders bytes.
 class GroupStore {
  public:
   HWY_INLINE GroupStore(std::size_t block_size, unsigned bits, std::uint8_t* packed)
@@ -66,7 +65,7 @@ class GroupStore {
     big_endian_ = _mm512_loadu_si512(kGroupOrders.big_endian[bits]);
   }
 
-  /// codes: those of the block from coordinate i on; i ascends.
+  /// codes: the block's from coordinate i on; i ascends.
   HWY_INLINE void operator()(std::size_t i, const CodeWords& codes) const {
     const VI bytes = hn::Or(hn::Or3(codes.word[0], hn::ShiftLeft<8>(codes.word[1]), hn::ShiftLeft<16>(codes.word[2])),
                             hn::ShiftLeft<24>(codes.word[3]));
@@ -77,7 +76,7 @@ class GroupStore {
     const __m512i ordered = _mm512_permutexvar_epi8(big_endian_, eights);
     const std::size_t at = i / 8 * bits_;
     if (static_cast<std::ptrdiff_t>(at) <= whole_vectors_) {
-      _mm512_storeu_si512(packed_ + at, ordered);  // faster than with a mask; the next group replaces what is too much
+      _mm512_storeu_si512(packed_ + at, ordered);  // faster than with a mask; the next group replaces the excess
     } else {
       _mm512_mask_storeu_epi8(packed_ + at, bytes_, ordered);
     }
@@ -85,7 +84,7 @@ class GroupStore {
 
  private:
   std::uint8_t* packed_;
-  std::ptrdiff_t whole_vectors_;  // the last byte that one may be stored at
+  std::ptrdiff_t whole_vectors_;  // the last byte at which a vector may be stored
   unsigned bits_;
   __mmask64 bytes_;  // of the 64 codes
   __m512i joins_pairs_;
@@ -116,8 +115,7 @@ struct GroupOrders {
 };
 inline constexpr GroupOrders kGroupOrders;
 
-/// Packs codes of up to 7 bits in registers, 64 at a time: 8 neighbours of each word are joined, those of the words'
-/// first lanes wait for the others.
+/// Packs codes of up to 7 bits in registers, 64 at a time: joins 8 neighbours of each word in two calls.
 class GroupStore {
  public:
   HWY_INLINE GroupStore(std::size_t block_size, unsigned bits, std::uint8_t* packed)
@@ -131,7 +129,7 @@ class GroupStore {
     big_endian_ = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kGroupOrders.big_endian[bits]));
   }
 
-  /// codes: those of the block from coordinate i on; i ascends.
+  /// codes: the block's from coordinate i on; i ascends.
   HWY_INLINE void operator()(std::size_t i, const CodeWords& codes) const {
     if (i % kGroup == 0) {
       first_ = joined(codes);
@@ -159,7 +157,7 @@ class GroupStore {
     return _mm256_or_si256(_mm256_sll_epi64(fours, joins_eights_), _mm256_srli_epi64(fours, 32));
   }
 
-  /// 16 codes; the next ones replace what is too much.
+  /// 16 codes; the next store replaces the excess.
   HWY_INLINE void store(std::size_t at, __m128i ordered) const {
     if (static_cast<std::ptrdiff_t>(at) <= whole_vectors_) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(packed_ + at), ordered);
@@ -171,7 +169,7 @@ class GroupStore {
   }
 
   std::uint8_t* packed_;
-  std::ptrdiff_t whole_vectors_;  // the last byte that one may be stored at
+  std::ptrdiff_t whole_vectors_;  // the last byte at which a vector may be stored
   unsigned bits_;
   __m256i joins_pairs_;
   __m256i joins_fours_;
@@ -187,7 +185,7 @@ class NibbleStore {
  public:
   HWY_INLINE explicit NibbleStore(std::uint8_t* packed) : packed_(packed) {}
 
-  /// codes: those of the block from coordinate i on, of as many as have a lane.
+  /// codes: the block's from coordinate i on, as many as have a lane.
   HWY_INLINE void operator()(std::size_t i, const CodeWords& codes) const {
     std::uint8_t* packed = packed_ + i / 2;
     if constexpr (kLanes == 16) {

@@ -30,7 +30,7 @@ inline constexpr std::size_t kBlocks = kVectorCodes / kBlockBytes;
 class ByteReader {
  public:
   HWY_INLINE explicit ByteReader(unsigned /*bits*/) {}
-  /// Whether that many codes, at least, are left to read some from; nothing is read behind them.
+  /// Whether `count` codes are enough for a read, which reads nothing behind them.
   HWY_INLINE bool fits(std::size_t count) const { return count >= kVectorCodes; }
   HWY_INLINE V8 operator()(const std::uint8_t* packed) const { return hn::LoadU(D8(), packed); }
 };
@@ -49,7 +49,7 @@ class NibbleReader {
 };
 
 #if HWY_TARGET == HWY_AVX3_DL
-/// What FieldReader needs by bits of a code, made once: packets have few codes.
+/// Orders and shifts of FieldReader by bits of a code, made once: packets have few codes.
 struct FieldOrders {
   std::uint8_t sources[8][kVectorCodes] = {};
   std::uint8_t shifts[8][kVectorCodes] = {};
@@ -66,8 +66,8 @@ struct FieldOrders {
 };
 inline constexpr FieldOrders kFieldOrders;
 
-/// The same for codes of up to 7 bits: the bytes of 8 codes are put into a lane of 64 bits, and each byte of the lane
-/// gets the 8 bits from the last one of its code on. Bits above a code are left in.
+/// The same for codes of up to 7 bits: each byte of a 64-bit lane gets 8 bits that end with its code, the upper ones of
+/// which are the code's neighbours.
 class FieldReader {
  public:
   HWY_INLINE explicit FieldReader(unsigned bits) : bytes_((std::uint64_t{1} << (8 * bits)) - 1) {
@@ -86,8 +86,8 @@ class FieldReader {
   __m512i shifts_;
 };
 #else
-/// The same for codes of up to 7 bits: each lane of 16 bits gets the two bytes that its code is in, the even codes in
-/// one vector, the odd ones in another, and shifts the bits before and after the code out.
+/// The same for codes of up to 7 bits: each 16-bit lane gets the two bytes of its code, even and odd codes in a vector
+/// each, and shifts the other bits out.
 class FieldReader {
  public:
   HWY_INLINE explicit FieldReader(unsigned bits) : bits_(bits), right_(static_cast<int>(16 - bits)) {
@@ -110,7 +110,7 @@ class FieldReader {
     V16 factors;  // shift left
   };
 
-  /// Of codes `first`, `first` + 2, ... of each block.
+  /// Window of codes `first`, `first` + 2, ... of each block.
   HWY_INLINE Window window(std::size_t first) const {
     std::uint8_t sources[kBlockBytes];
     std::uint16_t factors[kBlockBytes / 2];
@@ -154,7 +154,7 @@ class ByteTable {
 #else
   static constexpr std::size_t kHeld = kValues;
 #endif
-  /// bytes: kHeld of them.
+  /// bytes: kHeld values.
   HWY_INLINE explicit ByteTable(const std::uint8_t* bytes) {
     for (std::size_t i = 0; i < kVectors; ++i) {
       vectors_[i] =
@@ -172,7 +172,7 @@ class ByteTable {
 #endif
   static constexpr std::size_t kVectors = kHeld / kStride;
 
-  /// From `kCount` vectors, of which the code tells one by the bits above those of the byte within it.
+  /// The code's low bits select a byte within a vector, the bits above them one of `kCount` vectors.
   template <std::size_t kFirst, std::size_t kCount>
   HWY_INLINE V8 lookup(V8 codes) const {
 #if HWY_TARGET == HWY_AVX3_DL
@@ -191,7 +191,7 @@ class ByteTable {
       const V8 lower = lookup<kFirst, kCount / 2>(codes);
       const V8 upper = lookup<kFirst + kCount / 2, kCount / 2>(codes);
       constexpr int kToTop = 7 - hwy::CeilLog2(kCount / 2 * kStride);
-      // Of bytes shifted as pairs only the uppermost bit is right, and only that is asked for.
+      // Shifting bytes as pairs leaves only their uppermost bit right, which is the sign.
       const hn::RebindToSigned<D8> di8;
       const auto select = hn::BitCast(di8, hn::ShiftLeft<kToTop>(hn::BitCast(D16(), codes)));
       return hn::BitCast(D8(), hn::IfNegativeThenElse(select, hn::BitCast(di8, upper), hn::BitCast(di8, lower)));

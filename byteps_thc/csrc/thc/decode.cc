@@ -48,7 +48,7 @@ struct StoreMapped {
   StoreWithSigns target;
   float slope;
   float limit;
-  float offset;  // what the transform left out of coordinate 0
+  float offset;  // share of coordinate 0 that the transform lacks
   HWY_INLINE void operator()(std::size_t i, VF v) const {
     VF average = hn::Mul(v, hn::Set(DF(), slope));
     if (HWY_UNLIKELY(i == 0)) {

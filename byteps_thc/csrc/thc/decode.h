@@ -11,7 +11,7 @@
 
 namespace thc {
 
-/// Workers summed in each chunk: a byte each, as packets carry them, or two, of any alignment, where more than 255 sum.
+/// Workers summed in each chunk: a byte each, or two, of any alignment, for more than 255 workers.
 class Contributions {
  public:
   Contributions() = default;
@@ -45,11 +45,10 @@ struct Aggregate {
   std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
 };
 
-/// out[layout.coordinates()] = average gradient: sum / contributions * step - limit, see ClampRange, and inverse_rotate
-/// of that, in one pass per block, the factor 1/d in the map. Before inverse_rotate, what a chunk without contributions
-/// stands for is 0, and a block whose max norm is not finite is NaN. Blocks of up to 2^16 8-bit sums whose chunks all
-/// have the same contributions are transformed as integers: t * slope with t = H sums exactly, less the limit at
-/// coordinate 0 alone, as H maps a constant to d * e0.
+/// out[layout.coordinates()] = inverse_rotate() of sum / contributions * step - limit (ClampRange). Before
+/// inverse_rotate(), chunks without contributions are 0, and blocks whose max norm is not finite are NaN. Blocks of at
+/// most 2^16 8-bit sums with equal contributions are transformed as integers, exactly, and mapped after: H maps the
+/// constant limit to coordinate 0.
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
 }  // namespace thc

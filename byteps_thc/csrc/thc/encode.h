@@ -11,9 +11,9 @@
 
 namespace thc {
 
-/// The same, to the bit, as rotate(), quantize() and, with options.keep_error, inverse_rotate() of the errors into
-/// `residual`, of a gradient whose max norms are known already. residual: layout.coordinates() floats,
-/// may be none without keep_error. Returns the number of coordinates that were clamped. Throws std::bad_alloc.
+/// rotate(), quantize() and, with options.keep_error, inverse_rotate() of the errors into `residual`, to the bit.
+/// residual: layout.coordinates() floats, or null without keep_error. Returns the number of clamped coordinates. Throws
+/// std::bad_alloc.
 std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes);
 

@@ -1,5 +1,4 @@
-// Typed exceptions for set-up and API misuse; mapped one to one to byteps_thc/_scheme/errors.py. Never thrown per
-// packet.
+// Exceptions of set-up and API misuse, never per packet; byteps_thc/_base/errors.py has the same classes.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +12,44 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A setting is out of range or two settings contradict each other. Python: ConfigurationError.
+/// A setting is out of range or two settings contradict each other.
 class ConfigurationError : public Error {
   using Error::Error;
 };
 
-/// An array has the wrong shape, dtype or memory layout. Python: InputError.
+/// An array has the wrong shape, dtype or memory layout.
 class InputError : public Error {
   using Error::Error;
 };
 
-/// The network or a device failed (port in use, no buffers, no route). Python: TransportError.
+/// The network or a device failed (port in use, no buffers, no route).
 class TransportError : public Error {
   using Error::Error;
 };
 
-/// DPDK was asked for and is not there or did not start. Python: DpdkUnavailableError.
+/// DPDK is missing or did not start.
 class DpdkUnavailableError : public TransportError {
   using TransportError::TransportError;
 };
 
-/// The server refused this worker (see wire::ErrorReason). Python: ServerRefusedError.
+/// The server refused this worker (wire::ErrorReason).
 class ServerRefusedError : public TransportError {
  public:
   explicit ServerRefusedError(const std::string& message, std::uint32_t codes_per_packet = 0)
       : TransportError(message), codes_per_packet_(codes_per_packet) {}
-  /// Codes in a packet with which the worker may come, fewer than it has; 0: it is refused for something else.
+  /// Codes in a packet that the server would accept, fewer than the worker's; 0: another reason.
   std::uint32_t codes_per_packet() const noexcept { return codes_per_packet_; }
 
  private:
   std::uint32_t codes_per_packet_;
 };
 
-/// The server or a worker restarted and results of this round are lost. Python: RestartError.
+/// The server or a worker restarted, and results of this round are lost.
 class RestartError : public TransportError {
   using TransportError::TransportError;
 };
 
-/// A wait ran out of time. Python: DeadlineError with the same attributes.
+/// A wait ran out of time.
 class DeadlineError : public Error {
  public:
   explicit DeadlineError(const std::string& message, std::uint32_t slot = 0, std::uint32_t round = 0,

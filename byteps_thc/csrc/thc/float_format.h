@@ -31,8 +31,8 @@ struct Floats {
 
 /// out[i] = float(in[i]), exact.
 void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept;
-/// out[i] = in[i], rounded to nearest even; NaN and infinity stay what they are. What is finite and too large for fp16
-/// becomes its largest number: the average of fp16 gradients is one, and only the error of codes leads beyond it.
+/// out[i] = in[i], rounded to nearest even; NaN and infinity stay. Finite numbers beyond fp16 become its largest one:
+/// averages of fp16 gradients fit, and only errors of codes exceed it.
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept;
 
 /// Scalar code: for the floats that are left over by vectors.

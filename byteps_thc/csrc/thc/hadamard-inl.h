@@ -1,7 +1,5 @@
 // Walsh-Hadamard transform of one block in few passes over memory. No include guard: compiled once per target.
-//
-// Butterflies run stage by stage from distance 1 to size / 2. A pass keeps several vectors in registers and does
-// several stages on them; results do not depend on how stages are grouped, as every output keeps its expression tree.
+// Stages run from distance 1 to size / 2. Grouping them into passes does not change an output's expression tree.
 #if defined(THC_HADAMARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_HADAMARD_INL_H
 #undef THC_HADAMARD_INL_H
@@ -29,25 +27,25 @@ inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
 /// Vectors that stay in registers during a pass: AVX-512 has 32 registers, others 16.
 inline constexpr std::size_t kTileVectors = kLanes >= 16 ? 16 : 8;
 inline constexpr std::size_t kTile = kTileVectors * kLanes;
-/// As many coordinates as this are transformed in L1 before passes over more of the block.
+/// Coordinates that are transformed in L1, and in L2, before passes over more of the block.
 inline constexpr std::size_t kL1Coordinates = std::size_t{1} << 11;
-/// And as many as this in L2.
 inline constexpr std::size_t kL2Coordinates = std::size_t{1} << 15;
 
-/// Where coordinate i of a block lies in scratch memory. Rows of a pass are powers of two apart; a cache line between
-/// tiles spreads them over all sets of the L1 cache, which they would otherwise evict each other from.
+/// Place of coordinate i of a block in scratch memory. A cache line between tiles spreads rows over all sets of the L1
+/// cache: powers of two apart, they would evict each other.
 HWY_INLINE constexpr std::size_t scratch_index(std::size_t i) {
   constexpr std::size_t kPadding = 16;
   return i + i / kTile * kPadding;
 }
 
-/// a - b. As a fused multiply with 1 (exact), subtractions run on other ports than additions.
-HWY_INLINE VF subtract(VF a, VF b) {
-#if HWY_NATIVE_FMA
-  return hn::NegMulAdd(b, hn::Set(DF(), 1.0F), a);
-#else
-  return hn::Sub(a, b);
-#endif
+/// a - b. As a fused multiply with 1 (exact), subtractions of floats run on other ports than additions.
+template <class V>
+HWY_INLINE V subtract(V a, V b) {
+  if constexpr (HWY_NATIVE_FMA && std::is_same_v<V, VF>) {
+    return hn::NegMulAdd(b, hn::Set(DF(), 1.0F), a);
+  } else {
+    return hn::Sub(a, b);
+  }
 }
 
 /// Lane i of the result is lane i ^ kDistance of v.
@@ -91,36 +89,29 @@ HWY_INLINE VF butterflies_in_vector(VF v) {
 }
 
 /// Butterflies between kCount vectors, at distances 1 to kCount / 2 vectors.
-template <std::size_t kCount>
-HWY_INLINE void butterflies(VF (&v)[kCount]) {
+template <std::size_t kCount, class V>
+HWY_INLINE void butterflies(V (&v)[kCount]) {
 #pragma GCC unroll 8
   for (std::size_t half = 1; half < kCount; half *= 2) {
 #pragma GCC unroll 16
     for (std::size_t k = 0; k < kCount / 2; ++k) {
       const std::size_t i = k / half * 2 * half + k % half;
-      const VF sum = hn::Add(v[i], v[i + half]);
+      const V sum = hn::Add(v[i], v[i + half]);
       v[i + half] = subtract(v[i], v[i + half]);
       v[i] = sum;
     }
   }
 }
 
-/// Ignores the vectors of tiles.
-struct Unmeasured {
-  template <std::size_t kCount>
-  HWY_INLINE void operator()(const VF (& /*v*/)[kCount]) const {}
-};
-
 /// First pass: scratch of coordinates offset .. offset + kCount * kLanes - 1 from load(coordinate), all stages within.
-template <std::size_t kCount, class Load, class Measure>
-HWY_NOINLINE void tile_pass(const Load& load, std::size_t offset, float* scratch, Measure& measure) {
+template <std::size_t kCount, class Load>
+HWY_NOINLINE void tile_pass(const Load& load, std::size_t offset, float* scratch) {
   const DF d;
   VF v[kCount];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kCount; ++i) {
     v[i] = load(offset + i * kLanes);
   }
-  measure(v);
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kCount; ++i) {
     v[i] = butterflies_in_vector(v[i]);
@@ -133,18 +124,17 @@ HWY_NOINLINE void tile_pass(const Load& load, std::size_t offset, float* scratch
 }
 
 /// The first pass over a block of kCount vectors or fewer, but 16 coordinates at least.
-template <std::size_t kCount, class Load, class Measure>
-HWY_INLINE void small_pass(std::size_t size, const Load& load, float* scratch, Measure& measure) {
+template <std::size_t kCount, class Load>
+HWY_INLINE void small_pass(std::size_t size, const Load& load, float* scratch) {
   if constexpr (kCount * kLanes > 16) {
     if (size < kCount * kLanes) {
-      return small_pass<kCount / 2>(size, load, scratch, measure);
+      return small_pass<kCount / 2>(size, load, scratch);
     }
   }
-  tile_pass<kCount>(load, 0, scratch, measure);
+  tile_pass<kCount>(load, 0, scratch);
 }
 
-/// Later pass over `size` coordinates from `start`: stages of distances half .. kRadix / 2 * half; results go to
-/// store(coordinate, vector).
+/// Later pass over `size` coordinates from `start`: stages of distances half .. kRadix / 2 * half, to store(i, vector).
 template <std::size_t kRadix, class Store>
 HWY_NOINLINE void far_pass(const float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
   const DF d;
@@ -166,18 +156,12 @@ HWY_NOINLINE void far_pass(const float* scratch, std::size_t start, std::size_t 
   }
 }
 
-struct StoreTo {
-  float* x;
-  HWY_INLINE void operator()(std::size_t i, VF v) const { hn::StoreU(v, DF(), x + i); }
-};
-
 struct StoreToScratch {
   float* scratch;
   HWY_INLINE void operator()(std::size_t i, VF v) const { hn::StoreU(v, DF(), scratch + scratch_index(i)); }
 };
 
-/// Runs the stages of distances half .. size / 2 on coordinates start .. start + size - 1; the last pass, if there is
-/// one, stores through `store`.
+/// Runs the stages of distances half .. size / 2 on `size` coordinates from `start`; the last pass calls `store`.
 template <class Store>
 HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
   constexpr int kMaxStages = kTileVectors == 16 ? 4 : 3;
@@ -213,20 +197,19 @@ HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, 
 /// Floats of scratch memory that transforms of up to `size` coordinates need.
 HWY_INLINE std::size_t scratch_floats(std::size_t size) { return scratch_index(size); }
 
-/// Transforms load(0 .. size - 1) and hands every vector to store(coordinate, vector) once. `load` is called once per
-/// vector in order of coordinates, and measure(vectors) for each tile of them; all loads come before the first store,
-/// so both may use the same memory.
-template <class Load, class Store, class Measure = const Unmeasured>
-HWY_INLINE void hadamard(std::size_t size, const Load& load, float* scratch, Store store, Measure&& measure = {}) {
+/// Transforms load(0 .. size - 1), and calls store(coordinate, vector) once for every vector. All loads, in order of
+/// coordinates, come before the first store, so both may use the same memory.
+template <class Load, class Store>
+HWY_INLINE void hadamard(std::size_t size, const Load& load, float* scratch, Store store) {
   if (size < kTile) {
-    small_pass<kTileVectors / 2>(size, load, scratch, measure);
+    small_pass<kTileVectors / 2>(size, load, scratch);
   }
   const std::size_t in_l1 = std::min(size, kL1Coordinates);
   const std::size_t in_l2 = std::min(size, kL2Coordinates);
   for (std::size_t start = 0; start < size && size >= kTile; start += in_l2) {
     for (std::size_t k = start; k < start + in_l2; k += in_l1) {
       for (std::size_t tile = k; tile < k + in_l1; tile += kTile) {
-        tile_pass<kTileVectors>(load, tile, scratch, measure);
+        tile_pass<kTileVectors>(load, tile, scratch);
       }
       if (in_l1 < size) {
         far_stages(scratch, k, in_l1, kTile, StoreToScratch{scratch});

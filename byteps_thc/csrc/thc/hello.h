@@ -1,4 +1,4 @@
-// HELLO: what a worker says about itself and its job; to bytes, and from bytes to a checked configuration.
+// HELLO: a worker and its job, to bytes and back, with checks.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace thc {
 
-/// What the first HELLO of a job fixes.
+/// Configuration of a job, fixed by its first HELLO.
 struct JobConfig {
   std::uint8_t num_workers;
   std::uint8_t value_bits;
   std::uint8_t quorum;
   std::uint32_t settings_hash;   ///< of settings only workers use
-  std::uint32_t arithmetic = 0;  ///< 24 bits: what the workers' codes come from
+  std::uint32_t arithmetic = 0;  ///< 24 bits of the arithmetic behind the workers' codes
   std::uint16_t codes_per_packet;
   std::uint32_t slots_asked;  ///< 0: the server decides
   LookupTable table;
@@ -34,7 +34,7 @@ struct Hello {
   JobConfig config;
 };
 
-/// Why a HELLO is refused: what ERROR says.
+/// Refusal of a HELLO, for ERROR.
 struct Refusal {
   wire::ErrorReason reason;
   wire::ConfigField field = wire::ConfigField::kNone;
@@ -42,17 +42,17 @@ struct Refusal {
   std::uint32_t job_value = 0;
 };
 
-/// What follows the header of HELLO.
+/// Payload of HELLO.
 std::vector<std::uint8_t> hello_payload(const Hello& hello);
 
-/// Nothing: not even the length is right, so no answer is due.
+/// monostate: the length is wrong, and no answer is due.
 using ParsedHello = std::variant<std::monostate, Hello, Refusal>;
 
-/// Checks everything in a HELLO that does not depend on the server. `datagram` has at least a header, whose version and
-/// type were checked. `max_datagram_bytes`: the largest result that reaches the sender unfragmented.
+/// Checks a HELLO, but for the server's state. datagram: with a header of the right version and type.
+/// max_datagram_bytes: of the largest result that reaches the sender unfragmented.
 ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept;
 
-/// What `config` has in `field`; nothing for the table and other fields that are no number.
+/// Number of `field` in `config`; nothing for the table and other fields that are no number.
 std::optional<std::uint32_t> value_of(wire::ConfigField field, const JobConfig& config) noexcept;
 
 /// The first field in which two configurations differ.

@@ -1,4 +1,4 @@
-// Which instruction sets the kernels have here; they use the best one.
+// Instruction sets of the kernels, which use the best one.
 #pragma once
 
 #include <string>

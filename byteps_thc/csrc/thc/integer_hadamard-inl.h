@@ -1,8 +1,6 @@
 // Exact Walsh-Hadamard transform of a block of bytes with AVX-512. No include guard: compiled once per target.
-//
-// Integers do not round, so stages may run in any order and on narrow lanes. Of the 13 bits of a coordinate's index,
-// pass 1 transforms bit 0 (as it widens bytes to 16 bits) and bits 9..12; pass 2 bits 6..8, bit 1 (widening to 32 bits)
-// and, as floats, bits 2..5, by shuffles that also put bits 0..3 into the lanes, in order.
+// Integers do not round, so stages may run in any order. Pass 1 transforms bit 0 of a coordinate's index (bytes become
+// 16 bits) and bits 9..12; pass 2 bits 6..8, bit 1 (16 bits become 32) and, as floats, bits 2..5.
 #if defined(THC_INTEGER_HADAMARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_INTEGER_HADAMARD_INL_H
 #undef THC_INTEGER_HADAMARD_INL_H
@@ -39,21 +37,6 @@ static_assert(kGroupCodes * kGroups == kIntegerBlock);
 /// +1, -1, +1, ...: the second output of a butterfly of neighbours.
 HWY_INLINE __m512i alternating_bytes() { return _mm512_set1_epi16(static_cast<std::int16_t>(0xff01)); }
 HWY_INLINE __m512i alternating_words() { return _mm512_set1_epi32(static_cast<std::int32_t>(0xffff0001)); }
-
-/// Butterflies between kCount vectors, at distances 1 to kCount / 2 vectors.
-template <std::size_t kCount, class V>
-HWY_INLINE void butterflies(V (&v)[kCount]) {
-#pragma GCC unroll 8
-  for (std::size_t half = 1; half < kCount; half *= 2) {
-#pragma GCC unroll 16
-    for (std::size_t k = 0; k < kCount / 2; ++k) {
-      const std::size_t i = k / half * 2 * half + k % half;
-      const V sum = hn::Add(v[i], v[i + half]);
-      v[i + half] = hn::Sub(v[i], v[i + half]);
-      v[i] = sum;
-    }
-  }
-}
 
 /// Scratch of both passes: for each group and bit 0, the rows of the group, every second coordinate in 16 bits.
 HWY_INLINE std::int16_t* scratch_row(std::int16_t* scratch, std::size_t group, std::size_t bit0, std::size_t column) {
@@ -141,16 +124,15 @@ HWY_INLINE void second_pass(const std::int16_t* rows, std::size_t group, Store s
 
 }  // namespace integer_hadamard
 
-/// What the transform below leaves out of coordinate 0.
+/// Part of coordinate 0 that the transform below omits.
 inline constexpr float kIntegerOffset = 128.0F * kIntegerBlock;
 
-/// Hands H sums - kIntegerOffset * e0 of sums[kIntegerBlock] to store(coordinate, vector of floats), exactly.
-/// scratch: kIntegerBlock 16-bit integers, aligned. All loads of sums come before the first store.
+/// Calls store(coordinate, vector of floats) with H sums - kIntegerOffset * e0 of sums[kIntegerBlock], exactly, after
+/// all loads. scratch: kIntegerBlock 16-bit integers, aligned.
 template <class Store>
 HWY_INLINE void integer_hadamard_block(const std::uint8_t* sums, std::int16_t* scratch, Store store) {
   using namespace integer_hadamard;
-  // 256 bytes of -128..127 add up to 16 bits, whatever the signs; of 0..255 they would not. Moving all coordinates by
-  // 128 only changes coordinate 0 of the transform, and differences not at all.
+  // Sums of 256 bytes of -128..127 fit 16 bits. Moving all by 128 only changes coordinate 0 of the transform.
   const __m512i moved = _mm512_set1_epi16(-2 * 128);
   for (std::size_t column = 0; column < kColumns; ++column) {
     const auto sum = [moved](__m512i bytes) HWY_ATTR {

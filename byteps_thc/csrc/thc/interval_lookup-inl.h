@@ -1,5 +1,4 @@
-// From positions on the grid to intervals, their values and gaps, on vectors. No include guard: compiled once per
-// target.
+// From positions on the grid to intervals, on vectors. No include guard: compiled once per target.
 #if defined(THC_INTERVAL_LOOKUP_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_INTERVAL_LOOKUP_INL_H
 #undef THC_INTERVAL_LOOKUP_INL_H
@@ -54,7 +53,7 @@ class Words {
   static constexpr std::size_t kVectors = kWords / kLanes;
   using V = hn::Vec<D>;
 
-  /// From `kCount` vectors, of which the index tells one by the bits above those of the lane.
+  /// The index's low bits select a lane, the bits above them one of `kCount` vectors.
   template <std::size_t kFirst, std::size_t kCount>
   HWY_INLINE V lookup(VI index) const {
     if constexpr (kCount == 1) {
@@ -158,8 +157,7 @@ class ByteLookup : public RegisterValues<kValues> {
   Bytes<IntervalTable::kByteGrid> bytes_;
 };
 
-/// Tables in registers, of any grid with cells: of their two intervals at most, a comparison tells the one. Needs
-/// IntervalTable::has_cells().
+/// Tables in registers, of any grid with cells of at most two intervals. Needs IntervalTable::has_cells().
 template <std::size_t kValues>
 class CellLookup : public RegisterValues<kValues> {
  public:

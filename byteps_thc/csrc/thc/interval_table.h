@@ -52,8 +52,7 @@ class IntervalTable {
   const std::int32_t* interval_words() const noexcept { return interval_words_.data(); }
   /// Whether all that is to know of a position fits a word.
   bool has_points() const noexcept { return granularity_ <= kPointGranularity; }
-  /// Of each integer 0..g the interval z in the lower 8 bits, values()[z] in the next 16 and the gap to values()[z + 1]
-  /// in the upper 8; only if has_points().
+  /// Interval z of each integer 0..g in the lower 8 bits, values()[z] in the next 16, the gap above; if has_points().
   const std::int32_t* points() const noexcept { return points_.data(); }
   /// Whether values()[z] is z.
   bool is_identity() const noexcept { return is_identity_; }
@@ -63,7 +62,7 @@ class IntervalTable {
   /// Whether cells are single points of a grid of kByteGrid points.
   bool fits_bytes() const noexcept { return interval_of_.size() <= kByteGrid; }
   unsigned cell_shift() const noexcept { return cell_shift_; }
-  /// Interval of the first point of every cell, kCells of them; only if has_cells().
+  /// Interval of the first point of every cell, kCells elements; only if has_cells().
   const std::uint8_t* cells() const noexcept { return cells_.data(); }
 
  private:

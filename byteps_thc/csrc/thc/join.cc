@@ -7,9 +7,9 @@
 namespace thc {
 namespace {
 
-constexpr Join::Duration kVerdictInterval{200'000};
+constexpr std::chrono::milliseconds kVerdictInterval{wire::kProbeIntervalMs};
 
-/// Answers are made from the header that they answer, so the nonce is there too.
+/// Answers are made from the header of the question, so they repeat its nonce.
 void put_nonce(wire::Header& header, std::uint64_t nonce) noexcept {
   header.round = static_cast<std::uint32_t>(nonce);
   header.partition = static_cast<std::uint16_t>(nonce >> 32);
@@ -60,7 +60,7 @@ Join::Message Join::ask() noexcept {
 }
 
 void Join::await_verdict(TimePoint now) noexcept {
-  interval_ = std::min(interval_, kVerdictInterval);
+  interval_ = std::min<Duration>(interval_, kVerdictInterval);
   next_hello_ = std::min(next_hello_, now + kVerdictInterval);
 }
 

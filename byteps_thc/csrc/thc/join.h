@@ -1,6 +1,5 @@
-// How a worker, or the leaf of a rack, gets into its job at a shard of a server (docs/contributors/protocol.md,
-// "Joining"): it says HELLO, again with the cookie that CHALLENGE brings, until WELCOME. No clock and no sockets: both
-// are the caller's.
+// Joins a job at a shard of a server, as a worker or the leaf of a rack (docs/contributors/protocol.md, "Joining"). The
+// caller has the clock and sockets.
 #pragma once
 
 #include <array>
@@ -37,9 +36,9 @@ class Join {
   Join(const Hello& hello, std::uint32_t shard, Pace pace, TimePoint now);
 
   bool joined() const noexcept { return joined_; }
-  /// Of the job on the shard, as the last WELCOME or renew() said; 0 before.
+  /// The job's epoch on the shard, of the last WELCOME or renew(); 0 before.
   std::uint32_t epoch() const noexcept { return header_.epoch; }
-  /// Whether the server knows CODES that are not to be added.
+  /// Whether the server supports CODES that are not to be added.
   bool takes_abstentions() const noexcept { return takes_abstentions_; }
 
   bool is_hello_due(TimePoint now) const noexcept { return now >= next_hello(); }
@@ -47,33 +46,32 @@ class Join {
   TimePoint next_hello() const noexcept { return joined_ ? TimePoint::max() : next_hello_; }
   /// The HELLO that is due.
   Message say_hello(TimePoint now) noexcept;
-  /// Once joined: the HELLO that asks a silent shard whether it is there, and whether it still knows this address. The
-  /// CHALLENGE to it is awaited, whose cookie proves the address, and nothing else.
+  /// Once joined: the HELLO that asks whether a silent shard knows this address. Its CHALLENGE is awaited.
   Message ask() noexcept;
-  /// Says HELLO soon, and often: whether another process that has the place lives is found out by HELLOs.
+  /// Says HELLO soon, and often: HELLOs make the server probe the process that has the place.
   void await_verdict(TimePoint now) noexcept;
 
-  /// Whether `header` is of an answer that is still waited for. It repeats the nonce; others answer another process.
+  /// Whether `header` is of an awaited answer, with this process's nonce.
   bool is_awaited(const wire::Header& header) const noexcept;
   bool is_challenge_awaited(const wire::Header& header) const noexcept;
-  /// Takes the cookie of an awaited CHALLENGE. The HELLO to say at once; nothing when that has been done since the last
-  /// one that was due: a server that takes no cookie would otherwise be asked without end.
+  /// Takes the cookie of an awaited CHALLENGE, and returns the HELLO to send at once. Returns nothing for further ones
+  /// before the next HELLO is due: a server may accept no cookie.
   std::optional<Message> take_challenge(const wire::Header& header, const wire::ChallengePayload& payload) noexcept;
   /// Whether a WELCOME is awaited, and not a late copy of one before lose().
   bool is_news(const wire::Header& welcome) const noexcept;
   /// Whether a WELCOME says, once joined, that the shard has learned another address of this process.
   bool is_found_again(const wire::Header& welcome) const noexcept;
-  /// Joins: the WELCOME is news, and what it says is possible.
+  /// Joins. `welcome` must be news, and its contents possible.
   void take_welcome(const wire::Header& welcome) noexcept;
 
-  /// The shard goes on in another epoch.
+  /// Continues in another epoch of the shard.
   void renew(std::uint32_t epoch) noexcept;
   /// The shard does not know the job any more: HELLO must be said again.
   void lose(TimePoint now) noexcept;
   /// As another process, of the training `run`, with HELLO due at once. Allocates nothing.
   void begin_again(std::uint64_t nonce, std::uint64_t run) noexcept;
 
-  /// What messages to the shard have in common: the job, who sends, the epoch, whether they have checksums.
+  /// Header of messages to the shard: job, sender, epoch, checksum flag.
   const wire::Header& header() const noexcept { return header_; }
   /// A message without payload, such as ALIVE.
   wire::Header notice(wire::MessageType type) const noexcept;
@@ -91,8 +89,8 @@ class Join {
   bool challenged_ = false;  ///< since the last HELLO that was due, or ask()
   bool joined_ = false;
   bool takes_abstentions_ = false;
-  /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that
-  /// epoch would be taken for those of packets that the other workers have summed in another.
+  /// The last lost epochs, 0: none. They never return: a WELCOME of one is a late copy, and late results of the epoch
+  /// would be mistaken for sums of another.
   std::array<std::uint32_t, 32> lost_epochs_{};
   std::size_t losses_ = 0;
 };
@@ -100,16 +98,15 @@ class Join {
 /// Whether an answer to HELLO repeats this nonce.
 bool repeats_nonce(const wire::Header& answer, std::uint64_t nonce) noexcept;
 
-/// Whether a refusal of HELLO is about what another process has, and has no more if that one is found to be gone.
+/// Whether a refusal of HELLO ends if another process, which has the place or the job, is gone.
 constexpr bool is_contest(wire::ErrorReason reason) noexcept {
   return reason == wire::ErrorReason::kDuplicateWorker || reason == wire::ErrorReason::kOtherTraining;
 }
 
-/// How long a refusal that may pass is borne before it is an answer. A server lets go of a process that crashed without
-/// GOODBYE when it left five PROBEs in a second without an answer; each shard finds out for itself.
+/// Time to wait for the end of a contest (is_contest): each shard drops a lost process after five PROBEs in a second.
 class Forbearance {
  public:
-  static constexpr std::chrono::seconds kLimit{3};
+  static constexpr std::chrono::milliseconds kLimit{wire::kContestMs};
 
   void begin(Join::TimePoint now) noexcept { end_ = now + kLimit; }
   void stop() noexcept { end_ = Join::TimePoint::max(); }

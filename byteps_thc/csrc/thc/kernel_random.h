@@ -1,4 +1,4 @@
-// Numbers that nobody can guess. For who links with libsodium, which ends the program when the kernel has none.
+// Unpredictable random numbers of libsodium, which ends the program if the kernel has none.
 #pragma once
 
 #include <sodium.h>

@@ -7,9 +7,7 @@
 
 namespace thc {
 
-/// What belongs to coordinate j is added in lane j % 16. Of norms that are squares in double, which are exact, in order
-/// of j. Of dot products, products of floats, as a balanced binary tree of neighbours, ((0 + 1) + (2 + 3)) + ..., each
-/// rounded.
+/// Squares of coordinates j, exact in double, are added in lane j % 16, in order of j.
 inline constexpr std::size_t kSumLanes = 16;
 template <class T>
 using Lanes = std::array<T, kSumLanes>;

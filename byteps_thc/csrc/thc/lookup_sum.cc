@@ -44,8 +44,7 @@ HWY_INLINE void accumulate(D d, hn::Vec<D> values, hn::TFromD<D>* aggregate) {
   hn::StoreU(kAdd ? hn::Add(values, hn::LoadU(d, aggregate)) : values, d, aggregate);
 }
 
-/// Permutes lanes of 64 bits so that interleaving, which works on blocks of 128 bits, gives lanes in order: the halves
-/// of each block then come from both halves of the vector.
+/// Permutes lanes of 64 bits so that interleaving within blocks of 128 bits gives lanes in order.
 class InterleavingOrder {
  public:
   HWY_INLINE InterleavingOrder() : source_(hn::SetTableIndices(D64(), source_lanes().data())) {}
@@ -117,8 +116,7 @@ HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count,
 }
 
 #if HWY_TARGET != HWY_AVX3_DL
-/// Hot case, four bits into 8-bit sums, two vectors at a time: both nibbles of a byte are looked up where they are, and
-/// interleaved.
+/// Hot case, four bits into 8-bit sums, two vectors at a time: looks both nibbles of a byte up, and interleaves.
 template <bool kAdd>
 HWY_INLINE std::size_t sum_nibbles(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                                    std::uint8_t* aggregate) {
@@ -162,7 +160,7 @@ HWY_INLINE std::size_t sum_vectors_of(const std::uint8_t* codes, std::size_t cou
   }
 }
 
-/// What vectors leave over. Sums may be unaligned.
+/// Sums the rest behind whole vectors. Sums may be unaligned.
 template <bool kAdd, class Sum>
 HWY_INLINE void sum_rest(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Sum* aggregate) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(aggregate);

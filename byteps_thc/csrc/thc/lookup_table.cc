@@ -7,22 +7,6 @@
 #include "thc/errors.h"
 
 namespace thc {
-namespace {
-
-class Fnv1a64 {
- public:
-  void add_byte(std::uint8_t byte) noexcept { hash_ = (hash_ ^ byte) * 0x100000001b3U; }
-  void add_be16(std::uint16_t value) noexcept {
-    add_byte(static_cast<std::uint8_t>(value >> 8));
-    add_byte(static_cast<std::uint8_t>(value));
-  }
-  std::uint64_t value() const noexcept { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325U;
-};
-
-}  // namespace
 
 void require_code_bits(unsigned bits) {
   if (!wire::is_code_bits(bits)) {
@@ -57,13 +41,16 @@ LookupTable::LookupTable(unsigned bits, std::span<const std::uint16_t> values) :
 }
 
 std::uint64_t LookupTable::hash() const noexcept {
-  Fnv1a64 hash;
-  hash.add_byte(static_cast<std::uint8_t>(bits_));
-  hash.add_be16(granularity());
-  for (const std::uint16_t value : values()) {
-    hash.add_be16(value);
-  }
-  return hash.value();
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  const auto add_byte = [&hash](unsigned byte) { hash = (hash ^ byte) * 0x100000001b3U; };
+  const auto add_be16 = [&add_byte](std::uint16_t value) {
+    add_byte(value >> 8U);
+    add_byte(value & 0xffU);
+  };
+  add_byte(bits_);
+  add_be16(granularity());
+  std::ranges::for_each(values(), add_be16);
+  return hash;
 }
 
 unsigned LookupTable::value_bits_for(unsigned workers) const {

@@ -14,11 +14,11 @@ namespace thc {
 /// Throws ConfigurationError unless codes may have that many bits.
 void require_code_bits(unsigned bits);
 
-/// An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity. A granularity below 2^bits - 1 leaves codes over:
-/// T[z] = min(z, granularity), and quantization uses the codes up to granularity alone.
+/// An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity. If the granularity is below 2^bits - 1, T[z] =
+/// min(z, granularity), and quantization uses codes up to granularity only.
 class LookupTable {
  public:
-  /// Throws ConfigurationError unless codes may have `bits` bits, and there are 2^bits values of such a table.
+  /// Throws ConfigurationError unless codes may have `bits` bits and such a table may hold 2^bits values.
   LookupTable(unsigned bits, std::span<const std::uint16_t> values);
 
   unsigned bits() const noexcept { return bits_; }
@@ -30,8 +30,7 @@ class LookupTable {
   std::span<const std::uint16_t> values() const noexcept { return {values_.data(), size()}; }
   /// FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each); both ends compare it in HELLO.
   std::uint64_t hash() const noexcept;
-  /// 8 or 16: the fewest bits of a coordinate of the aggregate that hold granularity * workers; throws
-  /// ConfigurationError when neither do.
+  /// 8 or 16, the fewest bits that hold granularity * workers; throws ConfigurationError if 16 do not.
   unsigned value_bits_for(unsigned workers) const;
 
  private:

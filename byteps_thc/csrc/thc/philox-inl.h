@@ -1,5 +1,4 @@
-// Philox4x32 on vectors of 64-bit lanes, one Philox block per lane, and the diagonal matrix D, whose bits it makes a
-// window at a time. No include guard: compiled once per target.
+// Philox4x32, one block per 64-bit lane, and the signs of the matrix D. No include guard: compiled once per target.
 #if defined(THC_PHILOX_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_PHILOX_INL_H
 #undef THC_PHILOX_INL_H
@@ -21,15 +20,14 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Words of consecutive Philox blocks: lane l of `word[w]` holds word w of block `first + l` in its lower 32 bits.
-/// Upper halves are not zero: the multiplication ignores them, so clearing them each round would be wasted.
+/// Words of consecutive Philox blocks: lane l of `word[w]` has word w of block `first + l` in its lower half, and
+/// anything in its upper half, which multiplication ignores.
 template <class V64>
 struct PhiloxLanes {
   V64 word[4];
 };
 
-/// The same words, two to a lane: word 0 of block `first + l` is in the upper half of lane l of `pair[0]`, word 1 in
-/// its lower half, words 2 and 3 are in `pair[1]`.
+/// The same words, two to a lane: words 0 (upper half) and 1 of block `first + l` in `pair[0]`, 2 and 3 in `pair[1]`.
 template <class V64>
 struct PhiloxPairs {
   V64 pair[2];
@@ -66,8 +64,7 @@ class PhiloxStream {
     return rounds<kRounds>(d, indices(d, first_index));
   }
 
-  /// The Philox blocks of these indices, modulo 2^32. Joining the words takes no instruction more than the last round
-  /// has anyway.
+  /// The Philox blocks at `index`, modulo 2^32. Joining words costs no instruction beyond the last round.
   template <class D64>
   HWY_INLINE PhiloxPairs<hn::Vec<D64>> pairs(D64 d, hn::Vec<D64> index) const {
     const auto last = rounds<kRounds - 1>(d, index);
@@ -116,11 +113,9 @@ class PhiloxStream {
 /// Sign bits of a moving window of coordinates.
 class SignWindow {
  public:
-  explicit SignWindow(const RandomKey& key, std::uint32_t domain = kSignDomain)
-      : stream_(key, domain), first_(key.first) {}
+  explicit SignWindow(const RandomKey& key) : stream_(key, kSignDomain), first_(key.first) {}
 
-  /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
-  /// multiples of 16.
+  /// Bit k of the result: sign of coordinate offset + k, k < size, multiples of 16. Valid until the next call.
   HWY_INLINE const std::uint8_t* bits(std::size_t offset, std::size_t size) {
     offset += first_;
     if (offset < begin_ || offset + size > end_) {

@@ -1,5 +1,4 @@
-// Counter-based random bits: Philox4x32 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11).
-// Every bit is a function of (seed, tensor, round, domain, index): reproducible, and the same on every machine.
+// Philox4x32 (Salmon et al., SC'11): every bit is a function of (seed, tensor, round, domain, index).
 #pragma once
 
 #include <cstddef>
@@ -22,18 +21,17 @@ struct RandomKey {
   std::uint64_t seed;
   std::uint32_t tensor;
   std::uint32_t round;
-  std::size_t first = 0;  // what a kernel calls coordinate 0 is this one of the tensor; a multiple of 64
+  std::size_t first = 0;  // tensor's coordinate that a kernel calls 0; a multiple of 64
 };
 
 inline constexpr std::uint32_t kSignDomain = 0;
-/// Of the signs with which ranks round averages that they send back (thc/block_codes.h).
+/// Domain of the signs of averages among ranks (thc/block_codes.h).
 inline constexpr std::uint32_t kDownSignDomain = 0xfffffffeU;
 inline constexpr std::size_t kSignsPerPhiloxBlock = 128;
 
-/// Selects one worker's rounding bits: those of a Philox domain other than kSignDomain, plus `phase` modulo 2^16. Each
-/// coordinate has 16. Groups of 64 coordinates take eight Philox blocks; within a group, word w of block l holds
-/// coordinates 16 w + 2 l and 16 w + 2 l + 1, so that vectors of 64-bit lanes need no shuffle.
-/// byteps_thc/_scheme/rounding.py says which worker has which.
+/// Rounding bits of a worker (byteps_thc/_scheme/rounding.py): 16 bits of a Philox domain, plus `phase` modulo 2^16.
+/// Groups of 64 coordinates have eight Philox blocks. Word w of block l has coordinates 16 w + 2 l and 16 w + 2 l + 1:
+/// vectors of 64-bit lanes need no shuffle.
 struct Rounding {
   std::uint32_t domain;
   std::uint16_t phase;

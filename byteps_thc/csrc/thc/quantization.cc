@@ -36,8 +36,7 @@ using interval_lookup::VI;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
 
-/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of a half of each 64-bit lane, odd ones the
-/// next.
+/// r + 0.5 for 16 random bits r per lane, from a half of each 64-bit lane: the lower bits in even lanes.
 template <bool kUpperHalf>
 HWY_INLINE VF uniform_from(hn::Vec<D64> pair) {
   const DF d;
@@ -67,8 +66,7 @@ class BlockQuantizer {
   HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range)
       : lookup_(table), range_(range), granularity_(table.granularity()) {}
 
-  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError. random: rounding bits, in
-  /// one half of every lane.
+  /// Codes of the vector `at`, which becomes the error if kKeepError. random: rounding bits, in one half of every lane.
   template <bool kUpperHalf>
   HWY_INLINE VI quantize(float* at, hn::Vec<D64> random) {
     const DF d;
@@ -100,8 +98,8 @@ class BlockQuantizer {
     const VF limit = hn::Set(d, range_.limit);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if constexpr (Lookup::kSmallGrid) {
-      // Clamping x instead of its position takes one instruction. Positions then miss 0 and g by up to 2^-17.4, for
-      // g < 64; in the first and last interval no random bits (2^-17 from its ends, at least) tell the difference.
+      // Clamping x instead of its position takes one instruction. Positions then miss 0 and g by up to 2^-17.4, closer
+      // to an end than any random bits (2^-17).
       constexpr int kSmallerMagnitude = 2;
       const VF inside{_mm512_range_ps(x.raw, limit.raw, kSmallerMagnitude)};
       clamped_ += hn::CountTrue(d, hn::Mask<DF>{_mm512_cmp_ps_mask(inside.raw, x.raw, _CMP_NEQ_OQ)});

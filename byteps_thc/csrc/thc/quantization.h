@@ -11,22 +11,20 @@
 
 namespace thc {
 
-/// What decides the codes besides the coordinates.
+/// Options that determine the codes besides the coordinates.
 struct QuantizeOptions {
   float threshold;    // coordinates are clamped to +-threshold * max norm
   RandomKey key;      // with `rounding`, selects the rounding bits
   Rounding rounding;  // of this worker
   bool keep_error;    // overwrite rotated with rotated - quantized
-  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null for nothing.
-  // Computing leaves the memory idle that rotating waits for.
+  // Floats of the next coordinates, prefetched into L2 while the memory is idle; null: none.
   const float* next_gradient = nullptr;
   const float* next_residual = nullptr;
 };
 
-/// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].
-/// A coordinate between two table values is rounded up with the probability that keeps its expectation. Blocks with a
-/// zero max norm get the middle codes; with a non-finite one code 0 and no error. Where the max norm is finite, a NaN
-/// gets any code. Returns the number of coordinates that were clamped.
+/// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()], rounded without bias.
+/// Blocks with a zero max norm get the middle codes, with a non-finite one code 0 and no error. With a finite one, NaN
+/// gets any code. Returns the number of clamped coordinates.
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "thc/lane_sums.h"
 #include "thc/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,7 +11,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
-#include "thc/lane_sums-inl.h"
 #include "thc/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,7 +18,43 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Where the coordinates of a block come from.
+/// Sum of squares in the 16 lanes of Lanes<double>.
+class NormAccumulator {
+  using VD = hn::Vec<hn::ScalableTag<double>>;
+
+ public:
+  HWY_INLINE NormAccumulator() {
+    for (VD& sum : sums_) {
+      sum = hn::Zero(hn::ScalableTag<double>());  // NEON's vectors have a constructor, which leaves them as they are
+    }
+  }
+
+  /// `lane`: lane of v's first coordinate; a constant after inlining.
+  HWY_INLINE void add(VF v, std::size_t lane) {
+    const hn::ScalableTag<double> d;
+    const hn::Half<DF> dh;
+    const auto low = hn::PromoteTo(d, hn::LowerHalf(dh, v));
+    const auto high = hn::PromoteTo(d, hn::UpperHalf(dh, v));
+    auto& sum_low = sums_[lane / (kLanes / 2)];
+    auto& sum_high = sums_[lane / (kLanes / 2) + 1];
+    sum_low = hn::MulAdd(low, low, sum_low);  // the product is exact, so fused or not is the same
+    sum_high = hn::MulAdd(high, high, sum_high);
+  }
+
+  HWY_INLINE float norm() const {
+    Lanes<double> lanes;
+    for (std::size_t i = 0; i < kSums; ++i) {
+      hn::StoreU(sums_[i], hn::ScalableTag<double>(), lanes.data() + i * (kLanes / 2));
+    }
+    return norm_of(lanes);
+  }
+
+ private:
+  static constexpr std::size_t kSums = 2 * kSumLanes / kLanes;
+  VD sums_[kSums];
+};
+
+/// Source of a block's coordinates.
 struct BlockInput {
   const float* gradient;
   const float* residual;  // may be null
@@ -29,8 +65,7 @@ HWY_INLINE VF load_sum(const BlockInput& input, std::size_t i) {
   return input.residual == nullptr ? v : hn::Add(v, hn::LoadU(DF(), input.residual + i));
 }
 
-/// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
-/// does not foresee.
+/// Loads a block to rotate, and prefetches its destination, which is stored in strides.
 struct LoadWithSigns {
   BlockInput input;
   const std::uint8_t* signs;
@@ -45,7 +80,7 @@ struct LoadWithSigns {
 struct StoreRotated {
   float* rotated;
   const float* next_gradient;
-  const float* next_residual;  // any address, where there is none
+  const float* next_residual;  // any address if nothing follows
   HWY_INLINE void operator()(std::size_t i, VF v) const {
     __builtin_prefetch(next_gradient + i, 0, 2);
     __builtin_prefetch(next_residual + i, 0, 2);

@@ -9,8 +9,7 @@
 
 namespace thc {
 
-/// norms[layout.blocks()] = Euclidean norms of the blocks of gradient + residual. gradient, residual (may be
-/// null): layout.coordinates() floats.
+/// norms[layout.blocks()] = Euclidean norms of gradient + residual (may be null), layout.coordinates() floats each.
 void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
 
 /// rotated[layout.padded()] = H D (gradient + residual) per block. D flips signs by `key`; H is the Walsh-Hadamard

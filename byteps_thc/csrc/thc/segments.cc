@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 
 #include "thc/lane_sums.h"
 
@@ -12,8 +11,8 @@ namespace {
 
 /// Coordinates that are converted to fp32 at a time: they stay in L1.
 constexpr std::size_t kTile = 2048;
-/// Coordinates of a thread's task. Waking a helper costs about as much as a hundred thousand of them take.
-constexpr std::size_t kTask = std::size_t{1} << 17;
+/// Fewest coordinates of a range. Waking a helper costs about as much as a hundred thousand coordinates take.
+constexpr std::size_t kLeast = std::size_t{1} << 17;
 
 /// A tile of in + addend as fp32.
 class Tile {
@@ -49,18 +48,6 @@ void add_squares(const float* x, std::size_t count, std::size_t position, Lanes<
   for (; i < count; ++i) {
     lanes[(position + i) % kSumLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   }
-}
-
-/// Calls work(begin, end) for ranges that together are 0 .. count - 1.
-template <class Work>
-void for_each_task(ThreadPool* pool, std::size_t count, const Work& work) {
-  const std::size_t tasks = (count + kTask - 1) / kTask;
-  if (pool == nullptr || tasks < 2) {
-    work(0, count);
-    return;
-  }
-  const auto task = [&](std::size_t i) { work(i * kTask, std::min(count, (i + 1) * kTask)); };
-  pool->for_each(tasks, std::ref(task));
 }
 
 void norms_of(ConstFloats gradient, ConstFloats residual, const Segments& segments, std::size_t first, std::size_t last,
@@ -116,21 +103,21 @@ void segment_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual,
                    float* norms) {
   if (segments.count() == 0) return;
   const std::size_t count = segments.end(segments.count() - 1);
-  for_each_task(pool, count, [&](std::size_t begin, std::size_t end) {
+  for_each_range(pool, count, 1, kLeast, [&](std::size_t begin, std::size_t size) {
     const auto first_from = [&](std::size_t coordinate) {
       return static_cast<std::size_t>(std::ranges::lower_bound(segments.starts, coordinate) - segments.starts.begin());
     };
-    norms_of(gradient, residual, segments, first_from(begin), first_from(end), norms);
+    norms_of(gradient, residual, segments, first_from(begin), first_from(begin + size), norms);
   });
 }
 
 void scale_segments(ThreadPool* pool, ConstFloats in, ConstFloats addend, std::size_t count, const Segments& segments,
                     const float* factors, Floats out) {
-  for_each_task(pool, count, [&](std::size_t begin, std::size_t end) {
+  for_each_range(pool, count, kTile, kLeast, [&](std::size_t begin, std::size_t range) {
     Tile tile;
     std::size_t segment = segments.behind(begin);
-    for (std::size_t first = begin; first < end; first += kTile) {
-      const std::size_t size = std::min(kTile, end - first);
+    for (std::size_t first = begin; first < begin + range; first += kTile) {
+      const std::size_t size = std::min(kTile, begin + range - first);
       tile.load(in + first, addend + first, size);
       scale_tile(tile.values(), first, size, segments, factors, segment);
       from_fp32(tile.values(), size, out + first);

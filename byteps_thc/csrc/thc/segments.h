@@ -21,8 +21,8 @@ struct Segments {
   std::size_t behind(std::size_t coordinate) const noexcept;
 };
 
-/// norms[segments.count()] = Euclidean norms of gradient + residual in each segment, added up as lane_sums.h says.
-/// residual: may be none. pool: may be null; the bits are the same for any number of threads.
+/// norms[segments.count()] = Euclidean norms of gradient + residual (may be none) in each segment, with the sums of
+/// lane_sums.h. pool: may be null; the bits are the same for any number of threads.
 void segment_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const Segments& segments,
                    float* norms);
 

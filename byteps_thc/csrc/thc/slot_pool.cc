@@ -133,7 +133,7 @@ bool SlotPool::same_place(const Version& version, const Contribution& c) const n
 }
 
 void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
-  // A round that was given up (restart, loss-tolerant workers) never completes.
+  // An abandoned round (restart, loss-tolerant workers) never completes.
   const bool was_in_use = version.used && !version.complete;
   slots_in_use_ += was_in_use ? 0 : 1;
   version = {.bitmap = 0,

@@ -1,5 +1,4 @@
-// The aggregator's slot state machine (docs/contributors/protocol.md, "Slots"): no sockets, no clock. The software
-// server runs it, and tests compare switches with it.
+// The slot state machine of thc-ps, without sockets and clock (docs/contributors/protocol.md, "Slots").
 #pragma once
 
 #include <cstddef>
@@ -39,10 +38,9 @@ enum class SlotOutcome : std::uint8_t {
   kCompleted,      ///< aggregated, and the quorum is reached: `result` is for all workers
   kReplay,         ///< not aggregated, the slot was complete: `result` is for this worker
   kIncomplete,     ///< not aggregated, a retransmission; the slot waits for the workers missing in `bitmap`
-  kDuplicate,      ///< not aggregated, nothing to answer: a copy, or of who abstains, before the slot is complete
+  kDuplicate,      ///< not aggregated, no answer: a copy or an abstention before the slot is complete
   kStraggler,      ///< not aggregated, the round is over
-  kOrderMismatch,  ///< not aggregated, other workers put another partition, chunk or count of codes into this slot and
-                   ///< round
+  kOrderMismatch,  ///< not aggregated, the slot and round have another partition, chunk or count of codes
   kInvalid,        ///< not aggregated, a field is out of range
 };
 
@@ -61,12 +59,11 @@ class SlotPool {
   /// Throws ConfigurationError when a setting is out of range or granularity * workers does not fit value_bits.
   SlotPool(const SlotPoolConfig& config, const LookupTable& table);
 
-  /// Applies one packet. Every field is checked; the payload must be as long as payload_bytes(slot, count). Of norms
-  /// that are not as many as those of the others, what both have is compared: fingerprints are among the first.
+  /// Applies one packet, with payload_bytes(slot, count) of payload, and checks every field. Workers may have different
+  /// numbers of norms: common ones, fingerprints among them, get their maximum.
   SlotReply contribute(const Contribution& contribution) noexcept;
 
-  /// Whether a contribution to `slot` in `round` would begin a new use of its version, which overwrites its last
-  /// result.
+  /// Whether a contribution to `slot` in `round` would overwrite the last result of its version.
   bool starts_over(std::uint32_t slot, std::uint32_t round) const noexcept;
 
   /// Fetches the state of `slot` and the aggregate of `round` into the cache.
@@ -78,8 +75,7 @@ class SlotPool {
   const SlotPoolConfig& config() const noexcept { return config_; }
   const LookupTable& table() const noexcept { return table_; }
   bool takes_norms(std::uint32_t slot) const noexcept { return slot < config_.norm_slots; }
-  /// Most codes or norms of one contribution to `slot`. The result of a full packet of norms is as long as that of
-  /// codes.
+  /// Most codes or norms of one contribution to `slot`; full results of both have the same length.
   std::uint32_t max_count(std::uint32_t slot) const noexcept;
   std::size_t payload_bytes(std::uint32_t slot, std::uint32_t count) const noexcept;
   std::size_t result_bytes(std::uint32_t slot, std::uint32_t count) const noexcept;

@@ -16,8 +16,7 @@
 #include "thc/errors.h"
 
 #ifdef __GLIBCXX__
-// libstdc++ 12 gave its inline wait of before a version of its own. The old one does the same, and a wheel that asks
-// for no more loads where libstdc++ is that of GCC 11, as manylinux_2_34 is (scripts/release.sh).
+// The version before libstdc++ 12 does the same, and wheels with it load with GCC 11's (manylinux_2_34, release.sh).
 #define THC_WAIT "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE"
 __asm__(".symver " THC_WAIT ", " THC_WAIT "@GLIBCXX_3.4.11");
 #undef THC_WAIT
@@ -26,8 +25,7 @@ __asm__(".symver " THC_WAIT ", " THC_WAIT "@GLIBCXX_3.4.11");
 namespace thc {
 namespace {
 
-/// How long a caller looks for its helpers' end before it sleeps: as long as being woken would take. They are at their
-/// last tasks then.
+/// Time for which a caller polls for the end of its helpers' last tasks before it sleeps: a wake-up takes as long.
 constexpr std::chrono::microseconds kSpin{30};
 
 /// One for_each; lives on the stack of its caller.
@@ -78,7 +76,7 @@ class ThreadPool::Helpers {
   }
 
  private:
-  /// What a helper does all its life.
+  /// The loop of a helper.
   void help(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (begun_.wait(lock, stop, [this] { return !calls_.empty(); })) {
@@ -113,7 +111,7 @@ class ThreadPool::Helpers {
   std::condition_variable_any begun_;
   std::condition_variable ended_;
   std::vector<Call*> calls_;           // with tasks to take, oldest first
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  std::vector<std::jthread> threads_;  // last: they end before the members they use
 };
 
 ThreadPool::ThreadPool(unsigned threads) : threads_(threads), process_(getpid()) {
@@ -128,8 +126,7 @@ ThreadPool::ThreadPool(unsigned threads) : threads_(threads), process_(getpid())
 
 ThreadPool::~ThreadPool() {
   if (forked()) {
-    // The helpers do not exist here, and the fork may have caught them with locks taken: nothing of this can be
-    // destroyed.
+    // The helpers do not exist here, and may have held locks during the fork: destroying them would wait.
     [[maybe_unused]] const Helpers* left_behind = helpers_.release();
   }
 }

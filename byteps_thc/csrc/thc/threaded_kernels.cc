@@ -1,8 +1,6 @@
 #include "thc/threaded_kernels.h"
 
-#include <algorithm>
 #include <atomic>
-#include <functional>
 #include <vector>
 
 #include "thc/bit_stream.h"
@@ -12,35 +10,14 @@
 namespace thc::threaded {
 namespace {
 
-// Fewest coordinates of a range: what takes one thread 50 us or more with AVX-512, because waking a helper and being
-// woken by it costs a call about as much. Encoding takes 100 us: the last tile of a range is not prefetched.
+// Fewest coordinates of a range: 50 us of a thread with AVX-512, the cost of waking a helper. Encoding has 100 us: the
+// last tile of a range is not prefetched.
 constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
 constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
 
-/// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
-constexpr std::size_t kRangesPerThread = 4;
-
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
-/// Calls work(first, size) for ranges that together are 0 .. count - 1. Every range begins at a multiple of `unit` and,
-/// unless there is only one, has `least` coordinates or more; the last one may have fewer.
-template <class Work>
-void for_each_range(ThreadPool* pool, std::size_t count, std::size_t unit, std::size_t least, const Work& work) {
-  const std::size_t most_ranges = pool == nullptr || pool->threads() == 1 ? 1 : kRangesPerThread * pool->threads();
-  const std::size_t even = divide_up(count, std::clamp<std::size_t>(count / least, 1, most_ranges));
-  const std::size_t range = divide_up(even, unit) * unit;
-  if (count <= range) {
-    work(0, count);
-    return;
-  }
-  const auto task = [&](std::size_t i) { work(i * range, std::min(range, count - i * range)); };
-  pool->for_each(divide_up(count, range), std::ref(task));
-}
-
-/// for_each_range with the rotation blocks of each range as a partition of their own: work(first coordinate, first
-/// block, layout).
+/// for_each_range of rotation blocks: work(first coordinate, first block, layout of the range).
 template <class Work>
 void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t least, const Work& work) {
   for_each_range(pool, layout.coordinates(), layout.rotation_block(), least, [&](std::size_t first, std::size_t size) {
@@ -111,11 +88,13 @@ void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const 
   });
 }
 
-void decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
-                   unsigned bits, Floats out) {
+std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
+                            const BlockRandom& random, unsigned bits, Floats out) {
+  std::atomic<std::uint32_t> sum = 0;
   for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
-    thc::decode_blocks(codes_from(ranks, bits, begin), part, random, bits, out);
+    sum += thc::decode_blocks(codes_from(ranks, bits, begin), part, random, bits, out);
   });
+  return sum;
 }
 
 void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,

@@ -14,9 +14,8 @@
 #include "thc/quantization.h"
 #include "thc/thread_pool.h"
 
-/// Each does the same, to the bit, as the kernel of that name, whatever the number of threads. `pool` may be null: all
-/// on the calling thread, which also does calls alone that are too small to gain from help. std::bad_alloc of any
-/// thread reaches the caller.
+/// The kernels of the same names, to the bit for any number of threads. pool: null, or a small call: the calling thread
+/// works alone. std::bad_alloc of any thread reaches the caller.
 namespace thc::threaded {
 
 void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
@@ -27,8 +26,8 @@ std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, cons
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
                    std::uint8_t* codes, std::uint8_t* scales);
-void decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
-                   unsigned bits, Floats out);
+std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
+                            const BlockRandom& random, unsigned bits, Floats out);
 void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
                    unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
                    std::uint8_t* scales);

@@ -12,7 +12,7 @@ namespace thc::wire {
 
 inline constexpr std::uint8_t kVersion = 4;
 inline constexpr std::uint16_t kUdpPort = 48865;
-inline constexpr std::uint8_t kArithmeticVersion = 3;
+inline constexpr std::uint8_t kArithmeticVersion = 4;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;
 inline constexpr std::uint32_t kSwitchCodesPerPacket = 1024;
@@ -25,6 +25,11 @@ inline constexpr std::uint32_t kMaxRotationBlock = 1048576;
 inline constexpr std::uint32_t kDefaultRotationBlock = 8192;
 inline constexpr std::uint32_t kMaxSlots = 1048576;
 inline constexpr std::uint32_t kMaxShards = 256;
+inline constexpr std::uint32_t kProbeIntervalMs = 200;
+inline constexpr std::uint32_t kProbes = 5;
+inline constexpr std::uint32_t kSilenceMs = 1000;
+inline constexpr std::uint32_t kPatienceMs = 2000;
+inline constexpr std::uint32_t kContestMs = 3000;
 inline constexpr std::uint32_t kMaxCodeBits = 8;
 inline constexpr std::uint32_t kMaxPartitions = 65536;
 inline constexpr std::uint32_t kMaxChunks = 65536;
@@ -71,7 +76,7 @@ enum class ErrorReason : std::uint16_t {
   kNewEpoch = 13,  // continue in epoch job_value, as rounds would repeat in this epoch; all slots keep their state
 };
 
-/// By value; empty where there is none.
+/// By value; empty if no name has it.
 inline constexpr std::array<const char*, 14> kErrorReasonNames = {
     "",
     "incomplete",
@@ -104,7 +109,7 @@ enum class ConfigField : std::uint16_t {
   kArithmetic = 11,  // version of the arithmetic: other codes of the same gradient
 };
 
-/// By value; empty where there is none.
+/// By value; empty if no name has it.
 inline constexpr std::array<const char*, 12> kConfigFieldNames = {
     "none",
     "num_workers",

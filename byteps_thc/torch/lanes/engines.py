@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import torch
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._engine.adding.residuals import Rollback
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.device.choice import device_of
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.factory import Kernels, host_engine, open_kernels
 from byteps_thc._engine.hierarchy.engine import NodeEngine
-from byteps_thc._engine.residuals import Rollback
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.byteps import process
 from byteps_thc._net.ending import collect_forgotten
 from byteps_thc._net.servers import ServersTransport
 from byteps_thc._net.transport import FINGERPRINT_WORDS, Transport
 from byteps_thc._scheme.block_plan import BlockPlan
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.hosts import Bystander, HostGroup, RootExchange, open_host_groups
 from byteps_thc.torch.lanes.lane import BytepsSum, Lane
 from byteps_thc.torch.settings import ThcCompression
@@ -29,9 +29,8 @@ def make_engines(
 ) -> list[Engine]:
     """Return an engine for each lane; by all processes of all workers, with the same lanes.
 
-    kernels="device" compresses gradients on their GPU, unless a worker has several processes, which average in host
-    memory. Raises the route's errors, and ConfigurationError for BytePS's servers or kernels="device" with several
-    processes per worker.
+    Raises the route's errors, and ConfigurationError for BytePS's servers or kernels="device" with several processes
+    per worker, which average in host memory.
     """
     collect_forgotten()  # forgotten engines may be in the same jobs
     if process.local_size() == 1:
@@ -56,13 +55,12 @@ def _sending_engines(
     *,
     may_be_on_device: bool = False,
 ) -> list[Engine]:
-    """Return the engines of the process that sends its worker's gradients."""
     policy, device = settings.policy, None
     if may_be_on_device:
-        device = device_of(None, settings.config, policy, _gradients_on(lanes), engine="network", needs_nccl=False)
+        device = device_of(None, settings.codes, policy, _gradients_on(lanes))
     kernels = open_kernels(
         device,
-        settings.config,
+        settings.codes,
         workers=process.workers(),
         worker=process.worker(),
         threads=policy.thread_count(process.local_size()),
@@ -87,7 +85,6 @@ def _sending_engines(
 
 
 def _open_groups(settings: ThcCompression, lanes: int) -> list[HostGroup]:
-    """Return a group of this worker's processes for each lane."""
     processes = process.local_size()
     settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":
@@ -114,7 +111,7 @@ def _over_the_network(
     try:
         for lane in lanes:
             network = settings.network_of_lane(lane.number)
-            session = network.open_session(settings.config, worker, workers, deadline_s)
+            session = network.open_session(worker, workers, deadline_s)
             transports.append(ServersTransport(session, recorder, kernels.host_zeros))
     except BaseException:
         for transport in transports:
@@ -136,7 +133,7 @@ def _over_byteps_servers(
 
     transport = BytepsTransport(
         compressor.resolved,
-        [shape(lane, *piece) for lane in lanes for piece in lane.pieces(settings.config)],
+        [shape(lane, *piece) for lane in lanes for piece in lane.pieces(settings.codes)],
         worker=compressor.worker,
         recorder=recorder,
         deadline_s=settings.policy.deadline_s,

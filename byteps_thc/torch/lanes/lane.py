@@ -1,8 +1,7 @@
 """Streams of gradients that are each sent in a fixed order: their plan, their exact sums, and their way to an engine.
 
-Sums need the same order on all workers, but gradients do not become ready in the same order everywhere. So each lane
-sends its buffers in one order, the backward pass's, and waits for a late gradient. Lanes do not wait for each other:
-lane 0 has the layers that the next forward pass needs first, and overtakes queued buffers of the others.
+Sums need the same order on all workers: each lane sends its buffers in the order of the backward pass, and waits for a
+late gradient. Lane 0 has the layers that the next forward pass needs first, and overtakes buffers of other lanes.
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ from byteps_thc._engine.parameters import Packed
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 from byteps_thc._net.communicator import Waitable
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc._scheme.block_plan import BlockPlan, RowSpan
-from byteps_thc._scheme.config import ThcConfig
 from byteps_thc._scheme.shares import even_spans, partition_name
 from byteps_thc.torch.optimizer.place import NamedParameter
 
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Parameters whose gradients share a buffer: a large one, or small ones, which are not compressed.
-
-    row: elements of each row with its own scale; 0: no scales.
-    """
+    """Parameters whose gradients share a buffer: a large one, or small ones. row: elements of a row; 0: no scales."""
 
     key: str
     parameters: tuple[NamedParameter, ...]
@@ -57,20 +53,20 @@ class Lane:
     number: int
     buffers: tuple[BufferPlan, ...]
 
-    def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
+    def pieces(self, codes: ServerCodes) -> list[tuple[str, int, BlockPlan]]:
         """Return (name, coordinates, plan) of the pieces of an engine's buffers."""
         return [
             (partition_name(buffer.key, span), span.stop - span.start, buffer.plan.within(span))
             for buffer in self.buffers
             if buffer.compressed
-            for span in even_spans(buffer.size, config.partition_coordinates, config.rotation_block)
+            for span in even_spans(buffer.size, codes.partition_coordinates, codes.rotation_block)
         ]
 
 
 def make_lanes(parameters: Sequence[NamedParameter], lanes: int, policy: CompressionPolicy) -> list[Lane]:
     """Divide parameters, in forward order, into at most `lanes` lanes of similar numbers of elements.
 
-    Small parameters, which travel exactly, share a buffer per lane and dtype, which is sent last.
+    Small parameters share a buffer per lane and dtype, which is sent last and exactly.
     """
     total = sum(p.tensor.numel() for p in parameters)
     members: list[list[NamedParameter]] = [[] for _ in range(lanes)]
@@ -119,8 +115,7 @@ class _Sum(Waitable):
 class BytepsSum:
     """Names the sums of a lane by a parameter that no other optimizer has, their place in the step and their size.
 
-    BytePS fixes the size of a name. All names are declared here, in the order of the lanes: BytePS's keys follow the
-    order of declaration, which would be arbitrary once the lanes push at the same time.
+    BytePS fixes a name's size, and its key by the order of declaration, which all workers must share.
     """
 
     def __init__(self, lane: Lane, deadline_s: float) -> None:
@@ -153,8 +148,7 @@ class LaneSender:
     """Gradients of a lane on their way through its engine."""
 
     def __init__(self, lane: Lane, engine: Engine) -> None:
-        self.lane = lane
-        self.engine = engine
+        self.lane, self.engine = lane, engine
         self._buffers = [_Buffer(plan) for plan in lane.buffers]
         self._ready: set[str] = set()
         self._sent = 0

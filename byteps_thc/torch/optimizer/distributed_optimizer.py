@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._engine.parameters import DTYPES
 from byteps_thc._engine.statistics import CompressionStats
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.process import Claim
 from byteps_thc._net.ending import Ending
 from byteps_thc._net.replicas import Replicas
-from byteps_thc._scheme.errors import ConfigurationError, InputError
 from byteps_thc.torch.gradient_reducers import CompressedReducer, PlainReducer
 from byteps_thc.torch.operations import BytepsReplicas
 from byteps_thc.torch.optimizer.place import NamedParameter, name_parameters, take_place
@@ -185,11 +185,7 @@ def check_passes(backward_passes_per_step: int) -> None:
 
 
 class GradientHooks:
-    """Counts the backward passes of each parameter and pushes its gradient in the last one of a step.
-
-    reducer: None with one worker: only counting happens. The parameters do not hold it, because their model may outlive
-    this optimizer. claim: close() releases it.
-    """
+    """Pushes each parameter's gradient in a step's last backward pass. close() releases `claim`."""
 
     def __init__(
         self,
@@ -224,10 +220,7 @@ class GradientHooks:
         self._passes_left = {p.name: passes for p in self._parameters}
 
     def synchronize(self) -> None:
-        """Wait until all gradients are averages; return at once if they are since the last backward pass or step.
-
-        Incomplete or unused gradients are pushed now, as they are or as zeros, because other workers may have them.
-        """
+        """Wait until all gradients are averages. Push incomplete ones as they are, and missing ones as zeros."""
         if self._reducer is None or self._averaged:
             return
         for parameter in reversed(self._parameters):
@@ -249,7 +242,7 @@ class GradientHooks:
         self._ending.close()
 
     def _hook_of(self, parameter: NamedParameter) -> Callable[[Tensor], None]:
-        this = weakref.ref(self)
+        this = weakref.ref(self)  # the parameters may outlive it
 
         def hook(_: Tensor) -> None:
             hooks = this()

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.byteps import process
 from byteps_thc._net.byteps.process import Claim, Claims
 from byteps_thc._net.byteps.push_pull import different_ranks
-from byteps_thc._scheme.errors import ConfigurationError
 from byteps_thc.torch.settings import GradientCompression, ThcCompression
 
 _LISTED = 3
@@ -23,10 +23,9 @@ Compressions = GradientCompression | ThcCompression
 
 
 def take_place(parameters: Sequence[NamedParameter], compression: Compressions) -> tuple[Compressions, Claim]:
-    """Claim the names of the parameters, and the first jobs and ports that this process's other optimizers do not use.
+    """Claim the names of the parameters, and the first free jobs and ports; return the compression with them.
 
-    Collective over all processes, for the same optimizers in the same order. Returns the compression with these jobs
-    and ports. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
+    Collective. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
     """
     compression, claim = claim_place(process.claims(), parameters, compression)
     try:
@@ -69,11 +68,7 @@ def _first_free(claims: Claims, things_after: Callable[[int], Collection[Hashabl
 
 
 def _compare(parameters: Sequence[NamedParameter], compression: Compressions) -> None:
-    """Raise ConfigurationError unless all processes make the same optimizer now.
-
-    BytePS numbers tensors in each worker's order of declaration: with another order of optimizers, workers would
-    average gradients of different parameters.
-    """
+    """Raise ConfigurationError unless all processes make the same optimizer now: BytePS numbers tensors in order."""
     kind: tuple[object, ...] = (getattr(compression, "__name__", type(compression).__name__),)
     deadline_s = None
     if isinstance(compression, ThcCompression):

@@ -1,4 +1,4 @@
-"""Ten minutes on a GPU: bits first, then what everything costs. Part of make bench-gpu.
+"""Ten minutes on a GPU: bits first, then all costs. Part of make bench-gpu.
 
     python evaluation/benchmarks/gpu/bench_run.py [--folder build/bench/gpu] [--only WORD] [--budget-s 600] [--stand-in]
 
@@ -31,15 +31,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 _TAIL_LINES = 40
 _POLL_S = 0.05
-_SEARCHED = ("evaluation/benchmarks/gpu", "evaluation/benchmarks", "tests/gpu", "evaluation", "tests/lib")
+#: Folders that a program of this repository imports from, by its own top-level folder.
+_SEARCHED = {
+    "evaluation": ("evaluation/benchmarks/gpu", "evaluation/benchmarks", "evaluation"),
+    "tests": ("tests/gpu", "tests/lib"),
+}
 
 
 @dataclass(frozen=True)
 class Part:
     """command: a program of ROOT and its options. limit_s: of its time. table: it writes one to --json.
 
-    stand_in: options that let it run without a GPU; None: it needs one. tool: what must be on PATH, before the program.
-    beside: it measures no time, and runs at once with those before and after it that do not either.
+    stand_in: options that let it run without a GPU; None: it needs one. tool: a program that must be on PATH, before
+    the command. beside: it measures no time, and runs at once with its neighbours that do not either.
     """
 
     name: str
@@ -55,7 +59,7 @@ class Part:
 _KERNEL_PROCESSES = 4
 _BITS_LIMIT_S = 90
 
-#: In the order of what is worth most, should the time be over.
+#: The most valuable first, should the time be over.
 PARTS = (
     Part("floor of host calls", "evaluation/benchmarks/gpu/floor.py", 45, table=True, stand_in="--stand-in"),
     *(
@@ -101,7 +105,7 @@ PARTS = (
 
 @dataclass
 class Outcome:
-    """What a part came to. status: "ok", or why not. tail: the end of what it printed."""
+    """Outcome of a part. status: "ok", or the reason. tail: the end of its output."""
 
     name: str
     command: str
@@ -123,7 +127,7 @@ _NOT_BEGUN = (_NO_TOOL, _NO_GPU, _NO_TIME)
 
 
 class Run:
-    """A part from its start to its end, at most for its limit and for what is left of the time."""
+    """A part from its start to its end, at most for its limit and for the rest of the time."""
 
     def __init__(self, part: Part, folder: Path, *, left_s: float, stand_in: bool) -> None:
         tool = shlex.split(part.tool)
@@ -144,9 +148,8 @@ class Run:
         if self.outcome.status != "ok":
             return
         self.outcome.limit_s = min(part.limit_s, left_s)
-        searched = os.pathsep.join(
-            [*(str(ROOT / name) for name in _SEARCHED), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        folders = [str(ROOT / name) for name in _SEARCHED.get(Path(program).parts[0], ())]
+        searched = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = os.environ | {"PYTHONPATH": searched} | ({"TRITON_INTERPRET": "1"} if stand_in else {})
         self._log = folder / f"{self._table.stem}.log"
         self._start = time.monotonic()
@@ -176,7 +179,7 @@ class Run:
         return True
 
     def end(self) -> None:
-        """End it and the processes of its session, which are nobody else's."""
+        """End it and the processes of its session, which belong to it alone."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -186,7 +189,7 @@ class Run:
 
 
 def run_at_once(parts: Sequence[Part], folder: Path, *, left_s: float, stand_in: bool) -> Iterator[list[Outcome]]:
-    """Run parts beside each other; yield the outcomes of those that are over, in the order of the parts, after each."""
+    """Run parts beside each other; after each end, yield the outcomes of ended parts in the order of the parts."""
     runs = [Run(part, folder, left_s=left_s, stand_in=stand_in) for part in parts]
     over: set[int] = set()
     try:
@@ -233,7 +236,7 @@ def page(machine: str, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def machine_of(stand_in: bool) -> str:
-    """What this ran on."""
+    """The machine of this run."""
     code = "import torch, triton; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     code += "; print(torch.__version__, triton.__version__)"
     found = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)

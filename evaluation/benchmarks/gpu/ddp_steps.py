@@ -1,6 +1,6 @@
-"""What THC adds to a DDP step, where it can be hidden and where it cannot: one rank and no network.
+"""THC's share of a DDP step, hidden and not hidden: one rank and no network.
 
-    PYTHONPATH=evaluation/benchmarks/gpu:evaluation:tests/lib python -P evaluation/benchmarks/gpu/ddp_steps.py
+    PYTHONPATH=evaluation/benchmarks/gpu:evaluation python -P evaluation/benchmarks/gpu/ddp_steps.py
 
 A transformer of 110 million parameters in bf16 autocast, forward and backward. With one rank THC can only cost time:
 the target is the bf16 hook's time and 3 ms.
@@ -21,7 +21,7 @@ HOOKS = ("fp32", "nothing", "bf16", "THC")
 
 
 def variants() -> Iterator[tuple[str, Hook, dict[str, Any]]]:
-    """What is measured, with options of measure(); those first that tell most."""
+    """The measured variants, with options of measure(); the most informative first."""
     for name in HOOKS:
         yield f"{name}, 20 steps without waiting", Hook(name), {}
     for name in HOOKS:

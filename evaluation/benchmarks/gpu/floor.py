@@ -1,6 +1,6 @@
-"""What single calls cost the host: the floor under everything that an engine puts on a stream.
+"""Cost of single calls on the host: the floor under everything that an engine puts on a stream.
 
-    PYTHONPATH=evaluation/benchmarks/gpu:evaluation:tests/lib python -P evaluation/benchmarks/gpu/floor.py [--stand-in]
+    PYTHONPATH=evaluation/benchmarks/gpu:evaluation python -P evaluation/benchmarks/gpu/floor.py [--stand-in]
 
 Microseconds of host time of a call that starts something and waits for nothing.
 """
@@ -34,7 +34,7 @@ Call = tuple[str, Callable[[], object]]
 
 
 def calls_of_torch(place: Place, x: Tensor) -> Iterator[Call]:
-    """Also where there is no GPU."""
+    """Calls that also work without a GPU."""
     yield "x.fill_(1)", lambda: x.fill_(1)
     launcher = Launcher(_add_one)
     yield "a kernel that was launched before (gpu/launch.py)", lambda: launcher(1, (x,), (256,), 4)
@@ -49,7 +49,7 @@ def calls_of_torch(place: Place, x: Tensor) -> Iterator[Call]:
 
 
 def calls_of_cuda(x: Tensor) -> Iterator[Call]:
-    """Of streams, events and graphs."""
+    """Calls of streams, events and graphs."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     for nodes in _NODES:
         graph = torch.cuda.CUDAGraph()
@@ -75,7 +75,7 @@ def calls_of_cuda(x: Tensor) -> Iterator[Call]:
 
 
 def collectives(place: Place, x: Tensor) -> Iterator[Call]:
-    """Of torch.distributed, and of an engine's own communicator."""
+    """Calls of torch.distributed, and of an engine's own communicator."""
     out, group = torch.empty_like(x), place.group
     for waits in (False, True):
         how = "async_op=False" if waits else "async_op=True, waited for by the stream"

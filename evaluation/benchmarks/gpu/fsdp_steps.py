@@ -1,9 +1,9 @@
-"""FSDP2 with GPU kernels: a step from end to end, and what a group costs the host with 1, 8 and 64 ranks.
+"""FSDP2 with GPU kernels: a step from end to end, and a group's cost for the host with 1, 8 and 64 ranks.
 
-    PYTHONPATH=evaluation/benchmarks/gpu:evaluation:tests/lib python -P evaluation/benchmarks/gpu/fsdp_steps.py
+    PYTHONPATH=evaluation/benchmarks/gpu:evaluation python -P evaluation/benchmarks/gpu/fsdp_steps.py
 
-This rank is the only one of 8 that is there: collectives do nothing, and what they give means nothing. So what is
-measured is the host's time and the kernels', not a network's.
+This rank is the only real one of 8: collectives do nothing, and their results mean nothing. The measured times are the
+host's and the kernels', not a network's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from training import autocast, inputs_of, make_model, ms_of_steps, size_of, step_of
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.door import Opened
 from byteps_thc._engine.engine import ParameterSlice, ShardMatrix
@@ -26,7 +25,7 @@ from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.steps import Steps
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.fsdp import compress_reduce_scatter, compressed_reduce_scatter
 
 ROWS, FEW_ROWS = (1, 8, 64), (1, 2, 8)
@@ -42,7 +41,7 @@ class _Done(Waitable):
 
 
 class Alone(Communicator):
-    """Of a rank whose peers all have what it has, and which are not there."""
+    """Communicator of a single rank, whose pretended peers send the same data."""
 
     def max_(self, tensor: Tensor) -> Waitable:  # noqa: ARG002
         return _Done()
@@ -65,15 +64,15 @@ class Alone(Communicator):
         """Nothing is to be ended."""
 
 
-def rows_engine(place: Place, ranks: int, config: ThcConfig) -> FlatEngine:
-    settings = RankSettings.of(config, ranks, sharded=True)
+def rows_engine(place: Place, ranks: int) -> FlatEngine:
+    settings = RankCodes().resolve(ranks, sharded=True)
     return rank_engine(settings, 0, CompressionPolicy(), [Alone()], device=place.device, sharded=True)
 
 
 def ms_of_groups(place: Place, ranks: int, elements: int) -> tuple[float, float]:
     """Milliseconds of the host, and of all, for a group of so many elements and ranks: means of ROUNDS, or of one."""
     rounds = ROUNDS if place.on_gpu else 1
-    engine = rows_engine(place, ranks, ThcConfig())
+    engine = rows_engine(place, ranks)
     columns = elements // ranks
     slices = tuple(ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(ranks))
     matrix = ShardMatrix("matrix", ranks, columns, slices)
@@ -109,7 +108,7 @@ def ms_of_step(place: Place, *, compressed: bool) -> float:
     fully_shard(model, mesh=mesh)
     compression = None
     if compressed:
-        engine = rows_engine(place, PRETENDED_RANKS, ThcConfig())
+        engine = rows_engine(place, PRETENDED_RANKS)
         opened = Opened(engine, None, None, Steps([engine], None, log_every=0, rank=0), Questions())
         with mock.patch.object(compressed_reduce_scatter, "open_engine", return_value=opened):
             compression = compress_reduce_scatter(model)

@@ -1,7 +1,7 @@
-"""Where a part of make bench-gpu measures, and what it writes down as soon as it has it.
+"""The place of a part of make bench-gpu, and its tables, which are written as soon as they have rows.
 
-On a GPU with NCCL, one rank; or its stand-in, for tests: CPU tensors, gloo, Triton's interpreter, tiny sizes. There the
-numbers mean nothing, but whatever is called is called.
+On a GPU with NCCL, one rank; or its stand-in, for tests: CPU tensors, gloo, Triton's interpreter, tiny sizes. The
+stand-in's numbers mean nothing, but it makes all calls.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which it would hold (_net/communicator.py)
+import torch.distributed.nn.functional  # before the first group, which would hold it (_net/communicator.py)
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.factory import rank_engine
 from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import Communicators
-from byteps_thc._scheme.rank_settings import RankSettings
+from byteps_thc._scheme.decoding.settings import RankCodes
 
 _DEADLINE = timedelta(seconds=60)
 
 
 @dataclass
 class Table:
-    """Rows for the report, which is written anew with each: a part that runs into its limit leaves those it has."""
+    """Rows for the report, which is rewritten for each row, so that a part stopped by its limit keeps its rows."""
 
     path: Path | None
     columns: list[str]
@@ -64,22 +63,22 @@ class Place:
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def engine(self, config: ThcConfig | None = None, policy: CompressionPolicy | None = None) -> FlatEngine:
-        """The device engine of DDP, which compresses although nobody else is there. In the interpreter on the CPU."""
+    def engine(self, policy: CompressionPolicy | None = None) -> FlatEngine:
+        """The device engine of DDP, which compresses for one rank. In the interpreter on the CPU."""
         policy = policy or CompressionPolicy()
         communicators = Communicators(self.group, policy.deadline_s)
         own = communicators.of_device() if self.on_gpu else communicators.of_host(1)[0]
         return rank_engine(
-            RankSettings.of(config or ThcConfig(), 1), 0, policy, [own], device=self.device, compress_alone=True,
+            RankCodes().resolve(1), 0, policy, [own], device=self.device, compress_alone=True,
             leave=communicators.close,
         )  # fmt: skip
 
     def mesh(self) -> DeviceMesh:
-        """Of the group's ranks."""
+        """The mesh of the group's ranks."""
         return DeviceMesh.from_group(self.group, self.device.type)
 
     def host_us(self, call: Callable[[], object], calls: int) -> float:
-        """Median of what a call takes of the host, of five batches; what it starts is over before each batch."""
+        """Median host time of a call, over five batches; work that it starts is over before each batch."""
         for _ in range(3):
             call()
         batches = []
@@ -105,9 +104,9 @@ def arguments_of(description: str | None, *more: Callable[[argparse.ArgumentPars
 
 @contextmanager
 def place_of(arguments: Any, pretended_ranks: int = 0) -> Iterator[Place]:
-    """Join a group of one rank. SystemExit where there is no GPU and no stand-in is asked for.
+    """Join a group of one rank. SystemExit without a GPU unless the stand-in is asked for.
 
-    pretended_ranks: join one of so many, of which no other is there, and whose collectives do nothing.
+    pretended_ranks: join one of so many, without any peer, and with collectives that do nothing.
     """
     if not arguments.stand_in and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here: --stand-in runs this on the CPU, with tiny sizes")

@@ -1,6 +1,6 @@
-"""Where the time of a DDP step with THC goes, stage by stage, on the host and on the GPU; and how busy each stream is.
+"""Time of a DDP step with THC, stage by stage, on the host and on the GPU, and each stream's load.
 
-    PYTHONPATH=evaluation/benchmarks/gpu:evaluation:tests/lib python -P evaluation/benchmarks/gpu/stages_profile.py
+    PYTHONPATH=evaluation/benchmarks/gpu:evaluation python -P evaluation/benchmarks/gpu/stages_profile.py
         [--json FILE] [--trace FILE] [--stand-in]
 
 One step under torch.profiler, which itself costs the host time: shares tell more than milliseconds. The trace is for
@@ -23,18 +23,18 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from training import Hook, inputs_of, make_model, size_of, step_of, wrapped
 
 WARM_UP = 4
-KERNELS = 20  # those that take longest
-#: (module, class, method): what the rows call it. Those that are not there are said to be so.
+KERNELS = 20  # the longest ones
+#: (module, class, method): name of the row. Missing methods are reported as such.
 STAGES = {
     ("byteps_thc.ddp.state", "ThcState", "average"): "the hook, with all below",
     ("byteps_thc.ddp.bucket_buffers", "BucketBuffers", "buffer"): "names of the bucket",
     ("byteps_thc._engine.agreement", "DeviceAgreement", "header"): "fingerprint",
-    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "measure"): "codes to the owners",
-    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "sum"): "averages of the own shard",
-    ("byteps_thc._engine.ranks.device_piece", "DevicePiece", "decode"): "averages of all shards",
-    ("byteps_thc._scheme.gpu.block_batch", "BlockBatch", "encode"): "encode",
-    ("byteps_thc._scheme.gpu.block_batch", "BlockBatch", "recode"): "recode",
-    ("byteps_thc._scheme.gpu.block_batch", "BlockBatch", "decode"): "decode",
+    ("byteps_thc._engine.decoding.device_piece", "DevicePiece", "encode"): "codes to the owners",
+    ("byteps_thc._engine.decoding.device_piece", "DevicePiece", "sum"): "averages of the own shard",
+    ("byteps_thc._engine.decoding.device_piece", "DevicePiece", "decode"): "averages of all shards",
+    ("byteps_thc._scheme.decoding.gpu.block_batch", "BlockBatch", "encode"): "encode",
+    ("byteps_thc._scheme.decoding.gpu.block_batch", "BlockBatch", "recode"): "recode",
+    ("byteps_thc._scheme.decoding.gpu.block_batch", "BlockBatch", "decode"): "decode",
     ("byteps_thc._net.rank_messages", "RankMessages", "all_to_all"): "all-to-all, begun",
     ("byteps_thc._net.rank_messages", "RankMessages", "all_gather"): "all-gather, begun",
     ("byteps_thc._engine.in_flight", "InFlight", "finish"): "future",
@@ -43,7 +43,7 @@ STAGES = {
 
 @contextmanager
 def recorded_stages() -> Iterator[dict[str, bool]]:
-    """Give the stages names in the trace; whether each is there."""
+    """Give the stages names in the trace. Returns whether each exists."""
     found = {}
     with ExitStack() as patches:
         for (module, kind, method), label in STAGES.items():
@@ -97,7 +97,7 @@ def main() -> None:
                 place.synchronize()
         profiler.export_chrome_trace(str(arguments.trace))
         averages = profiler.key_averages()
-        # A name that is recorded is in it twice: of the host, with what its kernels took, and its span on the GPU.
+        # A recorded name is in it twice: as a span of the host, with its kernels' time, and as a span of the GPU.
         events = {event.key: event for event in averages if event.device_type == DeviceType.CPU}
         kernels = [event for event in averages if event.device_type != DeviceType.CPU and event.key not in events]
         for label in STAGES.values():

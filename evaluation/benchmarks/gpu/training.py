@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc.ddp import ThcState, thc_hook
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a transformer, and of its input."""
+    """Size of a transformer, and of its input."""
 
     width: int
     layers: int
@@ -58,10 +57,9 @@ def autocast(place: Place) -> AbstractContextManager[object]:
 
 @dataclass
 class Hook:
-    """What averages: "fp32" (DDP's own), "nothing", "bf16" or "THC". hook_ms: the host's time in each bucket's hook."""
+    """Way to average: "fp32" (DDP's own), "nothing", "bf16" or "THC". hook_ms: host time in each bucket's hook."""
 
     name: str
-    config: ThcConfig = field(default_factory=ThcConfig)
     policy: CompressionPolicy = field(default_factory=CompressionPolicy)
     hook_ms: list[float] = field(default_factory=list)
 
@@ -87,7 +85,7 @@ def wrapped(
         state = ThcState(place.group, model=ddp)
         state.engine.close()
         assert state._averaging is not None
-        state._averaging.engine = place.engine(hook.config, hook.policy)
+        state._averaging.engine = place.engine(hook.policy)
         ddp.register_comm_hook(state, _timed(hook))
     else:
         assert hook.name == "fp32", hook.name
@@ -114,7 +112,7 @@ def step_of(place: Place, called: Callable[[Tensor], Tensor], inputs: Tensor, mo
 
 
 def ms_of_steps(place: Place, step: Callable[[], None], *, warm_up: int, steps: int, synchronised: bool) -> float:
-    """Milliseconds a step: the median where the host waits for each, the mean where it may run ahead."""
+    """Milliseconds a step: the median if the host waits for each, the mean if it may run ahead."""
     for _ in range(warm_up):
         step()
     place.synchronize()

@@ -11,14 +11,13 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from byteps_thc._engine.averager import GradientAverager
+from byteps_thc._base.limits import default_threads
+from byteps_thc._base.wire.layout import Header
+from byteps_thc._engine.adding.averager import GradientAverager
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import CompressionStats
-from byteps_thc._reducer.thc_reducer import ThcReducer
-from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.limits import default_threads
-from byteps_thc._scheme.rank_settings import DEFAULT_BITS as RANKS_BITS
-from byteps_thc._scheme.wire.layout import Header
+from byteps_thc._own_loop.thc_reducer import ThcReducer
+from byteps_thc._scheme.adding.compressor import Compressor
 from thc_lab.demo.network import Network, ServerNetwork
 from thc_lab.demo.settings import DemoSettings, RunResult, Scheme, Traffic, ring_share
 
@@ -31,7 +30,7 @@ class Averaging(Protocol):
     """Replaces every array by its average over the workers."""
 
     def average(self, gradients: Gradients) -> None:
-        """In place; collective: every worker calls it with the same names and shapes."""
+        """Average in place; collective: every worker calls it with the same names and shapes."""
 
     def record(self, result: RunResult) -> None:
         """Append the costs of the last average() to `result`."""
@@ -77,10 +76,9 @@ class RanksAveraging(Averaging):
     """THC without a server: the ranks decode, sum and encode for each other."""
 
     def __init__(self, settings: DemoSettings) -> None:
-        config = settings.thc_config(Scheme.THC_RANKS)
         policy = CompressionPolicy(threads=default_threads(settings.workers))  # all workers are on this machine
-        self._reducer = ThcReducer(config=config, policy=policy)
-        self._bits = RANKS_BITS if config.bits == "auto" else config.bits
+        self._reducer = ThcReducer(bits=settings.bits, seed=settings.seed, policy=policy)
+        self._bits = settings.bits
 
     @override
     def average(self, gradients: Gradients) -> None:
@@ -104,16 +102,16 @@ class ThcAveraging(Averaging):
     """THC or Uniform THC through an aggregator."""
 
     def __init__(self, scheme: Scheme, settings: DemoSettings, network: Network, worker: int) -> None:
-        config = settings.thc_config(scheme)
+        codes = settings.codes(scheme)
         threads = default_threads(settings.workers)  # all workers are on this host
-        compressor = Compressor(config, workers=settings.workers, worker=worker, threads=threads)
+        compressor = Compressor(codes, workers=settings.workers, worker=worker, threads=threads)
         self._session = network.open_session(worker, scheme, settings)
         self._averager = GradientAverager(self._session, compressor)
         self._steps, self._workers = 0, settings.workers
         self._beside_workers = isinstance(network, ServerNetwork)
-        table = config.resolve(settings.workers)
+        table = codes.resolve(settings.workers)
         self._configuration: dict[str, float | int | str] = {
-            "bits": config.code_bits,
+            "bits": codes.bits,
             "value_bits": table.value_bits,
             "granularity": table.table.granularity,
             "p": table.table.p,

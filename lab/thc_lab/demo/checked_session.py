@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from byteps_thc._base.arrays import F32, U8, U16
+from byteps_thc._base.errors import ThcError
 from byteps_thc._native import _comm
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.arrays import F32, U8, U16
-from byteps_thc._scheme.errors import ThcError
 
 #: Counter of results that were compared.
 COMPARED = "compared_with_thc_ps"
@@ -34,8 +34,8 @@ class _Check:
 class CheckedSession(Session):
     """Pushes everything to a second session too; wait() raises DifferentSumError unless the results agree.
 
-    reference: an open session with thc-ps of the same worker and settings, which this one closes. The other arguments
-    are Session's.
+    reference: an open session with thc-ps of the same worker and settings, which this one closes. Further arguments are
+    Session's.
     """
 
     def __init__(self, reference: Session, servers: Sequence[str], **settings: Any) -> None:
@@ -85,7 +85,7 @@ class CheckedSession(Session):
 
     @override
     def counters(self) -> dict[str, int]:
-        """Return the counters of the session with the switch, and how many results were compared."""
+        """Return the counters of the session with the switch, and the number of compared results."""
         return super().counters() | {COMPARED: self._compared}
 
     @override

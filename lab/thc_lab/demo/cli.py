@@ -7,13 +7,14 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 from rich.console import Console
 
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import Bits
 from byteps_thc._cli.consoles import table_console
-from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.bfloat16 import do_without_amx_if_it_crashes
 from thc_lab.demo import report
 from thc_lab.demo.gain import GAIN
@@ -65,9 +66,7 @@ def demo(
     workers: Annotated[int, typer.Option(help="Worker processes, each on a host of its own.")] = DEFAULTS.workers,
     steps: Annotated[int, typer.Option(help="Training steps of each run.")] = DEFAULTS.steps,
     batch_size: Annotated[int, typer.Option(help="Sequences per worker and step.")] = DEFAULTS.batch_size,
-    bits: Annotated[
-        int | None, typer.Option(help="Bits of a code: 1 to 8. Default: 4 with thc-ps, 5 among ranks.")
-    ] = None,
+    bits: Annotated[int, typer.Option(help="Bits of a code: 1 to 8.")] = DEFAULTS.bits,
     granularity: Annotated[str, typer.Option(help="With thc-ps: largest table value, or 'auto'.")] = "auto",
     p: Annotated[float | None, typer.Option(help="With thc-ps: fraction of the coordinates that is clamped.")] = None,
     loss_tolerant: Annotated[
@@ -95,7 +94,7 @@ def demo(
         workers=workers,
         steps=steps,
         batch_size=batch_size,
-        bits="auto" if bits is None else bits,
+        bits=cast(Bits, bits),  # the schemes' settings check it
         granularity=parse_granularity(granularity),
         p=p,
         loss_tolerant=loss_tolerant,
@@ -116,7 +115,7 @@ def train_and_report(settings: DemoSettings, start_network: StartNetwork, aggreg
 
 
 class Show:
-    """What a demo prints and writes. ConfigurationError when it could not, before anything is trained.
+    """Output of a demo. Raises ConfigurationError before any training if `out` cannot be written.
 
     as_json: print the raw numbers instead of a table. check: end with exit code 1 when THC misses its targets.
     """
@@ -137,7 +136,7 @@ class Show:
         train: Callable[[Callable[[Progress], None]], list[RunResult]],
         links: Links = NO_LINKS,
     ) -> None:
-        """Say what is trained, train, and show the results.
+        """Describe the training, train, and show the results.
 
         train: gets a function to call after every step. links: between the workers.
         """

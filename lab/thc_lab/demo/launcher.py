@@ -1,4 +1,4 @@
-"""Starts the parameter servers and the workers of the demo, follows them, and ends them whatever happens."""
+"""Starts the parameter servers and the workers of the demo, follows them, and ends them in all cases."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._base.errors import ThcError
 from thc_lab.demo.network import Network
 from thc_lab.demo.settings import DemoSettings, Failure, Progress, RunResult
 
-#: After one worker failed the others are given this long to say more (the first failure may be a consequence).
+#: Time for other workers to report, after one has failed: the first failure may be a consequence.
 FAILURE_GRACE_S = 1.0
 END_TIMEOUT_S = 5.0
-#: Of a worker that is done: torch takes long to leave a process on a busy host.
+#: For a finished worker: torch takes long to leave a process on a busy host.
 EXIT_TIMEOUT_S = 60.0
 
 
@@ -26,7 +26,7 @@ class DemoError(ThcError):
     """A worker failed, ended without a result, or nothing happened for too long."""
 
 
-#: Starts the aggregators, which the stack ends, and tells what workers need to reach them. The folder is temporary.
+#: Starts the aggregators, which the stack ends, and returns their addresses for workers. The folder is temporary.
 StartNetwork = Callable[[DemoSettings, Path, contextlib.ExitStack], Network]
 
 

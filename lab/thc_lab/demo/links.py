@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 from dataclasses import dataclass
 
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
+from byteps_thc._base.errors import ConfigurationError, ThcError
 from thc_lab.shaped_network import Host, ShapedNetwork
 
 _NO_GAIN = "Links: loopback, no limit: times show no gain"

@@ -22,7 +22,7 @@ class GptShape:
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention on [batch, time, width]; a position sees itself and what is before it."""
+    """Multi-head attention on [batch, time, width]; a position sees itself and earlier ones."""
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from byteps_thc._base.errors import DpdkUnavailableError
+from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._cli.launch import ENDS_WITH_PARENT, ParameterServer
 from byteps_thc._net.session import DpdkConfig, Session, UdpConfig, has_dpdk
-from byteps_thc._scheme.errors import DpdkUnavailableError
-from byteps_thc._scheme.wire.layout import UDP_PORT
 from thc_lab.demo.links import NO_LINKS, Links, choose_links
 from thc_lab.demo.settings import DemoSettings, Scheme
 from thc_lab.namespaces import inside
@@ -83,7 +83,7 @@ class ServerNetwork(Network):
             run=RUN,
             worker=worker,
             workers=settings.workers,
-            config=settings.thc_config(scheme),
+            codes=settings.codes(scheme),
             loss_tolerant=settings.loss_tolerant,
             backend=self.worker_backend(worker),
         )

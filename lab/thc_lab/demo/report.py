@@ -1,4 +1,4 @@
-"""What the demos show: a progress bar while they run, then a table, two charts and the raw numbers."""
+"""Output of the demos: a progress bar while they run, then a table, two charts and the raw numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.demo import settings as demo
 from thc_lab.demo.checked_session import COMPARED
 from thc_lab.demo.gain import excess_loss, reference_of
@@ -161,7 +161,7 @@ def _savings(thc: RunResult, workers: int) -> list[tuple[str, float, float, floa
 
 
 def as_json(settings: DemoSettings, aggregators: str, links: str, results: list[RunResult]) -> dict[str, Any]:
-    """All raw numbers, and what is needed to repeat the run. aggregators: what summed, in words."""
+    """All raw numbers, and the settings that repeat the run. aggregators: in words."""
     return {
         "command": sys.argv,
         "versions": {"python": platform.python_version()} | {n: version(n) for n in ("byteps_thc", "torch", "numpy")},
@@ -245,5 +245,5 @@ def plot_costs(folder: Path, results: list[RunResult], _: Links) -> list[Path]:
     return [plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
 
 
-#: What averaging costs, scheme by scheme.
+#: Cost of averaging, scheme by scheme.
 COSTS = View(results_table, plot_costs, lambda *_: "")

@@ -1,16 +1,15 @@
-"""What the demo is asked to do, and what a run of it brings back. Free of torch, so that `thc --help` is fast."""
+"""Settings and results of a run of the demo. Free of torch, so that `thc --help` is fast."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, cast
+from typing import Literal
 
-from byteps_thc._scheme.config import Bits, ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.limits import require_packet_workers
-from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.limits import Bits, require_packet_workers
+from byteps_thc._base.wire.layout import SWITCH_CODES_PER_PACKET
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 #: Processes on one host; more only compete for its cores.
 MAX_SERVERS = 16
@@ -90,8 +89,8 @@ class DemoSettings:
     width: int = 144
     learning_rate: float = 5e-3
     seed: int = 1
-    #: bits of a code; "auto": 4 with aggregators, 5 among ranks
-    bits: int | Literal["auto"] = "auto"
+    #: bits of a code
+    bits: Bits = 4
     granularity: int | Literal["auto"] = "auto"
     #: probability mass outside the clamp; None: chosen with the granularity
     p: float | None = None
@@ -116,7 +115,7 @@ class DemoSettings:
     saving_tolerance: float = 0.05
     #: steps between broadcasts of rank 0's parameters (loss-tolerant mode; the paper does it every epoch)
     synchronize_every: int = 50
-    #: seconds without any message from the workers after which the demo gives up
+    #: seconds without any message from the workers after which the demo fails
     stall_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
@@ -136,15 +135,13 @@ class DemoSettings:
             raise ConfigurationError(f"--drop is a probability below 0.5, not {self.drop}")
         for scheme in self.schemes:
             if scheme.through_aggregators:
-                self.thc_config(scheme).resolve(self.workers)
+                self.codes(scheme).resolve(self.workers)
 
-    def thc_config(self, scheme: Scheme) -> ThcConfig:
-        """Return the configuration of THC or Uniform THC that the options ask for."""
-        if scheme is Scheme.THC_RANKS:  # they decode, so they have no lookup table
-            return ThcConfig(bits=cast(Bits, self.bits), seed=self.seed)
-        make = ThcConfig.uniform if scheme is Scheme.UNIFORM_THC else partial(ThcConfig, granularity=self.granularity)
-        return make(
-            bits=cast(Bits, self.bits),  # ThcConfig checks it
+    def codes(self, scheme: Scheme) -> ServerCodes:
+        """Return the codes of THC or Uniform THC through aggregators that the options ask for."""
+        return ServerCodes(
+            bits=self.bits,
+            granularity=(1 << self.bits) - 1 if scheme is Scheme.UNIFORM_THC else self.granularity,
             p="auto" if self.p is None else self.p,
             seed=self.seed,
             codes_per_packet=self.codes_per_packet,
@@ -189,7 +186,7 @@ class Traffic:
 
 @dataclass
 class RunResult:
-    """One training run; what rank 0 measured, per step where a list."""
+    """One training run, as rank 0 measured it; lists have an entry per step."""
 
     scheme: Scheme
     coordinates: int
@@ -211,7 +208,7 @@ class RunResult:
     step_s: list[float] = field(default_factory=list)
     #: of all steps
     wall_s: float = 0.0
-    #: what a worker's host sent, mean over the hosts: counted on the links, or computed where there are none
+    #: bytes sent by a worker's host, mean over the hosts: counted on the links, or computed without links
     sent_bytes: float = 0.0
     #: every worker ended with the same parameters, bit for bit
     workers_agree: bool = False
@@ -222,11 +219,11 @@ class RunResult:
 
 #: Mb/s of each worker's link in `thc demo`: an office's, or a share of a line between sites.
 LINK_MBIT = 100.0
-#: Of `thc demo`: four runs took 2 min 46 s on two cores that other processes used, too.
+#: For `thc demo`: four runs took 2 min 46 s on two cores that other processes used, too.
 DEFAULTS = DemoSettings(steps=160, layers=3, width=128, validate_every=10, nmse_every=0)
 
-#: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
-#: them, where that of `thc demo` has 612,000, and trains for fewer steps.
+#: A switch in software takes milliseconds for 1024 coordinates of every worker. The neural network thus has 107,000
+#: coordinates, unlike the 612,000 of `thc demo`, and trains for fewer steps.
 SWITCH_DEFAULTS = DemoSettings(
     steps=60,
     batch_size=16,

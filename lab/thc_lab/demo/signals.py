@@ -1,4 +1,4 @@
-"""Signals that end a program end it in order: what it has made is removed first."""
+"""Signals that end a program end it in order: its files, processes and namespaces are removed first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker process of the demo: trains its own copy of the model, averaging gradients with the others every step."""
+"""One worker process of the demo: trains its own copy of the model, averaging gradients over the workers every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Before there is a process group, which it would hold (byteps_thc._net.communicator).
+# Before the first process group, which would hold it (byteps_thc._net.communicator).
 import torch.distributed.nn.functional
 
 from thc_lab.demo.averaging import Averaging, Gradients, make_averaging
@@ -120,13 +120,13 @@ class Training:
         for group in self._optimizer.param_groups:
             group["lr"] = self._settings.learning_rate * learning_rate_factor(step, self._settings.steps)
         for gradient in self._gradients.values():
-            gradient.fill(0)  # keeps the parameters' .grad where they are: views of these arrays
+            gradient.fill(0)  # the parameters' .grad stay views of these arrays
         loss = loss_of(self._model, *self._sampler.next_batch())
         torch.autograd.backward(loss)
         every = self._settings.nmse_every
         measured = every > 0 and step % every == 0 and self._scheme is not Scheme.FP32
         exact = exact_average(self._gradients) if measured else None
-        dist.barrier()  # so that the time is that of averaging, not of waiting for a slower forward pass
+        dist.barrier()  # so that the time excludes the wait for a slower forward pass
         self._average()
         if exact is not None:
             self.result.nmse.append((step, nmse(self._gradients, exact)))

@@ -64,5 +64,5 @@ def demo_switch(
 
 
 def aggregators_of(choice: SwitchChoice) -> str:
-    """What the switch is called in the report."""
+    """The switch's name in the report."""
     return f"{choice.description} (software: its times say nothing about hardware)"

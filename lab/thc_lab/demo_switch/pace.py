@@ -1,4 +1,4 @@
-"""How fast a demo trains, measured in its first steps, and what fits into the time there is."""
+"""A demo's pace, measured in its first steps, and the steps that fit into the given time."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.demo_switch.software_switch import SwitchChoice
 from thc_lab.namespaces import connect
 from thc_lab.testbed.description import Testbed, assign_workers
@@ -31,7 +31,7 @@ class Site:
     workers: tuple[str, ...]
     choice: SwitchChoice
 
-    def testbed(self, job: int = 0, config: ThcConfig | None = None, lanes: int = 1) -> Testbed:
+    def testbed(self, job: int = 0, codes: ServerCodes | None = None, lanes: int = 1) -> Testbed:
         """Describe it, with one job of all workers, or one for each lane. Hosts are called as their namespaces are."""
         hosts = [
             HostDescription(
@@ -56,8 +56,8 @@ class Site:
                 kind="switch", host=self.switch, runner=self.choice.target, switch=switch, slots=SLOTS
             ),
             transport=Udp(kind="udp"),
-            job=JobSettings(id=job, lanes=lanes, thc=config or ThcConfig()),
-            # Who trains is not started by a plan.
+            job=JobSettings(id=job, lanes=lanes, thc=codes or ServerCodes()),
+            # A plan does not start the training.
             training=Training(launcher="bpslaunch", command=("thc", "demo-switch")),
         )
 

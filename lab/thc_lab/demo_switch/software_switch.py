@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.launch import ENDS_WITH_PARENT, Child
-from byteps_thc._scheme.errors import ConfigurationError
 from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed.description import Testbed, assign_workers
 from thc_lab.testbed.sections import SwitchAggregator
@@ -29,20 +29,20 @@ Target = Literal["model", "bmv2"]
 
 @dataclass(frozen=True)
 class SwitchChoice:
-    """Which P4 program, and what runs it."""
+    """A P4 program, and the target that runs it."""
 
     program: Program
     target: Target
 
     @property
     def description(self) -> str:
-        """In a sentence."""
+        """The choice in words."""
         runner = "bmv2's simple_switch" if self.target == "bmv2" else "the P4 model"
         return f"{runner} with p4/programs/{self.program}"
 
 
 def choose_switches(program: Program, target: Target | Literal["auto"]) -> list[SwitchChoice]:
-    """What to run, best first; "auto" is bmv2 where it is installed, then the P4 model. ConfigurationError for none."""
+    """Candidates, best first; "auto": bmv2 if installed, then the P4 model. Raises ConfigurationError if none works."""
     missing = [name for name in BMV2_PROGRAMS if shutil.which(name) is None]
     if target == "bmv2":
         if program != "v1model":
@@ -64,8 +64,8 @@ def choose_switches(program: Program, target: Target | Literal["auto"]) -> list[
 class SoftwareSwitch(Child):
     """The switch of a testbed, which runs from the start until stop().
 
-    folder: for its job description, which follows from the testbed where none is given. uplinks: interfaces by port
-    number, besides those to workers.
+    folder: for its job description; without one it follows from the testbed. uplinks: interfaces by port number,
+    besides the workers' ports.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class SwitchNetwork(Network):
             "run": RUN,
             "worker": worker,
             "workers": settings.workers,
-            "config": settings.thc_config(scheme),
+            "codes": settings.codes(scheme),
             "timeouts": TIMEOUTS,
         }
         site = self.sites[scheme]
@@ -58,7 +58,7 @@ def start_switches(
     for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
         site = Site(scheme.job, namespaces.add(f"switch{scheme.job}"), workers, choice)
         site.connect()
-        testbed = site.testbed(scheme.job, settings.thc_config(scheme))
+        testbed = site.testbed(scheme.job, settings.codes(scheme))
         switches.append(stack.enter_context(SoftwareSwitch(testbed, folder)))
         sites[scheme] = site
     for switch in switches:

@@ -16,7 +16,7 @@ from thc_lab.demo_switch.switch_network import start_switches
 #: Fewer show nothing: so many are trained however long they take.
 FEWEST_STEPS = 10
 
-#: Shows a run: settings, switch, and what trains, which gets what is to be called after every step.
+#: Shows a run: settings, switch, and the training, whose argument is called after every step.
 ShowRun = Callable[[DemoSettings, SwitchChoice, Callable[[Callable[[Progress], None]], list[RunResult]]], None]
 
 

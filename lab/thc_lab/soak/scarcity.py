@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: What is left on the disk of a log
+#: Free bytes on a log's disk.
 LOG_ROOM_BYTES = 100
 _UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
 

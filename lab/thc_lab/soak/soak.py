@@ -1,7 +1,7 @@
 """Faults on a live job, for as long as asked: python lab/thc_lab/soak/soak.py --minutes 60 (make soak).
 
-Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked; after each kind of fault the
-job must go on, and no process may grow. Spoiled packets are tried on a job with a key, all else on one without. Only
+Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked. After each kind of fault the
+job must resume, and no process may grow. Spoiled packets are tried on a job with a key, all else on one without. Only
 processes that this program started are stopped, killed, or kept from memory and disk.
 """
 
@@ -21,10 +21,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from byteps_thc._base.errors import ServerRefusedError
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ServerRefusedError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.soak.scarcity import PAGE_BYTES, is_log_full, log_to_full_disk, may_mount, no_more_memory
 from thc_lab.udp_relay import RelayFaults, UdpRelay
 
@@ -37,7 +37,7 @@ GROWTH_BYTES = 48 << 20
 #: A job with so many codes in a packet needs more memory than thc-ps has at hand, whatever it has served before: 67 MB.
 SLOTS, LARGE_CODES = 1024, 32768
 OTHER_JOB = 3
-#: What this program cannot do, and why.
+#: A fault that this program cannot cause, and the reason.
 CLOCK_STEPS = (
     "clock steps: skipped: CLOCK_REALTIME can only be stepped for the whole machine (time namespaces do not have it); "
     "tests/soak/test_clocks.py checks that no C++ source reads it"
@@ -45,11 +45,11 @@ CLOCK_STEPS = (
 
 
 class SoakError(Exception):
-    """A sum was wrong, a job did not go on, or a process grew."""
+    """A sum was wrong, a job did not resume, or a process grew."""
 
 
 class Worker:
-    """A worker process and what it says."""
+    """A worker process and its output."""
 
     def __init__(self, server: str, number: int, key_file: Path | None) -> None:
         command = [sys.executable, str(Path(__file__).with_name("worker.py")), server, str(number), str(WORKERS)]
@@ -162,14 +162,14 @@ class Soak:
 
     def _join_other(self, codes_per_packet: int) -> bool:
         """Open and close a job of one worker; False when thc-ps says that it takes no more jobs."""
-        config, backend = ThcConfig(codes_per_packet=codes_per_packet), UdpConfig("127.0.0.1:0")
+        codes, backend = ServerCodes(codes_per_packet=codes_per_packet), UdpConfig("127.0.0.1:0")
         try:
             Session(
                 [self.server.address],
                 job=OTHER_JOB,
                 worker=0,
                 workers=1,
-                config=config,
+                codes=codes,
                 backend=backend,
                 key=None if self.key_file is None else str(self.key_file),
             ).close()
@@ -229,7 +229,7 @@ class Soak:
         return {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES for pid in processes}
 
     def run(self, name: str, fault: Callable[[], None], seconds: float) -> None:
-        """Repeat a fault for a while, recover, and say what happened."""
+        """Repeat a fault for a while, recover, and report."""
         end, times = time.monotonic() + seconds, 0
         steps, errors = self._totals()
         before = self.memory()

@@ -1,14 +1,14 @@
-"""Starts the processes of a testbed on one host, for as long as a session lasts, and ends all of them with the session.
+"""Starts the processes of a testbed on one host for one session, and ends all of them with the session.
 
-The text of this file is sent to `python3 -c` there. It needs the standard library alone. Requests and answers are lines
+`python3 -c` runs the text of this file there. It needs the standard library alone. Requests and answers are lines
 of JSON on standard input and output:
 
     {"id": 1, "do": "start", ...} -> {"id": 1, "result": ...} or {"id": 1, "error": "why"}
     a line of a process's output  -> {"name": "worker0", "line": "step 1"}
     its end                       -> {"name": "worker0", "status": 0}, negative for a signal
 
-The session ends with standard input, or when that is silent for a while: the controller sends an empty line now and
-then. Nothing is left then: no process, daemons in sessions of their own included, and no run folder.
+The session ends with standard input. Nothing is left then: no process, daemons in sessions of their own included, and
+no run folder.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import json
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -28,17 +27,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-#: The controller is dead when it says nothing for so long.
-SILENCE_S = 60.0
-#: From SIGTERM to SIGKILL.
+#: Time between SIGTERM and SIGKILL.
 GRACE_S = 5.0
-#: For what a process has printed, where a daemon of it has its output, too.
+#: For a process's last lines, in case a daemon keeps its output open.
 _LAST_LINES_S = 1.0
-#: In words of a plan, the folder of the run on this host, which others cannot enter.
+#: A plan's word for the folder of the run on this host, which others cannot enter.
 RUN_FOLDER = "@run@"
 _PR_SET_CHILD_SUBREAPER = 36
 _LINE_LIMIT_BYTES = 1 << 22
-#: Settings of byteps_thc and BytePS. A login's own must not reach processes whose plan does not have them.
+#: Settings of byteps_thc and BytePS. This process's own must not reach processes whose plan lacks them.
 _PLANNED_PREFIXES = ("THC_", "BYTEPS_", "DMLC_", "PS_")
 
 
@@ -58,11 +55,8 @@ class Agent:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, reader.feed_eof)
-        with contextlib.suppress(TimeoutError):
-            while line := await asyncio.wait_for(reader.readline(), SILENCE_S):
-                signal.alarm(int(2 * SILENCE_S))  # ends this process even if nobody reads what it says
-                if line.strip():
-                    self._spawn(self._answer(json.loads(line)))
+        while line := await reader.readline():
+            self._spawn(self._answer(json.loads(line)))
         await self._end()
 
     async def _answer(self, request: dict[str, Any]) -> None:
@@ -101,13 +95,13 @@ class Agent:
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
         status = process.wait()
-        _kill(process)  # what it has left behind in its process group
+        _kill(process)  # leftovers in its process group
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(lines, _LAST_LINES_S)
         _say(name=name, status=status)
 
     async def _put(self, files: list[dict[str, Any]], at_end: list[list[str]]) -> None:
-        """Make files in the run folder, or folders of those without text. at_end: commands to run in the end."""
+        """Make files in the run folder; a file without text is a folder. at_end: commands to run in the end."""
         self._at_end += at_end
         for file in files:
             path = Path(self._placed(file["path"]))
@@ -120,10 +114,8 @@ class Agent:
         return Path(self._placed(path)).read_text(encoding="utf-8")
 
     async def _probe(self, programs: list[str], listens: list[str]) -> dict[str, Any]:
-        """Who we are, which programs are missing, and which addresses ("udp:IP:PORT") cannot be bound, with why."""
+        """Versions, which programs are missing, and which addresses ("udp:IP:PORT") cannot be bound, with why."""
         return {
-            "user_id": os.geteuid(),
-            "host": platform.node(),
             "versions": {name: _version(name) for name in ("byteps_thc", "byteps", "thc_p4_model")},
             "missing_programs": [program for program in programs if shutil.which(program, path=_search_path()) is None],
             "refused_addresses": [f"{text}: {why}" for text in listens if (why := _refusal(text))],
@@ -172,13 +164,13 @@ def _say(**event: Any) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
-    """Signal what is in a process's group."""
+    """Signal a process's group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
 def _descendants() -> list[int]:
-    """Processes below this one that have not ended; orphans are its children, as it is their subreaper."""
+    """Live processes below this one; orphans are its children, as it is their subreaper."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

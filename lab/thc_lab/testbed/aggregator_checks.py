@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, assign_workers, config_of
 from thc_lab.testbed.sections import Racks, SwitchAggregator, ThcPs
 from thc_lab.testbed.switch import deployment_of
@@ -63,14 +63,14 @@ def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
     if aggregator.runner == "bmv2" and architecture != "v1model":
         raise ValueError('aggregator.switch.architecture: bmv2 runs "v1model"')
     if aggregator.runner == "tofino" and (architecture == "v1model" or testbed.reach == "namespaces"):
-        raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
+        raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and reach is "hosts"')
     if testbed.job.key_file is not None:
         raise ValueError("job.key_file: a switch cannot authenticate packets (docs/servers.md#keys); omit it")
-    if aggregator.runner != "tofino" and testbed.reach == "ssh":
+    if aggregator.runner != "tofino" and testbed.reach == "hosts":
         missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
         if missing:
             raise ValueError(f"aggregator.interfaces: name {aggregator.host}'s interface of each switch_port")
-    if testbed.reach == "ssh":
+    if testbed.reach == "hosts":
         for host in testbed.worker_hosts:
             for nic in host.nics:
                 if nic.mac is None:

@@ -56,7 +56,7 @@ def run(
     ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds after which the workers are ended.")] = _A_DAY_S,
 ) -> None:
-    """Start everything, show what the workers print, and end everything: after a failure and Ctrl-C, too."""
+    """Start everything, show the workers' output, and end everything: after a failure and Ctrl-C, too."""
     testbed = load(file)
 
     def show(process: PlannedProcess, line: str) -> None:
@@ -73,7 +73,7 @@ def run(
 
 
 def run_to_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run; the first signal that ends programs cancels it, so that what was started is ended in order.
+    """Run; the first signal that ends programs cancels it, so that processes and namespaces end in order.
 
     SystemExit then has the exit code of shells, 128 + signal. More signals change nothing.
     """

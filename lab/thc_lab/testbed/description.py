@@ -1,4 +1,4 @@
-"""A testbed's description, all of it, and what follows from it: who the workers are, their NICs, ports and racks."""
+"""A testbed's whole description, and its consequences: the workers, their NICs, ports and racks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
-from byteps_thc._scheme.wire.layout import SWITCH_CODES_PER_PACKET, VALUE_BITS
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._base.wire.layout import SWITCH_CODES_PER_PACKET, VALUE_BITS
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.testbed.sections import (
     Dpdk,
     HostDescription,
@@ -26,7 +26,7 @@ from thc_lab.testbed.sections import (
     Udp,
 )
 
-#: In namespaces, and of DPDK's ends, the data network has this size, and no gateway.
+#: Prefix of the data network in namespaces, and of DPDK's ends, without a gateway.
 PREFIX_LENGTH = 24
 #: A leaf sends sums of so many bits to the root, as a worker sends codes.
 _PARTIAL_SUM_BITS = 8
@@ -39,10 +39,10 @@ class Testbed(Section):
     __test__ = False  # for pytest: no test, in spite of its name
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$")]
-    reach: Literal["namespaces", "ssh"]
-    """namespaces: every host is a network namespace of this one"""
+    reach: Literal["namespaces", "hosts"]
+    """namespaces: every host is a namespace of this machine; hosts: real ones, whose processes people start"""
     bin: PlainPath | None = None
-    """folder of thc, thc-ps, bpslaunch and python3 on every host; None: on PATH, in namespaces those that run this"""
+    """folder of thc, thc-ps, bpslaunch and python3 on every host; None: on PATH, in namespaces this process's own"""
     hosts: Annotated[tuple[HostDescription, ...], Field(min_length=1)]
     aggregator: Annotated[ThcPs | Racks | SwitchAggregator, Field(discriminator="kind")]
     transport: Annotated[Udp | Dpdk, Field(discriminator="kind")]
@@ -51,7 +51,7 @@ class Testbed(Section):
 
     @property
     def worker_hosts(self) -> tuple[HostDescription, ...]:
-        """Hosts with workers, in the order in which those are numbered: as described, or rack by rack."""
+        """Hosts with workers, in the order of the workers' numbers: as described, or rack by rack."""
         hosts = tuple(host for host in self.hosts if host.workers)
         if not isinstance(self.aggregator, Racks):
             return hosts
@@ -114,7 +114,7 @@ class Worker:
 def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
     """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's.
 
-    With racks, the coordinator of torchrun is in the first one, so that each has workers in a row.
+    With racks, torchrun's coordinator is in the first one, so that each rack has consecutive workers.
     """
     assigned: list[Worker] = []
     hosts = testbed.worker_hosts
@@ -139,7 +139,7 @@ def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
 
 
 def worker_nic(testbed: Testbed, host: HostDescription, local: int) -> Nic:
-    """Return the NIC of a worker: its own where there is one for each, else the first."""
+    """Return the NIC of a worker: its own if each has one, else the first."""
     own = len(host.nics) >= host.workers and testbed.training.launcher == "bpslaunch"
     return host.nics[local if own else 0]
 
@@ -200,11 +200,11 @@ def racks_of(testbed: Testbed, aggregator: Racks) -> tuple[PlacedRack, ...]:
     return tuple(placed)
 
 
-def config_of(testbed: Testbed) -> ThcConfig:
+def config_of(testbed: Testbed) -> ServerCodes:
     """The job's settings; with a switch its packets; with racks, the largest granularity with which a rack's sums fit,
     where a larger was chosen.
 
-    ConfigurationError, with what to change, when there is none.
+    Raises ConfigurationError, with the change to make, if none fits.
     """
     config, aggregator = testbed.job.thc, testbed.aggregator
     if isinstance(aggregator, SwitchAggregator) and config.codes_per_packet == "auto":
@@ -216,16 +216,16 @@ def config_of(testbed: Testbed) -> ThcConfig:
     largest = max(rack.workers for rack in racks)
     resolved = config.resolve(testbed.workers)
     granularity, total = resolved.table.granularity, (1 << resolved.value_bits) - 1
-    # To the root every rack is as large as the largest.
+    # The root treats every rack as the largest.
     limit = min(_LARGEST_SUM // largest, total // (largest * len(racks)))
     if granularity <= limit:
         return config
     what = f"{len(racks)} racks of up to {largest} workers: their sums of {_PARTIAL_SUM_BITS} bits, and the root's of "
     what += f"{resolved.value_bits}, hold granularity {limit}"
-    smallest = (1 << config.code_bits) - 1
+    smallest = (1 << config.bits) - 1
     if limit < smallest:
         raise ConfigurationError(
-            f"{what}, and {config.code_bits}-bit codes have {smallest} or more: make racks of "
+            f"{what}, and {config.bits}-bit codes have {smallest} or more: make racks of "
             f"{_LARGEST_SUM // smallest} workers at most, all of one size, or bits smaller"
         )
     if config.granularity != "auto":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 
-from byteps_thc._scheme.wire.layout import MAX_WORKERS
+from byteps_thc._base.wire.layout import MAX_WORKERS
 from thc_lab.testbed.aggregator_checks import check_aggregator
 from thc_lab.testbed.description import (
     PREFIX_LENGTH,
@@ -24,7 +24,7 @@ from thc_switch.description_types import refuse_repeated
 
 #: Variables that the plan gives, so that they agree.
 PLANNED_PREFIXES = ("DMLC_", "THC_")
-#: Variables of these prefixes that are settings of the training.
+#: Prefixes of variables that are settings of the training.
 FREE_VARIABLES = (
     "THC_LOG_EVERY",
     "THC_POLICY",
@@ -33,7 +33,7 @@ FREE_VARIABLES = (
 )
 #: Variables that shells run, or find programs by.
 SHELL_VARIABLES = ("BASHOPTS", "BASH_ENV", "ENV", "IFS", "PATH", "PROMPT_COMMAND", "PS4", "SHELLOPTS")
-#: What BytePS's launcher reads, which puts some of it into a command for a shell.
+#: Variables of BytePS's launcher, which puts some into a command for a shell.
 _LAUNCHER_PREFIXES = ("BYTEPS_", "DMLC_")
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:/=+@%-]*")
 #: Names of namespaces that a plan adds.
@@ -60,8 +60,6 @@ def _check_hosts(testbed: Testbed) -> None:
         where = f"hosts.{number} ({host.name})"
         if testbed.reach == "namespaces" and host.name in RESERVED_NAMES:
             raise ValueError(f"{where}: the testbed has a namespace {host.name} of its own; choose another name")
-        if testbed.reach == "ssh" and not (host.ssh or host.management_ip):
-            raise ValueError(f"{where}: give ssh or management_ip, where to log in")
         if host.workers and not host.nics:
             raise ValueError(f"{where}: it has workers, so give it [[hosts.nics]] with its address in the data network")
         if host.workers and not host.management_ip:
@@ -91,7 +89,7 @@ def _check_uses(testbed: Testbed) -> None:
 
 
 def _named_hosts(testbed: Testbed) -> Iterator[tuple[str, str]]:
-    """Keys that name hosts, and what they say."""
+    """Keys that name hosts, with the names."""
     if testbed.training.coordinator is not None:
         yield "training.coordinator", testbed.training.coordinator
     match testbed.aggregator:
@@ -118,7 +116,7 @@ def _check_addresses(testbed: Testbed) -> None:
         refuse_repeated(f"nics of {host.name}: pci_address", (nic.pci_address for nic in host.nics if nic.pci_address))
     if testbed.reach == "namespaces":
         for host in testbed.hosts:
-            # Those that a namespace has anyway, and those that a plan makes.
+            # Interfaces that every namespace has, or that a plan makes.
             made = ["lo", *([management_interface_of(host)] if host.management_ip else [])]
             names = (interface_of(host, nic) for nic in host.nics)
             refuse_repeated(f"nics of {host.name}: interface", (*made, *names))
@@ -177,7 +175,7 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
 def _check_device(testbed: Testbed, dpdk: Dpdk, where: str, nic: Nic) -> None:
     if dpdk.driver != "af_packet" and nic.pci_address is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give pci_address, the device that {dpdk.driver} takes")
-    if dpdk.driver == "af_packet" and testbed.reach == "ssh" and nic.interface is None:
+    if dpdk.driver == "af_packet" and testbed.reach == "hosts" and nic.interface is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give interface, which af_packet opens")
 
 
@@ -190,7 +188,7 @@ def _require_one_network(key: str, addresses: Iterable[object]) -> None:
 
 @dataclass(frozen=True)
 class _Ports:
-    """Ports in a row that a process binds. key: which says where they begin."""
+    """Ports in a row that a process binds. key: the setting of the first port."""
 
     kind: str
     ip: IPv4Address | None
@@ -209,7 +207,7 @@ class _Ports:
 
 
 def _check_ports(testbed: Testbed) -> None:
-    """ValueError for ports that two processes want, and for such as there are not."""
+    """Raise ValueError for ports that two processes want, and for impossible ones."""
     everything = [*_udp_ports(testbed), *_tcp_ports(testbed)]
     for ports in everything:
         if ports.last > _LAST_PORT:

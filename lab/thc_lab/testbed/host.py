@@ -1,4 +1,4 @@
-"""A host of a testbed: a session with an agent on it, by ssh or in a network namespace of this machine."""
+"""A host of a testbed: a session with an agent in a network namespace of this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shlex
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 from thc_lab.namespaces import command_inside, with_its_sysfs
 from thc_lab.testbed import agent
 from thc_lab.testbed.process import PlannedFile, PlannedHost, PlannedProcess
@@ -22,14 +21,9 @@ from thc_lab.testbed.process import PlannedFile, PlannedHost, PlannedProcess
 _PROGRAM = Path(agent.__file__).read_text(encoding="utf-8")
 #: A loaded host takes its time to start Python.
 _REQUEST_TIMEOUT_S = 60.0
-_HEARTBEAT_S = 10.0
 #: The agent has ended all processes by then.
 _CLOSE_TIMEOUT_S = agent.GRACE_S + 15.0
 _LINE_LIMIT_BYTES = 1 << 23
-_SSH = (
-    "ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20",
-    "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3",
-)  # fmt: skip
 
 
 class Host:
@@ -39,7 +33,7 @@ class Host:
     """
 
     def __init__(
-        self, planned: PlannedHost, namespace: str | None, process: asyncio.subprocess.Process, events: Events
+        self, planned: PlannedHost, namespace: str, process: asyncio.subprocess.Process, events: Events
     ) -> None:
         self.name = planned.name
         self._namespace = namespace
@@ -48,17 +42,12 @@ class Host:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._errors: deque[str] = deque(maxlen=5)
         self._lost: TransportError | None = None
-        self._tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._keep_errors(), self._beat())]
+        self._tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._keep_errors())]
 
     @classmethod
-    async def open(cls, planned: PlannedHost, namespace: str | None, events: Events) -> Host:
-        """Log in, or enter the namespace, and start the agent."""
-        command = [planned.python, "-P", "-c", _PROGRAM]
-        if planned.ssh is None:
-            assert namespace is not None
-            command = [*command_inside(namespace), *command]
-        else:
-            command = [*_SSH, "--", planned.ssh, shlex.join(command)]
+    async def open(cls, planned: PlannedHost, namespace: str, events: Events) -> Host:
+        """Enter the namespace, and start the agent."""
+        command = [*command_inside(namespace), planned.python, "-P", "-c", _PROGRAM]
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -70,14 +59,14 @@ class Host:
         return cls(planned, namespace, process, events)
 
     async def probe(self, programs: Sequence[str], listens: Sequence[str]) -> dict[str, Any]:
-        """Return what Agent._probe does."""
+        """Return Agent._probe's result."""
         answer: dict[str, Any] = await self._ask("probe", programs=list(programs), listens=list(listens))
         return answer
 
     async def put(self, files: Sequence[PlannedFile]) -> None:
         """Make files and folders in the run folder."""
         # Should this process be killed, nobody else removes the namespace.
-        at_end = [] if self._namespace is None else [["ip", "netns", "del", self._namespace]]
+        at_end = [["ip", "netns", "del", self._namespace]]
         await self._ask("put", files=[asdict(file) for file in files], at_end=at_end)
 
     async def read(self, path: str) -> str:
@@ -87,7 +76,7 @@ class Host:
     async def start(self, process: PlannedProcess, private: Mapping[str, str]) -> None:
         """Start a process. private: values of variables of which the plan has the names. No command line has them."""
         values = {name: private[name] for name in process.private}
-        argv = process.argv if self._namespace is None else with_its_sysfs(self._namespace, process.argv)
+        argv = with_its_sysfs(self._namespace, process.argv)
         environment = {**process.environment, **values}
         await self._ask("start", name=process.name, argv=list(argv), environment=environment, cwd=process.folder)
 
@@ -96,7 +85,7 @@ class Host:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*self._tasks[:2], self._process.wait()), _CLOSE_TIMEOUT_S)
+            await asyncio.wait_for(asyncio.gather(*self._tasks, self._process.wait()), _CLOSE_TIMEOUT_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for task in self._tasks:
@@ -119,11 +108,6 @@ class Host:
         if not self._process.stdin.is_closing():
             self._process.stdin.write(line.encode() + b"\n")
 
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(_HEARTBEAT_S)
-            self._write("")
-
     async def _keep_errors(self) -> None:
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
@@ -132,11 +116,7 @@ class Host:
     async def _receive(self) -> None:
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            try:
-                event = json.loads(line)
-            except ValueError:  # of the login's shell
-                self._errors.append(line.decode(errors="replace").strip())
-                continue
+            event = json.loads(line)
             if "id" not in event:
                 self._events.put_nowait((event["name"], event["line"] if "line" in event else event["status"]))
             elif not (answer := self._answers[event["id"]]).done():
@@ -155,5 +135,5 @@ class Host:
         self._events.put_nowait(self._lost)
 
 
-#: What happens on hosts, in its order.
+#: Events of the hosts, in order.
 Events = asyncio.Queue[tuple[str, str | int] | TransportError]

@@ -1,4 +1,4 @@
-"""From a testbed to the plan of a run."""
+"""Makes the plan of a run from a testbed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, Worker, aggregator_nic, assign_workers, config_of, racks_of
 from thc_lab.testbed.plan_environment import address_of_thc_ps, config_text, results_file, servers_of
 from thc_lab.testbed.plan_network import cables_of, namespaces_of
@@ -40,8 +40,7 @@ def plan(testbed: Testbed) -> Plan:
 def _hosts(testbed: Testbed, python: str) -> Iterator[PlannedHost]:
     for host in testbed.hosts:
         management_ip = None if host.management_ip is None else str(host.management_ip)
-        ssh = None if testbed.reach == "namespaces" else host.ssh or management_ip
-        yield PlannedHost(host.name, ssh=ssh, management_ip=management_ip, python=python)
+        yield PlannedHost(host.name, management_ip=management_ip, python=python)
 
 
 def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
@@ -58,7 +57,7 @@ def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
         "jobs": " ".join(map(str, jobs)),
         **_servers(testbed, workers),
         "THC_CONFIG": config_text(config) or "(defaults)",
-        "bits": str(config.code_bits),
+        "bits": str(config.bits),
         "granularity": str(resolved.table.granularity),
         "p": f"{resolved.table.p:.6g}",
         "bits of a sum": str(resolved.value_bits),
@@ -68,7 +67,7 @@ def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
 
 
 def _servers(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
-    """Whom the workers send their codes to, and with racks who adds the sums."""
+    """The receivers of the workers' codes, and with racks the adders of the sums."""
     aggregator = testbed.aggregator
     if not isinstance(aggregator, Racks):
         return {"servers": servers_of(testbed, workers[0])}

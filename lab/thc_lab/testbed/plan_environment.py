@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import UDP_PORT
+from byteps_thc._base.wire.layout import UDP_PORT
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.testbed.agent import RUN_FOLDER
 from thc_lab.testbed.description import (
     Testbed,
@@ -25,7 +25,7 @@ from thc_lab.testbed.sections import Dpdk, HostDescription, Nic, Racks, SwitchAg
 RESULTS_VARIABLE = "THC_TESTBED_RESULTS"
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: All workers of namespaces share the cores of one host: threads that wait must not poll, and those that work be few.
+#: All workers of namespaces share the cores of one host: waiting threads must not poll, and working ones be few.
 _ONE_HOST = {
     "BYTEPS_POLL_NS": "200000",
     "BYTEPS_SERVER_ENGINE_THREAD": "2",
@@ -86,7 +86,7 @@ def byteps_worker_environment(testbed: Testbed, worker: Worker, sockets: str) ->
 
 
 def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
-    """Variables of a host's ranks; worker: the first of them."""
+    """Variables of a host's ranks; worker: the host's first."""
     local = testbed.reach == "namespaces"
     own = {name: value for name, value in _ONE_HOST.items() if local and not name.startswith("BYTEPS_")}
     interface = management_interface_of(worker.host) if local else worker.host.management_interface
@@ -96,12 +96,12 @@ def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
 
 
 def without_private(testbed: Testbed, variables: Mapping[str, str]) -> dict[str, str]:
-    """What a plan says of a worker's variables: those of [training.environment] win, and it has their names alone."""
+    """The plan's variables of a worker, without names in [training.environment], which take precedence."""
     return {name: value for name, value in variables.items() if name not in testbed.training.environment}
 
 
 def results_file(workers: Sequence[Worker]) -> ResultsFile:
-    """Where worker 0 writes the training's results."""
+    """The file for the training's results, which worker 0 writes."""
     return ResultsFile(workers[0].host.name, f"{RUN_FOLDER}/results.json")
 
 
@@ -130,9 +130,9 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     return variables | {name: value for name, value in optional.items() if value}
 
 
-def config_text(config: ThcConfig) -> str:
-    """What differs from a default ThcConfig, as THC_CONFIG takes it."""
-    default = ThcConfig().model_dump()
+def config_text(config: ServerCodes) -> str:
+    """Return the differences from a default ServerCodes, in the form of THC_CONFIG."""
+    default = ServerCodes().model_dump()
     return settings_text({name: value for name, value in config.model_dump().items() if value != default[name]})
 
 

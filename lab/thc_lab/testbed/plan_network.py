@@ -17,14 +17,14 @@ from thc_lab.testbed.process import PlannedHost
 from thc_lab.testbed.sections import Dpdk, SwitchAggregator, Udp
 from thc_lab.testbed.switch import AGENT_INTERFACE, CPU_INTERFACE, port_interface
 
-#: Namespaces of bridges: of data, where there is no switch, and of everything else.
+#: Namespaces of bridges: for data without a switch, and for everything else.
 FABRIC, MANAGEMENT = "fabric", "management"
 
 
 def namespaces_of(testbed: Testbed, python: str) -> tuple[PlannedHost, ...]:
     """The namespaces that a testbed needs beside its hosts."""
     names = [MANAGEMENT] if isinstance(testbed.aggregator, SwitchAggregator) else [MANAGEMENT, FABRIC]
-    return tuple(PlannedHost(name, ssh=None, python=python) for name in names)
+    return tuple(PlannedHost(name, python=python) for name in names)
 
 
 def cables_of(testbed: Testbed) -> tuple[Cable, ...]:

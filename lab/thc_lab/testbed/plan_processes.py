@@ -1,4 +1,4 @@
-"""The processes of a run, each with its command and what it waits for."""
+"""The processes of a run, each with its command and its conditions for starting."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from thc_switch.description import Deployment
 
 def as_text(plan: Plan) -> str:
     """All that a run does, in its order; commands are quoted for a shell."""
-    lines = [f"testbed {plan.name}: {len(plan.workers)} workers' processes, hosts reached by {plan.reach}"]
+    lines = [f"testbed {plan.name}: {len(plan.workers)} workers' processes on {plan.reach}"]
     for title, section in (
         ("settings", _table(plan.resolved.items())),
         ("addresses", _table((f"{who}, {kind}", address) for who, kind, address in plan.addresses)),
-        ("hosts", _table((host.name, host.ssh or "a namespace of this host") for host in plan.hosts)),
+        ("hosts", _table((host.name, host.management_ip or "") for host in plan.hosts)),
         ("cables", _cables(plan)),
         ("files", _files(plan)),
         ("switch", _switch(plan)),
@@ -31,7 +31,7 @@ def as_text(plan: Plan) -> str:
 
 
 def deployment_in(plan: Plan) -> Deployment | None:
-    """The switch's job description, if there is one."""
+    """The switch's job description, if the testbed has a switch."""
     for file in plan.files:
         if file.text is not None and file.path.endswith(f"/{JOB_DESCRIPTION}"):
             return Deployment(**json.loads(file.text))
@@ -55,6 +55,7 @@ def _files(plan: Plan) -> Iterator[str]:
     for file in plan.files:
         kind = "folder" if file.text is None else f"{len(file.text)} bytes"
         yield f"{file.host}:{file.path}  {kind}"
+        yield from (f"    {line}" for line in (file.text or "").splitlines())
 
 
 def _switch(plan: Plan) -> Iterator[str]:
@@ -70,7 +71,7 @@ def _switch(plan: Plan) -> Iterator[str]:
 
 
 def _switch_steps(deployment: Deployment) -> list[str]:
-    """What the switch is told about jobs and hosts."""
+    """The switch's view of jobs and hosts."""
     return plan_switch(deployment, [Service, JobCheck, SlotCheck, Forwarding, Replica]).lines()
 
 

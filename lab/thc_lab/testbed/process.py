@@ -1,4 +1,4 @@
-"""The plan of a run: cables, files, processes. Every address is literal, and every path but those of the run folder."""
+"""The plan of a run: cables, files, processes. Addresses are literal, and so are paths outside the run folder."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ Role = Literal["scheduler", "server", "aggregator", "switch", "agent", "worker"]
 #: File of the switch's job description, in a plan that has one.
 JOB_DESCRIPTION = "jobs.json"
 
-#: How hosts are reached. namespaces: each is a network namespace of this host, made for the testbed.
-Reach = Literal["namespaces", "ssh"]
+#: namespaces: each host is a network namespace made for the testbed. hosts: people start the processes.
+Reach = Literal["namespaces", "hosts"]
 
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A host. With Reach "namespaces", a namespace to be made; `ssh` is where to log in otherwise."""
+    """A host; with Reach "namespaces", a namespace to be made."""
 
     name: str
-    #: USER@HOST or HOST; None in namespaces
-    ssh: str | None
-    #: IP address for what is not gradients: BytePS's TCP, rendezvous; None: it needs none
+    #: IP address for all but gradients: BytePS's TCP, rendezvous; None: not needed
     management_ip: str | None = None
     #: the Python there that has byteps_thc: a path, or a command on PATH
     python: str = "python3"
@@ -49,11 +47,11 @@ class PlannedProcess:
     name: str
     host: str
     role: Role
-    #: without a shell and without what reaches the host (nsenter, ssh)
+    #: without a shell and without the words that enter the host (nsenter)
     argv: tuple[str, ...]
-    #: beside what the host's login has; PATH and the like are not here. Key files by path, no secrets
+    #: beside the host's own; PATH and the like are not here. Key files by path, no secrets
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: names of further variables, which whoever starts the process has the values of: they may be secrets
+    #: names of further variables, whose values the starter of the process has: they may be secrets
     private: tuple[str, ...] = ()
     #: folder it runs in; None: any
     folder: str | None = None
@@ -68,7 +66,7 @@ class PlannedProcess:
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """What the training writes in the end: JSON of results.py. Its path is $THC_TESTBED_RESULTS of worker 0."""
+    """Results of the training: JSON of results.py. Worker 0 finds the path in $THC_TESTBED_RESULTS."""
 
     host: str
     path: str
@@ -88,14 +86,14 @@ class Plan:
     processes: tuple[PlannedProcess, ...]
     #: settings of the job with nothing "auto" left, for people
     resolved: Mapping[str, str]
-    #: (who, what kind of address, the address), for people
+    #: (owner, kind of address, address), for readers
     addresses: tuple[tuple[str, str, str], ...]
     #: None: the training writes none
     results: ResultsFile | None = None
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Names of the workers' processes; the run is done when all of them have ended with exit code 0."""
+        """Names of the workers' processes; the run is done when all have ended with exit code 0."""
         return tuple(process.name for process in self.processes if process.role == "worker")
 
     def process(self, name: str) -> PlannedProcess:

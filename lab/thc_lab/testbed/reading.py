@@ -1,7 +1,6 @@
 """Reads the description of a testbed: a TOML file that says everything about a training, its network and its hosts.
 
-It is checked as a whole, so that a plan made of it can be run. What is wrong is said in words: the path of the key, and
-what to change.
+The whole description is checked, so that its plan can be run. Errors name the path of the key, and the change to make.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed
 from thc_lab.testbed.description_checks import check
 
@@ -26,7 +25,7 @@ _Where = tuple[int | str, ...]
 
 
 def load(path: Path) -> Testbed:
-    """Read a TOML file; ConfigurationError names it, the key and what to change."""
+    """Read a TOML file. ConfigurationError names it, the key and the change to make."""
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -39,7 +38,7 @@ def load(path: Path) -> Testbed:
 
 
 def read(fields: Mapping[str, Any]) -> Testbed:
-    """Make a testbed of what a file says; ConfigurationError names the key and what to change."""
+    """Make a testbed of a file's contents. ConfigurationError names the key and the change to make."""
     try:
         testbed = Testbed(**fields)
     except ValidationError as error:
@@ -52,7 +51,7 @@ def read(fields: Mapping[str, Any]) -> Testbed:
 
 
 def _resolve_folder(fields: dict[str, Any], beside: Path) -> None:
-    """In namespaces the training runs where the description is, so that it may name the script beside it."""
+    """The training's folder in namespaces is the description's, so that it may name the script beside it."""
     training = fields.get("training")
     if fields.get("reach") == "namespaces" and isinstance(training, dict):
         training["folder"] = str(beside / str(training.get("folder", "")))
@@ -77,7 +76,7 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
         case "union_tag_invalid":
             return f"{path}.kind: must be one of {detail['ctx']['expected_tags']}"
         case "value_error":
-            # What a section of another package says begins with a key of its own.
+            # Messages about a section of another package begin with that section's key.
             own = path and re.match(r"[a-z_][\w.]*: ", message)
             return f"{path}.{message}" if own else f"{path}: {message}".removeprefix(": ")
         case _ if path.startswith(_SECRETS):
@@ -95,7 +94,7 @@ def _similar(name: str, names: list[str]) -> str:
 def _follow(where: _Where, root: type[BaseModel]) -> tuple[str, list[str]]:
     """The path of a key as it is written, and the names that its section has.
 
-    Where a section may be of several kinds, pydantic puts the kind behind its name.
+    If a section may be of several kinds, pydantic puts the kind behind its name.
     """
     section: Any = root
     choices: list[Any] = []

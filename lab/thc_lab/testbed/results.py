@@ -1,4 +1,4 @@
-"""What a training brings back: the demo's runs, as JSON, from the worker to who has started it."""
+"""Results of a training: the demo's runs, as JSON, from the worker to the starter of the testbed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 from rich.table import Table
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 from thc_lab.demo.report import results_table
 from thc_lab.demo.settings import RunResult
 

@@ -1,4 +1,4 @@
-"""`thc testbed run`: makes what a plan says, shows what the workers print, and ends everything with itself."""
+"""`thc testbed run`: carries out a plan, shows the workers' output, and ends everything with itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_lab.namespaces import Namespaces, bridge, connect
 from thc_lab.testbed.host import Events, Host
 from thc_lab.testbed.process import Plan, PlannedProcess
@@ -49,7 +49,7 @@ async def run(
 
 
 async def check(plan: Plan) -> list[str]:
-    """Return what keeps the plan from running on its hosts; namespaces are made for it, and removed."""
+    """Return obstacles to the plan on its hosts; namespaces are made for it, and removed."""
     try:
         async with _opened(plan) as (hosts, _):
             return await _problems(plan, hosts)
@@ -59,18 +59,20 @@ async def check(plan: Plan) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _opened(plan: Plan) -> AsyncIterator[tuple[dict[str, Host], Events]]:
-    """Make the namespaces, open a session on each host, and end all of it."""
+    """Make the namespaces, open a session on each host, and end everything."""
+    if plan.reach != "namespaces":
+        raise ConfigurationError(
+            'reach = "hosts": `thc testbed` starts processes in namespaces alone; start those of its plan on the hosts '
+            "yourself"
+        )
     events: Events = asyncio.Queue()
     hosts: dict[str, Host] = {}
-    with contextlib.ExitStack() as stack:
-        names: dict[str, str] = {}
-        if plan.reach == "namespaces":
-            made = stack.enter_context(Namespaces())
-            names = {host.name: made.add(host.name) for host in plan.hosts}
-            _lay_cables(plan, names)
+    with Namespaces() as made:
+        names = {host.name: made.add(host.name) for host in plan.hosts}
+        _lay_cables(plan, names)
         try:
             for host in plan.hosts:
-                hosts[host.name] = await Host.open(host, names.get(host.name), events)
+                hosts[host.name] = await Host.open(host, names[host.name], events)
             yield hosts, events
         finally:
             await asyncio.shield(_all(host.close() for host in hosts.values()))
@@ -100,36 +102,28 @@ async def _problems(plan: Plan, hosts: Mapping[str, Host]) -> list[str]:
 
 
 async def _problems_of(plan: Plan, host: Host) -> list[str]:
-    """What is missing on a host, with what to do."""
+    """Missing parts of a host, with the remedies."""
     processes = [process for process in plan.processes if process.host == host.name]
     programs = list(dict.fromkeys(process.argv[0] for process in processes))
     found = await host.probe(programs, [address for process in processes for address in process.listens])
-    where = "this machine" if plan.reach == "namespaces" else host.name
     versions, problems = found["versions"], []
     if (there := versions["byteps_thc"]) != (here := version("byteps_thc")):
-        problems.append(f"{where}: byteps_thc {there or 'is not installed'}; {here} is here: install the same")
+        problems.append(f"this machine: byteps_thc {there or 'is not installed'}; {here} is here: install the same")
     if any(process.role == "scheduler" for process in processes) and versions["byteps"] is None:
-        problems.append(f"{where}: BytePS is not installed: make byteps, in a clone of byteps_thc")
+        problems.append("this machine: BytePS is not installed: make byteps, in a clone of byteps_thc")
     if (
         any("model" in process.argv for process in processes if process.role == "switch")
         and not versions["thc_p4_model"]
     ):
-        problems.append(f"{where}: no P4 model: in a clone of byteps_thc, {INSTALL_MODEL}")
+        problems.append(f"this machine: no P4 model: in a clone of byteps_thc, {INSTALL_MODEL}")
     if missing := found["missing_programs"]:
-        problems.append(f"{where}: not on PATH: {', '.join(missing)}; name their folder with bin")
-    problems += [f"{where}: cannot be bound: {each}" for each in found["refused_addresses"]]
-    if found["user_id"] != 0 and (names := [process.name for process in processes if _needs_root(process)]):
-        problems.append(f"{where}: {', '.join(names)}: DPDK and a switch's raw sockets need root: log in as root")
+        problems.append(f"this machine: not on PATH: {', '.join(missing)}; name their folder with bin")
+    problems += [f"this machine: cannot be bound: {each}" for each in found["refused_addresses"]]
     return problems
 
 
-def _needs_root(process: PlannedProcess) -> bool:
-    dpdk = "--dpdk" in process.argv or process.environment.get("THC_BACKEND") == "dpdk"
-    return dpdk or process.role in ("switch", "agent")
-
-
 class _Run:
-    """What is known of the processes."""
+    """State of the processes."""
 
     def __init__(
         self, plan: Plan, hosts: Mapping[str, Host], events: Events, say: Callable[[str], None], show: Show

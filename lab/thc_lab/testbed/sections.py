@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import MAX_JOB_ID, UDP_PORT
+from byteps_thc._base.wire.layout import MAX_JOB_ID, UDP_PORT
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_switch.description import JobDescription, SwitchDescription
 from thc_switch.description_types import InterfaceName, MacAddress, PortNumber, UdpPort
 
@@ -25,11 +25,9 @@ def _refuse_dots(path: str) -> str:
 
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
-#: [USER@]HOST, where HOST is a name, an address, or a Host of ~/.ssh/config, whose ProxyCommand may have it in it.
-SshTarget = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.@+-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*$")]
 #: As EAL's --lcores takes them.
 CoreList = Annotated[str, Field(pattern=r"^[0-9(][0-9(),@-]*$")]
-#: An absolute path of plain characters: without tilde, blanks, ".", ".." and what separates paths.
+#: An absolute path of plain characters: without tilde, blanks, ".", ".." and separators of paths.
 PlainPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._+@=-]+)+$"), AfterValidator(_refuse_dots)]
 #: A path for the working folder of a process, which is never part of a command.
 FolderPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -45,7 +43,7 @@ VariableValue = Annotated[str, Field(pattern=r"^[^\x00\n\r]*$")]
 
 
 class Section(BaseModel):
-    """What sections have in common: no unknown keys, and nothing changes."""
+    """Base of all sections: no unknown keys, and nothing changes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +56,7 @@ class Nic(Section):
     mac: MacAddress | None = None
     """a switch has to know it; None: in namespaces made of `ip`"""
     interface: InterfaceName | None = None
-    """the kernel's name of it; None: in namespaces data0, data1, ..."""
+    """the kernel's name for it; None: in namespaces data0, data1, ..."""
     pci_address: PciAddress | None = None
     """for DPDK's drivers of network cards, such as 0000:3b:00.0"""
     lcores: CoreList | None = None
@@ -68,14 +66,12 @@ class Nic(Section):
 
 
 class HostDescription(Section):
-    """A host with its place in both networks, and how many workers it has."""
+    """A host with its place in both networks, and its number of workers."""
 
     name: HostName
     """of its namespace too"""
-    ssh: SshTarget | None = None
-    """HOST or USER@HOST; None: its management_ip"""
     management_ip: IPv4Address | None = None
-    """for BytePS's TCP and torch's rendezvous, and for ssh: a network that DPDK does not take"""
+    """for BytePS's TCP and torch's rendezvous: a network that DPDK does not take"""
     management_interface: InterfaceName | None = None
     """torchrun: the interface of management_ip, for gloo and NCCL; None: they choose"""
     workers: int = Field(default=0, ge=0, le=64)
@@ -87,7 +83,7 @@ class HostDescription(Section):
 
 
 class ThcPsSettings(Section):
-    """What all thc-ps of a testbed have."""
+    """Settings of all thc-ps of a testbed."""
 
     port: UdpPort = UDP_PORT
     metrics_port: int = Field(default=0, ge=0, le=65535)
@@ -148,7 +144,7 @@ class SwitchAggregator(Section):
 
 
 class TimeoutSettings(Section):
-    """Seconds; those of Session's Timeouts, which has the defaults. An operation takes training.deadline_s at most."""
+    """Timeouts in seconds, with the defaults of Session's Timeouts. An operation takes training.deadline_s at most."""
 
     connect_s: float | None = Field(default=None, gt=0)
     operation_s: float | None = Field(default=None, gt=0)
@@ -160,7 +156,7 @@ class Udp(Section):
 
     kind: Literal["udp"]
     mtu_bytes: int = Field(default=1500, ge=1280, le=9978)
-    """of the interfaces of namespaces; those of real hosts are as they are"""
+    """of the interfaces of namespaces; real hosts keep theirs"""
     timeouts: TimeoutSettings = TimeoutSettings()
 
 
@@ -169,8 +165,8 @@ class Dpdk(Section):
 
     kind: Literal["dpdk"]
     driver: Literal["af_packet", "vfio-pci", "bifurcated"]
-    """af_packet: any interface of the kernel, for tests. vfio-pci: a card that was given to it. bifurcated (mlx5): the
-    kernel keeps the card, and DPDK takes what is addressed to it"""
+    """af_packet: any interface of the kernel, for tests. vfio-pci: a card bound to that driver. bifurcated (mlx5): the
+    kernel keeps the card, and DPDK takes the packets that are addressed to it"""
     hugepages: bool = True
     """False: --no-huge, for af_packet"""
     memory_mib: int = Field(default=1024, ge=64)
@@ -193,18 +189,18 @@ class JobSettings(Section):
     """path of the job's key on all hosts (docs/servers.md#keys); the testbed never reads it"""
     udp_port: UdpPort = 49000
     """of the first worker at a NIC; others and further lanes have those above it"""
-    thc: ThcConfig = ThcConfig()
-    """settings of ThcConfig, as THC_CONFIG takes them"""
+    thc: ServerCodes = ServerCodes()
+    """settings of ServerCodes, as THC_CONFIG takes them"""
 
 
 class Training(Section):
-    """What the workers run."""
+    """The command of the workers."""
 
     launcher: Literal["bpslaunch", "torchrun"]
     command: Annotated[tuple[CommandWord, ...], Field(min_length=1)]
     """words, without a shell"""
     folder: FolderPath | None = None
-    """where it runs on every host; in namespaces relative to the description, and None: where the description is"""
+    """working folder on every host; in namespaces relative to the description, and None: the description's folder"""
     environment: dict[VariableName, VariableValue] = {}
     """further variables of the workers; a plan has their names only"""
     results: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, Worker, config_of, mac_of
 from thc_lab.testbed.sections import SwitchAggregator
 from thc_switch.allocation import allocate
@@ -18,7 +18,7 @@ CPU_INTERFACE, AGENT_INTERFACE = "cpu", "agent"
 def deployment_of(testbed: Testbed, aggregator: SwitchAggregator, workers: tuple[Worker, ...]) -> Deployment:
     """Describe the switch with the job of the workers, one for each lane, and the further jobs.
 
-    ConfigurationError, with the keys of the testbed's description, for what no switch can sum.
+    Raises ConfigurationError, with the keys of the testbed's description, for jobs that no switch can sum.
     """
     try:
         job = JobDescription(
@@ -49,7 +49,7 @@ def port_interface(port: int | None) -> str:
 def words_of_run(
     testbed: Testbed, aggregator: SwitchAggregator, job_description: str, uplinks: Mapping[int, str] | None = None
 ) -> list[str]:
-    """What comes behind `thc` to run the P4 program in software. uplinks: interfaces of ports without workers."""
+    """The words behind `thc` that run the P4 program in software. uplinks: interfaces of ports without workers."""
     ports = sorted({nic.switch_port for host in testbed.hosts for nic in host.nics if nic.switch_port is not None})
     interfaces = {port: aggregator.interfaces.get(port, port_interface(port)) for port in ports} | dict(uplinks or {})
     words = ["switch", "run", job_description, "--target", aggregator.runner]

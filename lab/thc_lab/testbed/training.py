@@ -2,8 +2,8 @@
 
     bpslaunch python -m thc_lab.testbed.training --steps 60
 
-Rank 0 writes what `thc testbed run` prints as a table into $THC_TESTBED_RESULTS. Where codes go and how they are made
-is in the environment (THC_SERVERS, THC_CONFIG, ...), as for any BytePS training.
+Rank 0 writes its results into $THC_TESTBED_RESULTS; `thc testbed run` prints them as a table. The environment
+(THC_SERVERS, THC_CONFIG, ...) has the network and the settings, as for any BytePS training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc.torch.operations import BytepsReplicas
 from thc_lab.demo.data import BatchSampler, Corpus, load_corpus
 from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
@@ -130,7 +130,7 @@ class Training:
             self.result.traffic = Traffic(fp32, fp32, 0.0, 0.0)
             return
         self.result.traffic = Traffic(stats.sent_bytes / stats.steps, stats.received_bytes / stats.steps, 0.0, 0.0)
-        resolved = ThcConfig.from_environment().resolve(bps.size())
+        resolved = ServerCodes.from_environment().resolve(bps.size())
         self.result.configuration = {"granularity": resolved.table.granularity, "p": resolved.table.p}
         self.result.counters = {"retransmissions": stats.retransmissions}
 

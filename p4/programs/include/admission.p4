@@ -1,5 +1,5 @@
-// The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept
-// away from the registers.
+// The truth table over the findings of earlier checks. Only packets that end in check() or finish() reach the
+// registers.
 
 // The same for all packets of a round, and never zero, which is the order of a version without a packet. PacketCheck
 // has seen that the 4 bits between are zero.
@@ -28,7 +28,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
         meta.output_port = ingress_port;
     }
 
-    // From the root to the workers of its leaf's rack: Reply turns it round, Leaf and Replica give it their headers.
+    // A root's packet for the workers of a leaf's rack: Reply turns it round, Leaf and Replica give it their headers.
     action pass_on() {
         meta.work = WORK_REPLY;
         meta.reason = REASON_FROM_ROOT;
@@ -78,7 +78,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
         }
         actions = { check; finish; refuse; pass_on; reply_arp; to_cpu; to_home_pipe; forward; reject; }
         const entries = {
-            // What recirculates was admitted in its first pass; a job that is gone meanwhile has no one to send to.
+            // Recirculating packets were admitted in their first pass; a job closed meanwhile has no receivers.
             (ROLE_RECIRCULATION, STEP_FINISH, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH_ONE, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH, _, _, _, _): reject(REASON_OVERWRITTEN);

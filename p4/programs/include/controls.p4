@@ -1,4 +1,4 @@
-// All that the programs share. What they must define before: SIZE_OF_CONST_ENTRIES, AT_STAGE, WORKER_COUNTER, COUNT_WORKER.
+// Code that the programs share. They first define SIZE_OF_CONST_ENTRIES, AT_STAGE, WORKER_COUNTER, COUNT_WORKER.
 #include "thc_config.p4"
 #include "headers.p4"
 #include "metadata.p4"

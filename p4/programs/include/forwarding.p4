@@ -1,5 +1,5 @@
-// A plain switch for everything that is not for the aggregator: bridges to known stations, floods to others, and routes
-// what is sent to its own MAC address.
+// A plain switch for all packets that are not for the aggregator: bridges to known stations, floods to others, and
+// routes packets for its own MAC address.
 control Forwarding(inout headers_t hdr, inout metadata_t meta) {
     action forward(port_t port) {
         meta.delivery = DELIVER_PORT;
@@ -26,8 +26,8 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
         size = THC_MAC_ENTRIES;
     }
 
-    // RFC 1141: the checksum goes up by what the word of the TTL goes down, in one's complement. A new checksum would
-    // need the options, which are not parsed, and would hide errors of the old one.
+    // RFC 1141: the checksum rises as much as the word of the TTL falls, in one's complement. A new checksum would need
+    // the options, which are not parsed, and would hide errors in the old one.
     action count_down() {
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;

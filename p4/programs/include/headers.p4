@@ -1,4 +1,4 @@
-// What is parsed of a packet. The THC headers are generated (thc_wire.p4).
+// Parsed headers of a packet. The THC headers are generated (thc_wire.p4).
 #ifndef THC_HEADERS_P4_
 #define THC_HEADERS_P4_
 
@@ -61,7 +61,7 @@ header codes_h {
     FOR_BLOCKS(CODES_OF_BLOCK)
 }
 
-// One 32-bit word per block: four sums of 8 bits, or a norm. What a pass adds, and what it collects.
+// One 32-bit word per block: four sums of 8 bits, or a norm. A pass adds and collects words.
 #define WORD_OF_BLOCK(i) bit<32> word_##i;
 header words_h {
     FOR_BLOCKS(WORD_OF_BLOCK)

@@ -1,5 +1,5 @@
-// What ThcIngress does with a packet that was parsed. The programs define META, INGRESS_PORT and, on the register
-// `finished`: COUNT_CONTRIBUTIONS before the verdict on a packet, COUNT_LAST_PASS behind its last row.
+// ThcIngress's steps for a parsed packet. The programs define META, INGRESS_PORT and, on the register `finished`:
+// COUNT_CONTRIBUTIONS before the verdict on a packet, COUNT_LAST_PASS behind its last row.
 service.apply(hdr, META);
 if (hdr.thc.isValid()) {
     pass_row.apply(hdr, META);
@@ -9,7 +9,7 @@ if (hdr.thc.isValid()) {
 // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
 if (META.role == ROLE_RECIRCULATION && IS_ROW_STEP(hdr.thc.switch_step)) {
     blocks.apply(hdr, META);
-    // In the last pass of a contribution, if its job was not closed meanwhile.
+    // This is the last pass of a contribution, whose job was not closed meanwhile.
     if (PASS_NUMBER(hdr.thc) == THC_PASSES && IS_ASCENDING(META.step) &&
         IS_NO_SKIP(META.step) && META.job == JOB_ENTERED) {
         COUNT_LAST_PASS

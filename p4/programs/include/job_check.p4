@@ -9,7 +9,7 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         meta.group = multicast_group;
     }
 
-    // What the root of a leaf sends, in the root's epoch, is for the workers of the rack.
+    // Packets of a leaf's root, in the root's epoch, are for the workers of the rack.
     action enter_from_root(bit<16> multicast_group) {
         meta.job = JOB_ENTERED;
         meta.group = multicast_group;
@@ -38,7 +38,7 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         size = THC_JOB_ENTRIES;
     }
 
-    // What the agent looks at to tell a worker that lives from one that crashed.
+    // Packets by worker, from which the agent tells live workers from crashed ones.
     WORKER_COUNTER(worker_packets)
 
     action known(bit<32> worker_bit, bit<32> other_racks, port_t port) {
@@ -49,7 +49,7 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         meta.reply_port = port;
     }
 
-    // Of a leaf: its root, which calls it worker `rack` of as many as there are racks.
+    // A leaf's root, which calls the leaf worker `rack` and counts racks as workers.
     action root() {
         COUNT_WORKER(worker_packets)
         meta.sender = SENDER_ROOT;

@@ -1,7 +1,7 @@
 // Between a rack and its root: the job has another number of members, codes of another size and another epoch there. In
 // egress, behind all passes, because nothing in ingress has to know.
 control Leaf(inout headers_t hdr) {
-    // The sum of the rack is what worker `rack` of a job with as many workers as racks, and codes of 8 bits, says.
+    // The rack's sum becomes codes of 8 bits from worker `rack` of a job with a worker per rack.
     action up(bit<8> type_at_root, bit<32> root_epoch, bit<8> racks) {
         hdr.thc.message_type = type_at_root;
         hdr.thc.epoch = root_epoch;
@@ -18,14 +18,14 @@ control Leaf(inout headers_t hdr) {
         hdr.thc.contributions = contributions;
     }
 
-    // ERROR `incomplete`: what the root lacks are racks.
+    // ERROR `incomplete`: the root lacks racks.
     action down_error(bit<32> leaf_epoch, bit<8> workers, bit<32> racks) {
         down(leaf_epoch, workers, 0);
         hdr.error_payload.reason = THC_REASON_RACKS_INCOMPLETE;
         hdr.error_payload.job_value = racks;
     }
 
-    // By the epoch it comes with: the switch's or the root's.
+    // Entries by the packet's epoch: the switch's or the root's.
     table leaf {
         key = {
             hdr.thc.job_id: exact @name("job_id");

@@ -1,16 +1,16 @@
-// What the controls tell each other about one packet in one pass.
+// Messages of the controls to each other about one packet in one pass.
 #ifndef THC_METADATA_P4_
 #define THC_METADATA_P4_
 
 typedef bit<9> port_t;
 
-// Where a packet came from (PortRole).
+// Origin of a packet (PortRole).
 const bit<2> ROLE_FRONT = 0;
 const bit<2> ROLE_FRONT_OF_OTHER_PIPE = 1;
 const bit<2> ROLE_RECIRCULATION = 2;
 const bit<2> ROLE_CPU = 3;
 
-// What the aggregator could do with it (Service).
+// Part of the aggregator that could serve it (Service).
 const bit<2> SERVICE_NONE = 0;
 const bit<2> SERVICE_SLOTS = 1;
 const bit<2> SERVICE_CPU = 2;
@@ -36,7 +36,7 @@ const bit<2> SENDER_ROOT = 2;
 // Multicast groups of leaves, towards the root, have the highest bit.
 #define IS_TO_ROOT(group) group[15:15]
 
-// What Admission decides on.
+// Admission's decision.
 @noWarn("unused") const bit<3> WORK_NONE = 0;
 const bit<3> WORK_CHECK = 1;
 const bit<3> WORK_FINISH = 2;
@@ -44,7 +44,7 @@ const bit<3> WORK_REPLY = 3;
 const bit<3> WORK_FORWARD = 4;
 const bit<3> WORK_DELIVER = 5;
 
-// What a slot check finds in slot_use.
+// A slot check's finding in slot_use.
 const bit<2> USE_FRESH = 0;      // this packet starts the version over
 const bit<2> USE_JOINED = 1;     // the version is in this round
 const bit<2> USE_MISMATCH = 2;   // in this round, for another partition, chunk or count
@@ -60,8 +60,8 @@ const bit<2> DELIVER_PORT = 1;
 const bit<2> DELIVER_RECIRCULATE = 2;
 const bit<2> DELIVER_GROUP = 3;
 
-// thc.switch_step: the step of a packet, and with it what the next pass does. Tables and branches test bits of it:
-// bit 3: the blocks work on a row (WRITE .. READ_ONE); bit 2 of those: they collect it (READ, READ_ONE).
+// thc.switch_step: the step of a packet, which selects the work of its next pass. Tables and branches test its bits.
+// Bit 3: the blocks work on a row (WRITE .. READ_ONE). Bit 2 of row steps: they collect the row (READ, READ_ONE).
 const bit<8> STEP_CHECK = 0;
 const bit<8> STEP_FINISH = 1;      // send the result to all workers
 const bit<8> STEP_FINISH_ONE = 2;  // send it to the sender
@@ -75,7 +75,7 @@ const bit<8> STEP_READ_ONE = 13;   // collect for the sender
 #define IS_ROW_STEP(step) (step[3:3] == 1)
 // Ascending: a pass takes payload off the packet (WRITE, ADD, MAX, SKIP); descending: it puts a row in front.
 #define IS_ASCENDING(step) (step[3:2] == 2)
-#define IS_NO_SKIP(step) (step[1:0] != 3)  // of the ascending ones: what is left contributes to the slot
+#define IS_NO_SKIP(step) (step[1:0] != 3)  // ascending only: the payload contributes to the slot
 // The same for ternary matches.
 #define ASCENDING_STEPS STEP_WRITE &&& 0xfc
 #define DESCENDING_STEPS STEP_READ &&& 0xfc
@@ -104,7 +104,7 @@ struct metadata_t {
     bit<16> group;           // multicast group of the job, or of a flood
     bit<16> slot_index;      // of all jobs together
     bit<16> index;           // of this pass's word in the sum registers
-    bit<8> step;             // thc.switch_step of this pass; the header's is that of the next one already
+    bit<8> step;             // thc.switch_step of this pass; the header's is the next pass's already
     bit<8> quorum;
     bit<32> worker_bit;
     bit<32> other_racks;     // workers of other racks, which are not missing here

@@ -1,4 +1,4 @@
-// What comes after a pass.
+// The step after a pass.
 control NextPass(inout headers_t hdr, inout metadata_t meta) {
     // The payload of an ascending pass ends here.
     action ascend() {
@@ -32,7 +32,7 @@ control NextPass(inout headers_t hdr, inout metadata_t meta) {
         meta.delivery = DELIVER_RECIRCULATE;
     }
 
-    // Its job was closed meanwhile (JobCheck has set the reason): what it added is forgotten with the job's slots.
+    // Its job was closed meanwhile (JobCheck has set the reason): its sums are forgotten with the job's slots.
     action abandon() {}
 
     table next {

@@ -4,7 +4,7 @@
     (THC_VERSION, type, 0 &&& 0xfe, 4, 8, 0, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
      0, 0 &&& 0xf000, 0, 0, 0): fits();
 
-// What the root says to a leaf, whose codes have 8 bits there; `congested` (8) and `last` (16) may be set.
+// The root's packets to a leaf, with codes of 8 bits; `congested` (8) and `last` (16) may be set.
 #define FROM_ROOT(type, contributions, count, payload_bytes) \
     (THC_VERSION, type, 0 &&& 0xe7, 8, 8, contributions, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
      0, 0 &&& 0xf000, 0, 0, 0): from_root();
@@ -38,7 +38,7 @@ control PacketCheck(in headers_t hdr, inout metadata_t meta) {
             hdr.ipv4.total_length: ternary;
             hdr.udp.length: ternary;
             hdr.thc.slot[31:16]: ternary @name("slot_high");
-            hdr.thc.chunk: ternary;  // 12 bits of it are compared between workers (metadata_t.order)
+            hdr.thc.chunk: ternary;  // its low 12 bits are compared between workers (metadata_t.order)
             hdr.thc.switch_pass: ternary;
             hdr.thc.switch_step: ternary;
             hdr.thc.switch_state: ternary;

@@ -38,8 +38,7 @@ parser ThcParser(packet_in packet, out headers_t hdr) {
         }
     }
 
-    // The payload of a pass is only taken off when a step of the switch says so. Whoever forges one is found out before
-    // anything is done with it (PacketCheck).
+    // A step of the switch is required to strip a pass's payload. PacketCheck detects a forged step before any use.
     state parse_thc {
         packet.extract(hdr.thc);
         transition select(hdr.thc.switch_step, hdr.thc.message_type) {

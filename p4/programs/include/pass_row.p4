@@ -1,4 +1,4 @@
-// Which row of the sum registers a pass works on. A pipe keeps the rows of its own passes, one after the other.
+// A pass's row of the sum registers. A pipe keeps the rows of its own passes, one after the other.
 control PassRow(in headers_t hdr, inout metadata_t meta) {
     action set_row(bit<16> row_base) {
         meta.index = row_base + hdr.thc.switch_state;

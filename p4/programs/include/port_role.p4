@@ -1,4 +1,4 @@
-// Where a packet comes from decides what it may do.
+// A packet's rights depend on its port.
 control PortRole(inout metadata_t meta, in port_t ingress_port) {
     action front() {
         meta.role = ROLE_FRONT;

@@ -1,5 +1,5 @@
-// Turns a packet into what the aggregator sends: STRAGGLER, ERROR, AGGREGATE or MAX_NORM. Replies before the result
-// carry the codes of the packet behind the end of their IP datagram, where every IP stack takes them for padding of the
+// Turns a packet into the aggregator's answer: STRAGGLER, ERROR, AGGREGATE or MAX_NORM. Replies before the result carry
+// the codes of the packet behind the end of their IP datagram, where every IP stack takes them for padding of the
 // Ethernet frame: without mirroring a Tofino cannot cut a packet off.
 #define RESULT_BYTES (32 + THC_PASSES * 128)
 
@@ -17,7 +17,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.total_length = total_length;
         hdr.ipv4.ttl = 64;
         hdr.udp.length = udp_length;
-        hdr.udp.checksum = 0;  // none: a Tofino cannot sum up what it does not parse
+        hdr.udp.checksum = 0;  // none: a Tofino cannot sum up unparsed bytes
         hdr.thc.message_type = message_type;
         hdr.thc.switch_pass = 0;
         hdr.thc.switch_step = 0;
@@ -48,7 +48,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
     }
 
-    // The root's: what it says is rewritten by Leaf. Who was last at the root is not who was last in the rack.
+    // The root's, which Leaf rewrites. The root's last rack says nothing about the last worker of this rack.
     action result_of_root(bit<8> message_type) {
         turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
         hdr.thc.flags = hdr.thc.flags & THC_FLAG_CONGESTED;
@@ -69,7 +69,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             (REPLY_ERROR, _): error_reply();
             (REPLY_RESULT, THC_TYPE_CODES): result(THC_TYPE_AGGREGATE);
             (REPLY_RESULT, THC_TYPE_NORM): result(THC_TYPE_MAX_NORM);
-            // From the root.
+            // The root's packets.
             (REPLY_RESULT, THC_TYPE_AGGREGATE): result_of_root(THC_TYPE_AGGREGATE);
             (REPLY_RESULT, THC_TYPE_MAX_NORM): result_of_root(THC_TYPE_MAX_NORM);
             (REPLY_RESULT, THC_TYPE_STRAGGLER): straggler();

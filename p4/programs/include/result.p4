@@ -1,4 +1,4 @@
-// The last pass of a collected result: is it still the slot's, and who gets it?
+// The last pass of a collected result: is it still the slot's, and for one worker or all?
 control Result(inout headers_t hdr, inout metadata_t meta) {
     // The header is rewritten by Reply.
     action to_group(bit<8> flags, bit<8> reason) {
@@ -17,7 +17,7 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
         meta.output_port = meta.reply_port;
     }
 
-    // With a quorum below n, workers may have gone on while rows were read.
+    // Workers may have begun the next round while rows were read, if the quorum is below n.
     action overwritten() {
         meta.reason = REASON_OVERWRITTEN;
     }
@@ -32,7 +32,7 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
         }
         actions = { to_group; to_sender; overwritten; }
         const entries = {
-            // A leaf keeps nothing about the root's results: who lacks one makes it ask the root again.
+            // A leaf keeps nothing about the root's results: a worker that lacks one makes it ask the root again.
             (USE_JOINED, STEP_FINISH, _, 1): to_group(0, REASON_COMPLETED);
             (USE_JOINED, STEP_FINISH_ONE, _, 1): to_group(THC_FLAG_RETRANSMIT, REASON_REPLAYED);
             (USE_JOINED, STEP_FINISH, 0, _): to_group(0, REASON_COMPLETED);

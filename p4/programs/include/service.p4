@@ -1,4 +1,4 @@
-// Is a packet for the aggregator, and which part of it: its slots, its agent behind the CPU port, its ARP?
+// Is a packet for the aggregator, and for which part: its slots, its agent behind the CPU port, its ARP?
 control Service(inout headers_t hdr, inout metadata_t meta) {
     // Replies leave with this source, whatever MAC address the request was sent to.
     action accept(bit<48> mac) {
@@ -24,8 +24,8 @@ control Service(inout headers_t hdr, inout metadata_t meta) {
         meta.output_port = port;
     }
 
-    // The control plane sets the CPU port as the default action's parameter. Of what a root sends to a leaf, results
-    // pass through; refusals end something, and are for the agent.
+    // The control plane sets the CPU port as the default action's parameter. A root's results for a leaf pass through.
+    // Its refusals end something, and are for the agent.
     table message {
         key = {
             hdr.thc.message_type: ternary @name("message_type");

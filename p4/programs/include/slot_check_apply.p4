@@ -1,4 +1,4 @@
-// What SlotCheck does. The programs define, on their registers: NOTE_ROUND, LOOK, START_OVER and JOIN.
+// SlotCheck's steps. The programs define, on their registers: NOTE_ROUND, LOOK, START_OVER and JOIN.
 if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
     if (meta.work == WORK_CHECK) {
         slot_packets.count(meta.slot_index);

@@ -2,7 +2,7 @@
 #ifndef THC_CONFIG_P4_
 #define THC_CONFIG_P4_
 
-#define THC_CODES_PER_PASS 128  // 32 blocks of 4 codes: what parser and PHV take of a packet in one pass (64 bytes)
+#define THC_CODES_PER_PASS 128  // 32 blocks of 4 codes: a packet's part in parser and PHV in one pass (64 bytes)
 #define THC_PASSES 8            // 1024 codes per packet
 
 // Words of a block's register. A Tofino stage has room for four registers of 32,768 words next to their lookup tables;
@@ -17,12 +17,12 @@
 #endif
 #define THC_SLOTS (THC_VERSIONS / 2)
 
-// Two codes of 4 bits are one byte: 256 entries are one exact-match SRAM way, the smallest there is.
+// Two codes of 4 bits are one byte: 256 entries are one exact-match SRAM way, the smallest size.
 #define THC_LOOKUP_ENTRIES 256
 
 #define THC_JOB_ENTRIES 512       // TCAM block depth; a job takes 3 entries and one per superseded epoch
 #define THC_WORKER_ENTRIES 1024   // SRAM block depth; 32 jobs of 32 workers
-#define THC_LEAF_ENTRIES 256      // least of a hash table; a leaf's job takes 6, and there are 32 jobs
+#define THC_LEAF_ENTRIES 256      // least of a hash table; a leaf's job takes 6, for up to 32 jobs
 #define THC_SERVICE_ENTRIES 16
 #define THC_PORT_ENTRIES 512      // all values of a 9-bit port
 #define THC_ROUTE_ENTRIES 512

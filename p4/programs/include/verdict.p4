@@ -1,7 +1,7 @@
-// What a packet does to its slot: the truth table over what the slot check found.
+// A packet's effect on its slot: the truth table over the slot check's findings.
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
-    // The workers of a version are counted from their bitmap: a counter next to it could drift. One addition of two
-    // fields is what a stage can do, so the sum of five numbers takes three stages.
+    // The workers of a version are counted from their bitmap: a counter next to it could drift. A stage can add two
+    // fields once, so the sum of five numbers takes three stages.
     action subtract_0(bit<8> minus_ones) {
         meta.room = hdr.thc.contributions + minus_ones;
     }

@@ -2,7 +2,7 @@
 // 8-bit sums. A sum cannot carry into the next: the control plane refuses jobs with granularity * workers > 255.
 // Stages: a stage has four stateful ALUs and holds the sums of four blocks, and at most eight lookups next to them. The
 // two lookups of most blocks are in different stages, because two tables of one stage cannot write halves of one 32-bit
-// container, and there are not enough 16-bit containers for all.
+// container, and 16-bit containers do not suffice for all.
 #define BLOCK(i, high_stage, low_stage, sum_stage) \
     SET_VALUES(i, high, 31, 16) \
     SET_VALUES(i, low, 15, 0) \
@@ -71,7 +71,7 @@
     aggregate_##i.apply();
 
 control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
-    // Stages 2 to 5 share their stateful ALUs with the state of slots, stage 11 is for what follows.
+    // Stages 2 to 5 share their stateful ALUs with the state of slots, stage 11 with the tables behind the blocks.
     BLOCK(0, 1, 1, 2)
     BLOCK(1, 1, 1, 2)
     BLOCK(2, 1, 1, 2)

@@ -25,8 +25,8 @@ control ThcIngress(
 
 #include "../include/ingress_controls.p4"
 
-    // By version: contributions that are through all their passes. A packet that is lost between two passes never
-    // completes a slot: the workers' deadline says so, instead of a sum that lacks rows. It is here because both
+    // Contributions that are through all their passes, by version. A packet that is lost between two passes never
+    // completes a slot: the workers' deadline reports it, instead of a sum that lacks rows. It is here because both
     // branches of apply need it.
     Register<finished_t, bit<16>>(THC_VERSIONS, {0, 0}) finished;
 

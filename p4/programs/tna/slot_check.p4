@@ -18,7 +18,7 @@ struct slot_use_t {
 control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     Counter<bit<32>, bit<16>>(THC_SLOTS, CounterType_t.PACKETS) slot_packets;
 
-    // By slot: rounds are serial numbers, compared by the sign of their difference; zero is a slot that was never used.
+    // Rounds by slot: serial numbers, compared by the sign of their difference; zero is a slot that was never used.
     Register<bit<32>, bit<16>>(THC_SLOTS, 0) highest_round;
 
     RegisterAction<bit<32>, bit<16>, bit<1>>(highest_round) note_round = {
@@ -32,10 +32,10 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    // By version.
+    // Uses by version.
     Register<slot_use_t, bit<16>>(THC_VERSIONS, {0, 0}) slot_use;
 
-    // An order is never zero: the first pass is a part of it.
+    // An order is never zero, because it contains the first pass.
     RegisterAction<slot_use_t, bit<16>, bit<32>>(slot_use) enter = {
         void apply(inout slot_use_t use, out bit<32> found_order) {
             found_order = 0;

@@ -12,7 +12,7 @@
 // Stages of tables that would take the blocks' places.
 #define AT_STAGE(number) @stage(number)
 
-// Where the register `finished` finds a free stateful ALU.
+// Stage in which the register `finished` finds a free stateful ALU.
 #ifdef THC_TOFINO2
 #define FINISHED_STAGE 11
 #else
@@ -24,15 +24,15 @@
 
 #include "../include/controls.p4"
 
-// What egress has to know of a replica; removed there.
+// A replica's facts for egress, which removes them.
 header bridge_h {
     @padding bit<6> pad;
     bit<1> is_result;
     port_t ingress_port;
 }
 
-// The least that the egress parser of Tofino 1 may take off a packet is 65 bytes, its metadata included. Of a flooded
-// frame that is an ARP packet's bytes; no frame is shorter.
+// The egress parser of Tofino 1 takes at least 65 bytes off a packet, its metadata included. A flooded frame gives an
+// ARP packet's bytes; no frame is shorter.
 header flooded_h {
     bit<48> dst_mac;
     bit<48> src_mac;

@@ -1,4 +1,4 @@
-// The state of slots: what the RegisterActions of ../tna/slot_check.p4 do, as read - compute - write.
+// The state of slots: the RegisterActions of ../tna/slot_check.p4, as read - compute - write.
 #define NOTE_ROUND note_round();
 #define LOOK look();
 #define START_OVER start_over();
@@ -20,7 +20,7 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
         highest_round.write(meta.slot_index, later ? hdr.thc.round : highest);
     }
 
-    // An order is never zero: the first pass is a part of it.
+    // An order is never zero, because it contains the first pass.
     action look() {
         bit<64> use;
         slot_use.read(use, hdr.thc.switch_state);

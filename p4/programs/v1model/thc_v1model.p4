@@ -6,7 +6,7 @@
 // p4c takes the size from the entries, and warns of another.
 #define SIZE_OF_CONST_ENTRIES(entries)
 
-// There are no stages.
+// bmv2 has no stages.
 #define AT_STAGE(number)
 
 #define WORKER_COUNTER(name) direct_counter(CounterType.packets) name;
@@ -52,8 +52,8 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
 
 #include "../include/ingress_controls.p4"
 
-    // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two
-    // passes never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
+    // Round ++ contributions that are through all their passes, by version. A packet that is lost between two passes
+    // never completes a slot: the workers' deadline reports it, instead of a sum that lacks rows.
     register<bit<64>, bit<16>>(THC_VERSIONS) finished;
 
     action begin_count() {

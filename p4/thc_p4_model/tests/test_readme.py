@@ -1,4 +1,4 @@
-"""The README's program, script, packet test and commands do what the README says."""
+"""The README's program, script, packet test and commands work as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One class per P4 control, which computes its entries for a deployment, and the plan of all of them."""
+"""One class per P4 control, which computes the control's entries for a deployment, and the plan of all controls."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc._scheme.wire.layout import MessageType
+from byteps_thc._base.wire.layout import MessageType
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls.base import Contents, Control, mac_number
 from thc_switch.controls.job_check import FROM_ROOT

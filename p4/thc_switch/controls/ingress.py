@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc._scheme.wire.layout import UDP_PORT
+from byteps_thc._base.wire.layout import UDP_PORT
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls.base import Contents, Control, mac_number
@@ -100,7 +100,7 @@ class AggregationBlocks(Control):
 
     @classmethod
     def contents(cls, deployment: Deployment) -> Iterator[Contents]:
-        """256 pairs of codes in each table; none when there is no job."""
+        """256 pairs of codes in each table; none without a job."""
         if not deployment.jobs:
             return
         values = deployment.jobs[0].table.values  # the same for all jobs: Deployment checks it
@@ -153,10 +153,10 @@ class Forwarding(Control):
         stations = {station.mac: station.port for station in (*switch.stations, *peers)}
         for mac, port in sorted(stations.items()):
             yield cls.entry("mac_forward", {"dst_mac": mac_number(mac)}, "forward", port=port)
-        yield cls.default("mac_forward", "flood", multicast_group=switch.flood_group)
+        yield cls.default("mac_forward", "flood", multicast_group=limits.FLOOD_GROUP)
         ports = {
             *stations.values(),
             *(route.port for route in switch.routes),
             *(entry.number for entry in switch.ports),
         }
-        yield MulticastGroup(switch.flood_group, tuple((port, 0) for port in sorted(ports)))
+        yield MulticastGroup(limits.FLOOD_GROUP, tuple((port, 0) for port in sorted(ports)))

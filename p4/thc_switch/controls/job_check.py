@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from byteps_thc._scheme.wire.layout import ErrorReason, MessageType
+from byteps_thc._base.wire.layout import ErrorReason, MessageType
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.controls.base import Contents, Control
 from thc_switch.description import Deployment, Peer

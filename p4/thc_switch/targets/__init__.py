@@ -6,7 +6,7 @@ import enum
 import importlib
 from collections.abc import Iterable
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_switch.description import SwitchDescription
 from thc_switch.plan import Operation
 from thc_switch.targets import bfshell, bmv2

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import JobCheck
 from thc_switch.description import PortSettings, RecirculationPort, SwitchDescription
@@ -241,7 +241,7 @@ class BfshellControl(SwitchControl):
 
 
 def find_bfshell() -> list[str]:
-    """Return the command that starts bfshell; ConfigurationError says which variable to set if there is none."""
+    """Return the command that starts bfshell. Raises ConfigurationError if no variable names it."""
     for variable, name in (("SDE", "run_bfshell.sh"), ("SDE_INSTALL", "bin/bfshell")):
         folder = os.environ.get(variable)
         if folder and os.access(Path(folder) / name, os.X_OK):

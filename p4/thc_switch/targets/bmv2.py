@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import JobCheck
 from thc_switch.description import PortSettings, RecirculationPort

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 
 _TIMEOUT_S = 120.0
 _PROMPT = "RuntimeCmd: "

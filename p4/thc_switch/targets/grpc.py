@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_switch.allocation import JobAllocation
 from thc_switch.controls import JobCheck
 from thc_switch.description import PortSettings, RecirculationPort, SwitchDescription

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 from thc_p4_model import compile_program
 from thc_p4_model.architectures import TnaSwitch, V1ModelSwitch, new_switch
 from thc_p4_model.control import ControlPlane

@@ -29,7 +29,7 @@ class Toolchain:
     python: str
     torch: str
     cxx11_abi: bool
-    rdma: bool  # librdmacm's headers are there: BytePS then gets its RDMA van
+    rdma: bool  # has librdmacm's headers: BytePS then gets its RDMA van
     cuda: Cuda | None  # None: the shim
 
     @property

@@ -13,7 +13,7 @@ from byteps_build.toolchain import Toolchain
 
 _PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
 
-#: In byteps/plugins. First line: the stamp of the package's inputs; second line: its torch.
+#: File in byteps/plugins. First line: the stamp of the package's inputs; second line: its torch.
 STAMP = "build.txt"
 
 

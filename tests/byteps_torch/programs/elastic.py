@@ -26,18 +26,14 @@ def train(weight):
     return step_of(weight, bps.Compression.thc(route="servers"))
 
 
-def main():
-    bps.init()
-    rank, size = bps.rank(), bps.size()
-    weight = torch.nn.Parameter(torch.zeros(5000))
-    before = train(weight)
-    bps.suspend()
-    print("suspended", flush=True)
-    bps.resume(size, 1, rank)
-    after = train(weight)
-    assert abs(before.mean().item() + 4) < 0.05
-    assert abs(after.mean().item() + 8) < 0.1
-    bps.shutdown()
-
-
-main()
+bps.init()
+rank, size = bps.rank(), bps.size()
+weight = torch.nn.Parameter(torch.zeros(5000))
+before = train(weight)
+bps.suspend()
+print("suspended", flush=True)
+bps.resume(size, 1, rank)
+after = train(weight)
+assert abs(before.mean().item() + 4) < 0.05
+assert abs(after.mean().item() + 8) < 0.1
+bps.shutdown()

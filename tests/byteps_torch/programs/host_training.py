@@ -7,9 +7,9 @@ import torch
 from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, backward, new_parameters
 
 import byteps_thc.torch as bps
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import sealed
-from byteps_thc._scheme.errors import ConfigurationError
 
 torch.set_num_threads(1)
 STEPS = 4
@@ -37,7 +37,7 @@ def main():
     optimizer = optimizer_of(parameters)
     steps = []
     for step in range(STEPS):
-        if step == 2:  # goes on from a checkpoint
+        if step == 2:  # resumes from a checkpoint
             state = optimizer.compression_state_dict()
             refused = refusal_of_another_processes_state(optimizer, state)
             optimizer.close_compression()

@@ -1,7 +1,4 @@
-"""A BytePS worker: everything of byteps.torch that is not THC. Arguments: where to leave the report.
-
-Run by two workers. What one worker can check alone is asserted here; what has to be compared is reported.
-"""
+"""One of two BytePS workers that use byteps.torch without THC. Argument: the file for values that the test compares."""
 
 import copy
 import os
@@ -11,7 +8,7 @@ from pathlib import Path
 import torch
 
 import byteps_thc.torch as bps
-from byteps_thc._scheme.errors import ConfigurationError, InputError
+from byteps_thc._base.errors import ConfigurationError, InputError
 
 torch.set_num_threads(1)
 BACK_TO_BACK = 20
@@ -61,7 +58,7 @@ def check_push_pull():
 
 
 def check_back_to_back_rounds():
-    """One name, the next push as soon as the last one is there: BytePS's own server loses sums here."""
+    """One name, the next push as soon as the last one has ended: BytePS's own server loses sums here."""
     for number in range(BACK_TO_BACK):
         tensor = torch.full((50_000,), float(number * (bps.rank() + 1)))
         assert torch.equal(bps.push_pull(tensor, average=False, name="same"), torch.full((50_000,), 3.0 * number))
@@ -142,7 +139,7 @@ def check_broadcast_optimizer_state():
         bps.broadcast_optimizer_state(optimizer, root_rank=0, prefix=f"{name}.")
         assert optimizer.param_groups[0]["lr"] == 0.125
         states[name] = copy.deepcopy(optimizer.state_dict())
-        optimizer.step(closure)  # works with what it got
+        optimizer.step(closure)  # works with the received state
     return states
 
 
@@ -159,7 +156,7 @@ def loss_of(model, step, rank):
 
 
 def check_training(compression):
-    """Bit for bit what one process does with the average of both gradients."""
+    """Compare bits with one process that has the average of both gradients."""
     model, plain = model_and_optimizer(seed=1)
     reference, reference_optimizer = model_and_optimizer(seed=1)
     named = [(f"{compression.__name__}.{name}", parameter) for name, parameter in model.named_parameters()]
@@ -269,25 +266,21 @@ def check_optimizer_errors():
     assert "sparse" in raises(InputError, embedding(torch.tensor([1])).sum().backward)
 
 
-def main():
-    report = Path(sys.argv[1])
-    raises(ValueError, bps.size)  # BytePS itself would say 1
-    bps.init()
-    check_ranks()
-    check_push_pull()
-    check_back_to_back_rounds()
-    check_gradient_of_push_pull()
-    check_push_pull_errors()
-    check_broadcast_parameters()
-    states = check_broadcast_optimizer_state()
-    for compression in (bps.Compression.none, bps.Compression.fp16):
-        check_training(compression)
-    check_accumulation_and_unused()
-    check_synchronize_then_step_averages_once()
-    minimum = check_closure()
-    check_optimizer_errors()
-    torch.save({"states": states, "minimum": minimum}, report / f"surface{bps.rank()}.pt")
-    bps.shutdown()
-
-
-main()
+report = Path(sys.argv[1])
+raises(ValueError, bps.size)  # BytePS itself would say 1
+bps.init()
+check_ranks()
+check_push_pull()
+check_back_to_back_rounds()
+check_gradient_of_push_pull()
+check_push_pull_errors()
+check_broadcast_parameters()
+states = check_broadcast_optimizer_state()
+for compression in (bps.Compression.none, bps.Compression.fp16):
+    check_training(compression)
+check_accumulation_and_unused()
+check_synchronize_then_step_averages_once()
+minimum = check_closure()
+check_optimizer_errors()
+torch.save({"states": states, "minimum": minimum}, report / f"surface{bps.rank()}.pt")
+bps.shutdown()

@@ -1,7 +1,7 @@
 """A BytePS worker that trains with THC; the route is in its environment. Arguments: where to leave the report, and
 "device" to compress as on a GPU, with the CPU's kernels.
 
-Every part makes an optimizer of its own and reports under its name what the test compares.
+Every part makes an optimizer of its own and reports under its name the values that the test compares.
 """
 
 import sys
@@ -13,9 +13,9 @@ from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, SHAPES, backward, new
 from host_device_compressor import take_cpu_for_device
 
 import byteps_thc.torch as bps
+from byteps_thc._base.errors import ConfigurationError, ThcError
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.saved_state import sealed
-from byteps_thc._scheme.errors import ConfigurationError, ThcError
 
 torch.set_num_threads(1)
 STEPS = 5
@@ -59,7 +59,7 @@ def error_when_closed(optimizer):
 
 
 def averages():
-    """Steps with known gradients in other orders on each worker, one of them slow; a restart in the middle."""
+    """Steps with known gradients in other orders on each worker, one worker slow; a restart in the middle."""
     parameters = new_parameters()
     optimizer = optimizer_of(parameters)
     delays = [delay(parameters[name]) for name in ("last", "first") if bps.rank() == 1]
@@ -119,10 +119,7 @@ def warm_up_and_accumulation():
 
 
 def infinity_and_grad_scaler():
-    """NaN of one worker reaches both scalers, leaves all residuals alone, and the scale's change rescales them.
-
-    The NaN is in one parameter; the other one is in another lane.
-    """
+    """NaN in one lane of one worker reaches both scalers and no residual; the scale's change rescales residuals."""
     parameters = {name: torch.nn.Parameter(torch.zeros(8192)) for name in ("weight", "other")}
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     optimizer = optimizer_of(parameters, grad_scaler=scaler)
@@ -168,10 +165,7 @@ def models_with_nothing_to_compress():
 
 
 def arrival_during_backward(first, last):
-    """Hold the backward pass before its last gradient until the average of its first one is there.
-
-    Returns a list to which the seconds that took are appended.
-    """
+    """Hold the backward pass before its last gradient until the first average arrives; list each wait's seconds."""
     local, waited = [], []
 
     def hold(_):
@@ -191,7 +185,7 @@ def learning():
     """A small model learns a known function."""
     torch.manual_seed(bps.rank())
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16))
-    compression = bps.Compression.thc(lanes=2, job=50)  # other settings than those of the jobs before
+    compression = bps.Compression.thc(lanes=2, job=50)  # settings differ from the earlier jobs'
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     optimizer = bps.DistributedOptimizer(optimizer, model.named_parameters(), compression)
     bps.broadcast_parameters(model.state_dict(), root_rank=0, prefix="learning.")

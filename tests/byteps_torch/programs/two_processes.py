@@ -27,7 +27,7 @@ def check_broadcasts(weight):
 
 def check_training():
     for compression in (bps.Compression.none, bps.Compression.fp16):
-        # Of its own: hooks of the optimizer before would average a common one's gradient in place at the same time.
+        # A new weight: hooks of the optimizer before would average a common one's gradient in place at the same time.
         weight = torch.nn.Parameter(torch.ones(3000))
         plain = torch.optim.SGD([weight], lr=1.0)
         optimizer = bps.DistributedOptimizer(plain, [(compression.__name__, weight)], compression)
@@ -37,15 +37,11 @@ def check_training():
         assert torch.equal(weight, torch.full((3000,), 1.0 - 2.5))
 
 
-def main():
-    bps.init()
-    assert (bps.size(), bps.local_size()) == (4, 2)
-    assert bps.rank() % 2 == bps.local_rank()
-    weight = torch.nn.Parameter(torch.full((3000,), float(bps.rank())))
-    check_push_pull()
-    check_broadcasts(weight)
-    check_training()
-    bps.shutdown()
-
-
-main()
+bps.init()
+assert (bps.size(), bps.local_size()) == (4, 2)
+assert bps.rank() % 2 == bps.local_rank()
+weight = torch.nn.Parameter(torch.full((3000,), float(bps.rank())))
+check_push_pull()
+check_broadcasts(weight)
+check_training()
+bps.shutdown()

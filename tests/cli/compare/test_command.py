@@ -1,7 +1,5 @@
 """thc compare, out of a script and on gradients of its own, as users call it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,6 +1,4 @@
-"""The time of a step against hand calculations, and what must hold for all numbers."""
-
-from __future__ import annotations
+"""The time of a step against hand calculations, and rules for all numbers."""
 
 import io
 import json
@@ -11,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.compare.measure import Layout, _bits, _sample, _way
 from byteps_thc._cli.compare.model import FASTEST_BPS, HEADERS, SLOWEST_BPS, Way, break_even
 from byteps_thc._cli.compare.ranks import POWER_SGD, SERVERS
@@ -22,7 +21,6 @@ from byteps_thc._cli.quantities import (
     show_parameters,
     show_seconds,
 )
-from byteps_thc._scheme.errors import ConfigurationError
 
 
 def way(name: str = "any", processor_s: float = 0.1, link_bits: float = 1e9, buckets: int = 4) -> Way:
@@ -34,7 +32,7 @@ bandwidths = st.floats(SLOWEST_BPS, FASTEST_BPS)
 
 
 def test_a_step_by_hand() -> None:
-    # The link takes 1 s, processors .1 s: those of one bucket of four wait. The other way round at 100 times the rate.
+    # The link takes 1 s, processors .1 s: one bucket of four waits for them. The other way round at 100 times the rate.
     assert way().step_s(1e9 * HEADERS) == pytest.approx(1.025)
     assert way().step_s(100e9 * HEADERS) == pytest.approx(0.1025)
     # .3 s of a step beside that: .1 s of forward, a quarter of backward and encoding, then the link.

@@ -1,7 +1,5 @@
 """Environments for the doctor's tests."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 import venv

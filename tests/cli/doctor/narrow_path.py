@@ -1,6 +1,4 @@
-"""Prints the doctor's findings about a server behind a bridge that silently drops what is larger than its argument."""
-
-from __future__ import annotations
+"""Prints the doctor's findings about a server behind a bridge that silently drops frames larger than its argument."""
 
 import sys
 
@@ -11,17 +9,11 @@ from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import Namespaces, inside
 
-
-def main() -> None:
-    with Namespaces() as namespaces:
-        hosts = connect_jumbo_hosts(namespaces)
-        hosts.narrow(int(sys.argv[1]))
-        with inside(hosts.server):
-            thc_ps = ParameterServer(ip=SERVER_IP)
-        with thc_ps, inside(hosts.worker):
-            for finding in check_server(Visit((SERVER_IP, int(thc_ps.address.split(":")[1])))):
-                print(finding)
-
-
-if __name__ == "__main__":
-    main()
+with Namespaces() as namespaces:
+    hosts = connect_jumbo_hosts(namespaces)
+    hosts.narrow(int(sys.argv[1]))
+    with inside(hosts.server):
+        thc_ps = ParameterServer(ip=SERVER_IP)
+    with thc_ps, inside(hosts.worker):
+        for finding in check_server(Visit((SERVER_IP, int(thc_ps.address.split(":")[1])))):
+            print(finding)

@@ -1,7 +1,5 @@
 """`thc doctor` as a whole: on this host, and on hosts that lack something."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -94,19 +92,13 @@ def test_without_thc_ps(bare_python: str) -> None:
     assert result.stdout.startswith("missing True pip install")
 
 
-def test_with_a_thc_ps_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THC_PS", executable(tmp_path / "thc-ps", "#!/bin/sh\necho thc-ps 0.0.1\n"))
-    [finding] = check_thc_ps()
-    assert finding.fails
-    assert "version 0.0.1" in finding.meaning
-
-
-def test_with_a_thc_ps_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = "#!/bin/sh\necho libfoo.so: cannot open >&2\nexit 127\n"
-    monkeypatch.setenv("THC_PS", executable(tmp_path / "thc-ps", broken))
-    [finding] = check_thc_ps()
-    assert finding.fails
-    assert "libfoo.so" in finding.meaning
+def test_with_a_thc_ps_of_another_version_or_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = "echo libfoo.so: cannot open >&2\nexit 127"
+    for program, meaning in (("echo thc-ps 0.0.1", "version 0.0.1"), (broken, "libfoo.so")):
+        monkeypatch.setenv("THC_PS", executable(tmp_path / "thc-ps", f"#!/bin/sh\n{program}\n"))
+        [finding] = check_thc_ps()
+        assert finding.fails
+        assert meaning in finding.meaning
 
 
 def test_a_program_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The doctor's checks of torch, BytePS and shared memory, in environments that lack or break them."""
 
-from __future__ import annotations
-
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +10,8 @@ import pytest
 from doctor_host import without_modules
 
 from byteps_thc._cli.doctor.finding import State
-from byteps_thc._cli.doctor.frameworks import check_byteps, check_shared_memory, check_torch
+from byteps_thc._cli.doctor.frameworks import check_byteps, check_leftovers, check_shared_memory, check_torch
+from byteps_thc._net.byteps import leftover_memory
 
 
 def package(folder: Path, name: str, text: str) -> None:
@@ -24,7 +25,7 @@ def distribution(folder: Path, name: str, version: str) -> None:
 
 
 def test_torch_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half an installation: the package is there, and a library that it needs is not."""
+    """Half an installation: the package is present, and a library that it needs is not."""
     package(tmp_path, "torch", "import ctypes\nctypes.CDLL('libtorch_lost.so')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     [finding] = check_torch()
@@ -82,3 +83,19 @@ def test_shared_memory_of_this_host(free_mib: int, state: State, meaning: str, m
 def test_no_shared_memory() -> None:
     [finding] = check_shared_memory("/nonexistent")
     assert finding.state is State.PROBLEM
+
+
+def test_gradients_of_killed_workers(tmp_path: Path) -> None:
+    for key in range(2):
+        (tmp_path / f"BytePS_ShM_9000_0_{key}").write_bytes(bytes(1 << 20))
+    [finding] = check_leftovers(tmp_path)
+    assert (finding.state, finding.fails) == (State.PROBLEM, False)
+    assert finding.meaning.startswith("2 files, 2.0 MiB, in ")
+
+
+def test_the_command_runs() -> None:
+    """As its text says; it removes nothing that is in use."""
+    [finding] = check_leftovers()
+    command = [sys.executable, "-P", "-m", leftover_memory.__name__]
+    subprocess.run(command, timeout=60, check=True, capture_output=True)
+    assert finding.command in ("", f"python {' '.join(command[2:])}")

@@ -1,8 +1,7 @@
-"""The doctor's checks of sockets, servers and paths, against real ones."""
-
-from __future__ import annotations
+"""The doctor's checks of sockets, servers, paths and ways, against real ones."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,14 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from network_or_skip import network_or_skip
 
-from byteps_thc._cli.doctor.finding import State
-from byteps_thc._cli.doctor.server import check_server, parse_server
+from byteps_thc._cli.doctor.finding import Finding, State
+from byteps_thc._cli.doctor.server import check_server, check_servers, parse_server
 from byteps_thc._cli.doctor.sockets import check_port, check_socket_buffer
 from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Way
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
+from thc_lab.namespaces import inside
+from thc_lab.shaped_network import Host, ShapedNetwork
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
@@ -29,8 +32,13 @@ needs_namespaces = pytest.mark.skipif(
 
 
 def address_of(server: ParameterServer) -> tuple[str, int]:
-    host, port = server.address.split(":")
-    return host, int(port)
+    return parse_server(server.address)
+
+
+def failure(visit: Visit) -> Finding:
+    [finding] = check_server(visit)
+    assert finding.fails
+    return finding
 
 
 @pytest.fixture
@@ -90,10 +98,9 @@ def test_the_doctor_leaves_no_job_behind() -> None:
 def test_a_server_that_has_all_the_jobs_it_takes() -> None:
     with (
         ParameterServer(["--max-jobs", "1"]) as server,
-        Session([server.address], job=1, worker=0, workers=1, config=ThcConfig()),
+        Session([server.address], job=1, worker=0, workers=1, codes=ServerCodes()),
     ):
-        [finding] = check_server(Visit(address_of(server)))
-    assert finding.fails
+        finding = failure(Visit(address_of(server)))
     assert "the server takes no more jobs" in finding.meaning
     assert not finding.command  # the server answers: no firewall is to be opened
 
@@ -103,7 +110,7 @@ def server_with_an_open_sum() -> Iterator[ParameterServer]:
     """Told to end it finishes a sum of two workers, one of whom is still missing, and lets nobody in."""
     with (
         ParameterServer(["--drain-timeout", "60"]) as server,
-        Session([server.address], job=1, worker=0, workers=2, config=ThcConfig()) as session,
+        Session([server.address], job=1, worker=0, workers=2, codes=ServerCodes()) as session,
     ):
         codes, aggregate = np.zeros(512, np.uint8), session.new_aggregate(1024)
         session.push_codes(0, codes, aggregate, np.zeros(1, np.uint8))
@@ -129,8 +136,7 @@ def test_a_server_that_shuts_down() -> None:
 def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
     other, port = occupied_port
     other.close()
-    [finding] = check_server(Visit(("127.0.0.1", port)))
-    assert finding.fails
+    finding = failure(Visit(("127.0.0.1", port)))
     assert finding.meaning == "nothing listens on that port there, or a firewall rejects packets to it"
     assert f"thc-ps --port {port}" in finding.command
 
@@ -138,8 +144,7 @@ def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]
 def test_a_program_that_does_not_answer(occupied_port: tuple[socket.socket, int]) -> None:
     other, port = occupied_port
     with other:
-        [finding] = check_server(Visit(("127.0.0.1", port)))
-    assert finding.fails
+        finding = failure(Visit(("127.0.0.1", port)))
     assert "did not answer HELLO within 3" in finding.meaning
     assert f"thc-ps --port {port}" in finding.command
 
@@ -187,36 +192,23 @@ def test_a_key_of_the_environment(
     assert server.meaning == "answers HELLO"
 
 
-def test_a_server_with_keys_and_a_doctor_without(keyed_server: ParameterServer) -> None:
-    [finding] = check_server(Visit(address_of(keyed_server)))
-    assert finding.fails
-    assert "answers nobody without one: --key-file FILE" in finding.command
-
-
-def test_a_job_without_a_key(keyed_server: ParameterServer, key_file: str) -> None:
-    [finding] = check_server(Visit(address_of(keyed_server), key_file))
-    assert finding.fails
+def test_keys_that_are_missing(keyed_server: ParameterServer, key_file: str, tmp_path: Path) -> None:
+    """No file, a file without the job, and a file that is not there."""
+    address = address_of(keyed_server)
+    assert "answers nobody without one: --key-file FILE" in failure(Visit(address)).command
+    finding = failure(Visit(address, key_file))
     assert "keys for single jobs, and none for job" in finding.meaning
     assert "--job" in finding.command
-
-
-def test_a_key_file_that_is_not_there(keyed_server: ParameterServer, tmp_path: Path) -> None:
-    [finding] = check_server(Visit(address_of(keyed_server), str(tmp_path / "absent")))
-    assert finding.fails
-    assert finding.command.startswith("(umask 077; thc key > FILE)")
+    assert failure(Visit(address, str(tmp_path / "absent"))).command.startswith("(umask 077; thc key > FILE)")
 
 
 def test_another_key_than_the_servers(keyed_server: ParameterServer, key_file: str) -> None:
     Path(key_file).write_text(f"7 {bytes(32).hex()}\n")
-    [finding] = check_server(Visit(address_of(keyed_server), key_file, job=7))
-    assert finding.fails
-    assert "has it the same key" in finding.meaning
+    assert "has it the same key" in failure(Visit(address_of(keyed_server), key_file, job=7)).meaning
 
 
 def test_a_key_for_a_server_without(thc_ps: ParameterServer, key_file: str) -> None:
-    [finding] = check_server(Visit(address_of(thc_ps), key_file, job=7))
-    assert finding.fails
-    assert "the same key for this job (or none" in finding.meaning
+    assert "the same key for this job (or none" in failure(Visit(address_of(thc_ps), key_file, job=7)).meaning
 
 
 def test_server_addresses() -> None:
@@ -228,10 +220,8 @@ def test_server_addresses() -> None:
 @pytest.mark.slow
 @needs_namespaces
 def test_a_switch_answers_with_a_refusal() -> None:
-    script = Path(__file__).with_name("switch_server.py")
-    result = subprocess.run(
-        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=200, check=True
-    )
+    command = [sys.executable, "-P", str(Path(__file__).with_name("switch_server.py"))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert "lets no unknown job in" in result.stdout, result.stdout
     assert "State.OK" in result.stdout
 
@@ -240,16 +230,41 @@ def test_a_switch_answers_with_a_refusal() -> None:
 @pytest.mark.parametrize(("mtu_bytes", "codes"), [(1500, 1024), pytest.param(1000, 896, marks=pytest.mark.slow)])
 def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes: int) -> None:
     """The hosts' interfaces have jumbo frames, the network between has not: large packets vanish."""
-    script = Path(__file__).with_name("narrow_path.py")
-    result = subprocess.run(
-        [sys.executable, "-P", str(script), str(mtu_bytes)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")},
-    )
+    command = [sys.executable, "-P", str(Path(__file__).with_name("narrow_path.py")), str(mtu_bytes)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
     assert "MTU differs along the path" in result.stdout, result.stdout
     assert f"{codes} codes a packet" in result.stdout
     assert f"THC_CONFIG=codes_per_packet={codes} " in result.stdout
     assert f"datagrams of {codes + 32} bytes" in result.stdout  # of the way, measured with packets that pass
+
+
+def test_words_of_a_way() -> None:
+    said = Way(50e6, 100e6, 0.3e-3, 0.0123, 1056).describe()
+    assert said == (
+        "100 Mb/s down with 50 Mb/s up, 300 us of round trip, 1.2% of packets repeated, datagrams of 1056 bytes"
+    )
+
+
+def rate_bps(finding: Finding) -> float:
+    found = re.match(r"([\d.]+) Mb/s down", finding.meaning)
+    assert found, finding
+    return float(found[1]) * 1e6
+
+
+def test_rates_of_links() -> None:
+    """Two servers, whose links carry 20 and 5 Mb/s: rates that any processor sends at, if it is not kept busy."""
+    with network_or_skip(lambda: ShapedNetwork(3, "way")) as network:
+        worker, *hosts = network.hosts
+        for host, rate in zip(hosts, (20e6, 5e6), strict=True):
+            host.shape(rate)
+
+        def start(host: Host) -> ParameterServer:
+            with inside(host.namespace):
+                return ParameterServer(ip=host.ip)
+
+        with start(hosts[0]) as fast, start(hosts[1]) as slow, inside(worker.namespace):
+            servers = [Visit(parse_server(server.address)) for server in (fast, slow)]
+            _, _, fast_way, _, _, slow_way = check_servers(servers)
+    assert 0.4 * 20e6 < rate_bps(fast_way) < 20e6
+    assert 0.4 * 5e6 < rate_bps(slow_way) < 5e6

@@ -1,7 +1,5 @@
 """The demo's text and model: same on every worker, split by file, small enough."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,6 +1,4 @@
-"""What is left of a `thc demo-switch` that a signal has ended, and who removes it."""
-
-from __future__ import annotations
+"""Leftovers of a `thc demo-switch` that a signal has ended, and their removal."""
 
 import contextlib
 import os
@@ -49,6 +47,15 @@ def running(group: int) -> list[str]:
     return names
 
 
+def end(demo: subprocess.Popen[bytes]) -> None:
+    """Also removes its leftovers."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(demo.pid, signal.SIGKILL)
+    demo.wait(DEADLINE_S)
+    for name in namespaces_of(demo.pid):
+        delete(name)
+
+
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A demo that has made its namespaces, and is starting its switches."""
@@ -64,11 +71,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         assert process.poll() is None, (tmp_path / "log").read_text()
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(DEADLINE_S)
-        for name in namespaces_of(process.pid):
-            delete(name)
+        end(process)
 
 
 @needs_root
@@ -109,11 +112,7 @@ def test_the_demo_without_a_switch_takes_thc_ps_and_namespaces_with_it(tmp_path:
         assert namespaces_of(demo.pid) == []
         wait_until(lambda: not running(demo.pid))
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(demo.pid, signal.SIGKILL)
-        demo.wait(DEADLINE_S)
-        for name in namespaces_of(demo.pid):
-            delete(name)
+        end(demo)
 
 
 def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:
@@ -121,13 +120,8 @@ def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:
     ended.wait()
     own = name_prefix()
     pids = own.rpartition(".")[2]  # with a hyphen
-    others = [
-        f"thc{ended.pid}.5.1-another-container",
-        f"thc{ended.pid}-somebody-s",
-        f"thc{ended.pid}.5-a",
-        "thc",
-        "thcx-a",
-    ]
+    others = ["thc", "thcx-a"]
+    others += [f"thc{ended.pid}{rest}" for rest in (".5.1-another-container", "-somebody-s", ".5-a")]
     living = [f"{own}a", *others, f"other{ended.pid}.5.{pids}a"]
     dead = [f"thc{os.getpid()}.1.{pids}a", f"thc{ended.pid}.5.{pids}b"]
     for name in living + dead:

@@ -1,6 +1,4 @@
-"""What the demo says beside its figures."""
-
-from __future__ import annotations
+"""Sentences of the demo beside its figures."""
 
 import io
 from dataclasses import replace
@@ -15,7 +13,7 @@ from thc_lab.demo.settings import DemoSettings, Progress, RunResult, Scheme
 
 
 def test_progress_and_table_say_on_which_text_they_validate() -> None:
-    """One does on a part of it, in a moment, the other on all: the numbers differ."""
+    """One works on a part, in a moment, the other on all: the numbers differ."""
     text = io.StringIO()
     console = Console(file=text, width=200)
     LiveProgress(console, DemoSettings()).update(Progress(Scheme.THC, 25, 2.5, 2.75))

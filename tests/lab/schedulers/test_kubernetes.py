@@ -1,7 +1,5 @@
 """docs/examples/kubernetes.yaml: its objects fit together, and name variables, ports and commands of byteps_thc."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -11,8 +9,8 @@ from typing import Any
 import pytest
 
 from byteps_thc import NetworkConfig
+from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._scheme.wire.layout import UDP_PORT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install '.[docs]'")
 ROOT = Path(__file__).parents[3]
@@ -94,13 +92,8 @@ def test_the_script_of_the_ranks_is_one(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == f"1 10.0.0.9:{UDP_PORT} -P train_servers.py --steps 100\n"
     (script,) = re.findall(r"\w+\.py", done.stdout)
-    described = subprocess.run(
-        [sys.executable, "-P", str(MANIFEST.with_name(script)), "--help"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    command = [sys.executable, "-P", str(MANIFEST.with_name(script)), "--help"]
+    described = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert "--steps" in described.stdout
 
 

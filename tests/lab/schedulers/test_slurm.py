@@ -1,6 +1,4 @@
-"""docs/examples/slurm.sbatch on a real slurmctld and slurmd: one host, two tasks, all on loopback."""
-
-from __future__ import annotations
+"""Slurm scripts of docs/examples on a real slurmctld and slurmd: one host, two tasks, all on loopback."""
 
 import contextlib
 import os
@@ -16,10 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "docs/examples/slurm.sbatch"
+EXAMPLES = ROOT / "docs/examples"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "munged")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
-DEADLINE_S = 200.0
+DEADLINE_S = 400.0
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,33 +101,41 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
-def test_two_tasks_train_through_thc_ps(cluster: Path, tmp_path: Path) -> None:
-    variables = {
-        "VENV": sys.prefix,
-        "ADDRESS": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "PORT": str(free_port(socket.SOCK_DGRAM)),
-        "STEPS": "20",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
-    options = ["--nodes=1", "--ntasks-per-node=2", f"--output={tmp_path}/output", f"--chdir={ROOT}", "--wait"]
+def run_job(script: str, folder: Path, cluster: Path, status: int = 0, **variables: str) -> str:
+    """Submit a script for two tasks on this host, which ends with a status, and return its output."""
+    variables |= {"VENV": sys.prefix, "ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    path = folder / "script"
+    path.write_text(script, encoding="utf-8")
+    options = ["--nodes=1", "--ntasks-per-node=2", f"--output={folder}/output", f"--chdir={ROOT}", "--wait"]
+    command, environment = ["sbatch", *options, str(path)], os.environ | variables
     submitted = subprocess.run(
-        ["sbatch", *options, str(EXAMPLE)],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+        command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
-    output = (tmp_path / "output").read_text() if (tmp_path / "output").exists() else ""
-    assert submitted.returncode == 0, submitted.stdout + submitted.stderr + output + _logs(cluster)
+    output = (folder / "output").read_text() if (folder / "output").exists() else ""
+    assert submitted.returncode == status, submitted.stdout + submitted.stderr + output + _logs(cluster)
+    # Nothing of the job is left.
+    assert _output("squeue", "--noheader") == ""
+    return output
+
+
+def test_two_tasks_train_through_thc_ps(cluster: Path, tmp_path: Path) -> None:
+    ports = {"MASTER_PORT": str(free_port()), "PORT": str(free_port(socket.SOCK_DGRAM))}
+    script = (EXAMPLES / "slurm.sbatch").read_text(encoding="utf-8")
+    output = run_job(script, tmp_path, cluster, STEPS="20", **ports)
     losses = [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+)", output)]
     assert len(losses) == 3, output
     assert losses[-1] < losses[0]
     assert "thc-ps ready on 127.0.0.1:" in output
-    # Nothing of the job is left.
-    assert _output("squeue", "--noheader") == ""
+
+
+def test_two_tasks_accept_gpus_on_gloo(cluster: Path, tmp_path: Path) -> None:
+    """The cluster of the tests has no GPU to ask for, so the doctor fails."""
+    script = (EXAMPLES / "gpu_acceptance.sbatch").read_text(encoding="utf-8")
+    bare = script.replace("#SBATCH --gpus-per-node=8\n", "")
+    assert bare != script
+    output = run_job(bare, tmp_path, cluster, status=1, STEPS="40", RANKS="1", PORT=str(free_port()))
+    assert "doctor --device\n" in output
+    assert output.endswith("all is well\n--- exit code 0\n"), output
 
 
 def _output(*command: str) -> str:

@@ -1,19 +1,17 @@
-"""Mistakes in descriptions: each names the file, the key, and what to change."""
-
-from __future__ import annotations
+"""Mistakes in descriptions: each names the file, the key, and the remedy."""
 
 from pathlib import Path
 
 import pytest
 from testbed_plans import DESCRIPTIONS, EXAMPLE
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.reading import load
 
-#: description -> (what is replaced, by what, what the error says)
+#: description -> (replaced text, its replacement, words of the error)
 MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     "example": [
-        ('reach = "namespaces"', 'reach = "telepathy"', r"reach: .*'namespaces' or 'ssh'.*telepathy"),
+        ('reach = "namespaces"', 'reach = "telepathy"', r"reach: .*'namespaces' or 'hosts'.*telepathy"),
         ('name = "example"', 'name = "An Example"', r"name: .*pattern.*An Example"),
         ("slots = 64", "slot = 64", r"aggregator.slot: there is no such key, did you mean slots\?"),
         ("workers = 1\n", "worker = 1\n", r"hosts.0.worker: there is no such key, did you mean workers\?"),
@@ -95,9 +93,6 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ("gpus = 4\nnics", "gpus = 4\nnicks = 3\nnics", r"hosts.0.nicks: there is no such key, did you mean nics\?"),
         ("workers = 1\ngpus = 4", "workers = 3\ngpus = 4", r"hosts.0 \(gpu0\): 4 gpus cannot be shared out among 3"),
         ("workers = 1\ngpus = 4", "workers = 2\ngpus = 4", r"2 processes need a NIC of DPDK each, and it has 1"),
-        ('ssh = "root@tor"', "", r"hosts.2 \(tor\): give ssh or management_ip"),
-        ('ssh = "root@tor"', 'ssh = "-oProxyCommand=x"', r"hosts.2.ssh: .*pattern"),
-        ('ssh = "root@tor"', 'ssh = "root@tor$(id)"', r"hosts.2.ssh: .*pattern"),
         ('interface = "ens1f0"', 'interface = ".."', r"hosts.0.nics.0.interface: .*pattern"),
         ('interface = "ens1f0"', 'interface = "-a"', r"hosts.0.nics.0.interface: .*pattern"),
         ('interface = "ens1f0"', 'interface = "a;id"', r"hosts.0.nics.0.interface: .*pattern"),
@@ -195,22 +190,19 @@ def test_more_workers_than_a_switch_can_sum_for(tmp_path: Path) -> None:
         load(file)
 
 
-@pytest.mark.parametrize("text", ["name = ", "\x00"])
-def test_a_file_that_is_no_toml(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "testbed.toml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"testbed\.toml is not a description of a testbed"):
-        load(file)
-
-
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.toml is not a description of a testbed: .*No such file"):
         load(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("text", ["", "hosts = 3", "training = 3\nreach = 'namespaces'", "aggregator = [1]"])
-def test_anything_else_is_an_error_of_its_keys(text: str, tmp_path: Path) -> None:
+TEXTS = [(text, r"testbed\.toml is not a description of a testbed") for text in ("name = ", "\x00")]
+OF_KEYS = ("", "hosts = 3", "training = 3\nreach = 'namespaces'", "aggregator = [1]")
+TEXTS += [(text, "name: is missing") for text in OF_KEYS]
+
+
+@pytest.mark.parametrize(("text", "message"), TEXTS)
+def test_a_file_that_is_no_toml_or_has_other_keys(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "testbed.toml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="name: is missing"):
+    with pytest.raises(ConfigurationError, match=message):
         load(file)

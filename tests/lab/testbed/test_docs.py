@@ -1,6 +1,4 @@
-"""docs/testbed.md: its commands and its script do what it says, and its table has every section."""
-
-from __future__ import annotations
+"""docs/testbed.md: its commands and its script work as described, and its table has every section."""
 
 import os
 import re
@@ -54,15 +52,11 @@ def test_the_table_has_every_section() -> None:
 def test_the_script_averages_through_thc_ps(thc_ps_address: str, tmp_path: Path) -> None:
     [script] = python_snippets(DOCUMENT)["The description"]
     (tmp_path / "step.py").write_text(f"{script}print(state.compression_stats().ratio > 4)\n", encoding="utf-8")
-    network = {"THC_SERVERS": thc_ps_address, "THC_LOCAL": "127.0.0.1"}
+    command = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2", "step.py"]
+    variables = os.environ | {"THC_SERVERS": thc_ps_address, "THC_LOCAL": "127.0.0.1"}
+    variables |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
-        [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2", "step.py"],
-        cwd=tmp_path,
-        env=os.environ | network | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=180, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     # The ranks' lines may be mixed.

@@ -1,6 +1,4 @@
-"""What a plan says."""
-
-from __future__ import annotations
+"""Contents of a plan."""
 
 import importlib.util
 import json
@@ -13,9 +11,9 @@ import pytest
 from testbed_plans import DESCRIPTIONS, EXAMPLE, NAMES, description
 from typer.testing import CliRunner
 
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.cli import app
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.testbed.plan import plan
 from thc_lab.testbed.plan_text import as_text
 from thc_lab.testbed.process import Plan, PlannedProcess
@@ -84,16 +82,15 @@ def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
 
 def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace("value_bits = 16", "value_bits = 8")
-    text = text.replace('"192.168.1.10"\nworkers = 1', '"192.168.1.10"\nworkers = 2').replace(
-        "bits = 6", "bits = 4\nerror_feedback = true"
-    )
+    text = text.replace('"192.168.1.10"\nworkers = 1', '"192.168.1.10"\nworkers = 2')
+    text = text.replace("bits = 6", "bits = 4\nerror_feedback = true")
     file = tmp_path / "testbed.toml"
     file.write_text(text, encoding="utf-8")
     testbed = load(file)
     assert testbed.workers == 4
     assert testbed.job.thc.resolve(4).table.granularity > 255 // (2 * 3)
     [config] = set(values(of_role(plan(testbed), "worker"), "THC_CONFIG"))
-    assert config == "bits=4,granularity=42,value_bits=8,error_feedback=true"
+    assert config == "granularity=42,value_bits=8,error_feedback=true"
 
 
 def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
@@ -104,9 +101,8 @@ def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
     assert (first.host, second.host, third.host) == ("gpu1", "gpu0", "gpu2")
     assert first.environment["THC_SERVERS"] == second.environment["THC_SERVERS"]
     file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu2"'), encoding="utf-8")
-    with pytest.raises(
-        ConfigurationError, match=r"training.coordinator: it has rank 0, so with racks it is in the first"
-    ):
+    message = r"training.coordinator: it has rank 0, so with racks it is in the first"
+    with pytest.raises(ConfigurationError, match=message):
         load(file)
 
 
@@ -120,7 +116,7 @@ def test_a_switch_is_told_what_the_workers_are(monkeypatch: pytest.MonkeyPatch) 
     assert values(workers, "THC_JOB") == [str(job.job_id)] * 2
     assert other.job_id == 9
     monkeypatch.setenv("THC_CONFIG", workers[0].environment["THC_CONFIG"])
-    assert ThcConfig.from_environment() == job.thc
+    assert ServerCodes.from_environment() == job.thc
 
 
 def test_lanes_through_a_switch_are_jobs_of_it() -> None:
@@ -166,12 +162,8 @@ def test_gpus_and_nics_are_shared_out(tmp_path: Path) -> None:
     workers = of_role(plan(load(file)), "worker")
     assert values(workers, "CUDA_VISIBLE_DEVICES") == ["0,1,2,3", "4,5,6,7"] * 2
     devices = [shlex.split(arguments) for arguments in values(workers, "THC_EAL_ARGS")]
-    assert [words[words.index("-a") + 1] for words in devices] == [
-        "0000:3b:00.0",
-        "0000:3b:00.1",
-        "0000:3b:00.0",
-        "0000:af:00.0",
-    ]
+    addresses = ["0000:3b:00.0", "0000:3b:00.1", "0000:3b:00.0", "0000:af:00.0"]
+    assert [words[words.index("-a") + 1] for words in devices] == addresses
 
 
 def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
@@ -217,7 +209,7 @@ def test_the_example_runs_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_plan_is_printed_whole() -> None:
-    """With the words of each command, every variable, and what the switch is told."""
+    """With the words of each command, every variable, and the switch's description."""
     planned = plan(description("dpdk_switch"))
     text = as_text(planned)
     for process in planned.processes:
@@ -226,3 +218,8 @@ def test_a_plan_is_printed_whole() -> None:
             assert f"    {name}={shlex.quote(value)}\n" in text
     assert "job 9: 1 workers, 64 slots, granularity 38" in text
     assert "gpu0, management  192.168.1.10" in re.sub(" {2,}", "  ", text)
+
+
+def test_real_hosts_are_started_by_people() -> None:
+    result = CliRunner().invoke(app, ["testbed", "check", str(DESCRIPTIONS / "torchrun.toml")])
+    assert (result.exit_code, result.output[:30]) == (1, 'reach = "hosts": `thc testbed`')

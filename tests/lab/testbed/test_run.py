@@ -1,7 +1,5 @@
 """`thc testbed run` in network namespaces: failures are named, and nothing is left, whatever ends it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
@@ -12,10 +10,10 @@ import pytest
 from testbed_chains import skip_without_namespaces
 from testbed_runs import DEADLINE_S, FIRST, await_line, is_alive, run, start_run, two_hosts, wait_until
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_lab.testbed.process import PlannedHost
 
-#: Says its number, and that of a daemon in a session of its own, and trains.
+#: Prints its number, and the number of a daemon in a session of its own, and trains.
 WITH_DAEMON = "setsid sleep 600 & sleep 0.2; echo pids $$ $!; exec sleep 600"
 
 
@@ -95,7 +93,7 @@ def test_what_is_missing_is_named_before_anything_starts(tmp_path: Path) -> None
 
 def test_a_host_without_python_is_named() -> None:
     plan = two_hosts("true")
-    hosts = (PlannedHost(FIRST, None, python="/no/python3"), *plan.hosts[1:])
+    hosts = (PlannedHost(FIRST, python="/no/python3"), *plan.hosts[1:])
     with pytest.raises(ConfigurationError, match=r"the session with first ended: .*/no/python3"):
         run(dataclasses.replace(plan, hosts=hosts))
 
@@ -129,7 +127,7 @@ def test_an_agent_that_is_killed_takes_its_processes_along() -> None:
 
 
 def test_private_values_reach_the_worker_alone() -> None:
-    """It shows what it has, and the command lines of all processes, its own and those that started it."""
+    """It shows its files, and the command lines of all processes, its own and its parents'."""
     secret = "hunter2-$(id)"
     script = "echo \"$API_TOKEN\"; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0\\n' '  '; echo"
     plan = two_hosts(script)

@@ -1,7 +1,5 @@
 """Other chains than the example's, each described and run in namespaces: thc-ps, kernel UDP, torchrun."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

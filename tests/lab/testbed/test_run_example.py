@@ -1,7 +1,5 @@
 """The examples as they are, but for their names and fewer steps: BytePS through DPDK and a P4 program, and racks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,9 +9,7 @@ from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
 from byteps_thc._net.session import has_dpdk
 
-pytestmark = [
-    pytest.mark.byteps,
-]
+pytestmark = [pytest.mark.byteps]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@
         for worker in lab.wait(deadline_s=60):
             assert worker.status == 0, worker.output
 
-Everything is ended when the context is left, whatever state it is in: BytePS's own servers and schedulers wait for ever
-for a worker that has died.
+The context ends all processes: BytePS's own servers and schedulers wait for ever for a worker that has died.
 """
 
 from byteps_lab.lab import BytepsLab, Finished, why_not

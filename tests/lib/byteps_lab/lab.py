@@ -41,31 +41,24 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A worker that has ended: its exit status, and what it printed."""
+    """A worker that has ended: its exit status, and its output."""
 
     status: int
     output: str
 
 
 class BytepsLab:
-    """A job of BytePS; use as a context manager, which starts scheduler and servers.
+    """A job of BytePS on loopback; use as a context manager, which starts scheduler and servers.
 
-    All of it is on loopback. folder: for outputs and sockets, of this job alone. environment: further variables for all
-    processes.
+    folder: for outputs and sockets, of this job alone. environment: further variables for all processes.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        workers: int = 2,
-        servers: int = 1,
-        environment: Mapping[str, str] | None = None,
+        self, folder: Path, *, workers: int = 2, servers: int = 1, environment: Mapping[str, str] | None = None
     ) -> None:
         self.workers = workers
         self.port = _free_port()
-        self._folder = folder
-        self._servers = servers
+        self._folder, self._servers = folder, servers
         self._environment = self._job_environment() | dict(environment or {})
         self._processes: dict[str, JobProcess] = {}
 
@@ -89,20 +82,19 @@ class BytepsLab:
             self._launch(f"server{server}", "server")
 
     def start(self, program: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start all workers: Python runs `program` with the arguments, the same for all of them."""
+        """Start all workers: Python runs `program` with the arguments, the same for all."""
         for worker in range(self.workers):
             self.start_worker(worker, program, *arguments, environment=environment)
 
     def start_worker(
         self, worker: int, program: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Start one worker; `environment` is for this one only."""
+        """Start one worker; `environment` is for this worker only."""
         sockets = self._folder / f"sockets{worker}"
         sockets.mkdir(exist_ok=True)
         own = {"DMLC_WORKER_ID": str(worker), "BYTEPS_SOCKET_PATH": str(sockets)} | dict(environment or {})
         command = [sys.executable, "-P", str(program), *arguments]
-        words = [shlex.quote(word) for word in command]
-        self._launch(f"worker{worker}", "worker", *words, environment=own)
+        self._launch(f"worker{worker}", "worker", *[shlex.quote(word) for word in command], environment=own)
 
     def wait(self, deadline_s: float = 60.0) -> list[Finished]:
         """Wait for all workers, in order of their ids; TimeoutError with everyone's output when one does not end."""
@@ -114,7 +106,7 @@ class BytepsLab:
         process = self._processes[f"worker{worker}"]
         end = time.monotonic() + deadline_s
         while (status := process.status) is None:
-            failed = [name for name, other in self._processes.items() if _is_server(name) and other.failed]
+            failed = [name for name, other in self._processes.items() if not name.startswith("worker") and other.failed]
             if failed:
                 raise RuntimeError(f"{', '.join(failed)} failed\n{self.outputs()}")
             if time.monotonic() > end:
@@ -132,7 +124,7 @@ class BytepsLab:
                 raise TimeoutError(f"{name} did not end\n{self.outputs()}") from None
 
     def output(self, name: str) -> str:
-        """What "scheduler", "serverN" or "workerN" has printed so far."""
+        """The output of "scheduler", "serverN" or "workerN" so far."""
         return self._processes[name].output
 
     def wait_for_output(self, name: str, text: str, deadline_s: float = 90.0) -> None:
@@ -144,15 +136,14 @@ class BytepsLab:
             time.sleep(_POLL_S)
 
     def outputs(self) -> str:
-        """What all processes have printed so far."""
         return "\n".join(f"--- {name}\n{process.output}" for name, process in self._processes.items())
 
     def kill(self, name: str) -> None:
-        """End a process and what it started, as a crash would."""
+        """End a process and its children, as a crash would."""
         self._processes[name].kill()
 
     def close(self) -> None:
-        """End all processes, and remove the shared memory of those that could not do it themselves."""
+        """End all processes, and remove the shared memory of killed ones."""
         for process in self._processes.values():
             process.kill()
         for segment in Path("/dev/shm").glob(f"BytePS_*_{self.port}_*"):
@@ -164,8 +155,7 @@ class BytepsLab:
         self._processes[name] = JobProcess(name, launch, variables, self._folder / f"{name}.log")
 
     def _job_environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-        return inherited | {
+        return {name: value for name, value in os.environ.items() if not name.startswith(_OURS)} | {
             "PATH": f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",  # bpslaunch starts "python3"
             "PYTHONPATH": str(Path(__file__).parents[1]),  # for the programs of the workers: tests/lib
             "DMLC_NUM_WORKER": str(self.workers),
@@ -179,10 +169,6 @@ class BytepsLab:
             "BYTEPS_OMP_THREAD_PER_GPU": "1",
             "OMP_NUM_THREADS": "1",
         }
-
-
-def _is_server(name: str) -> bool:
-    return not name.startswith("worker")
 
 
 def _free_port() -> int:

@@ -13,9 +13,7 @@ class JobProcess:
     """A command in a process group of its own, with its output in a file. Raises OSError when it cannot be started."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self.name = name
-        self._log = log
-        self._killed = False
+        self.name, self._log, self._killed = name, log, False
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -28,7 +26,7 @@ class JobProcess:
 
     @property
     def output(self) -> str:
-        """What it and its children have printed so far."""
+        """Its output and its children's so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     @property
@@ -46,7 +44,7 @@ class JobProcess:
         self._process.wait(max(timeout_s, 0))
 
     def kill(self) -> None:
-        """End the whole group at once. What the group leader left behind is ended too."""
+        """End the whole group at once, with children that the group's leader left behind."""
         self._killed = True
         try:
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._scheme.wire.layout import UDP_PORT
 from e2e.workers import JOB, Work, Workers, backend_at
 from thc_lab.demo_switch.site import SLOTS, Site
 from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
@@ -19,7 +19,7 @@ from thc_lab.testbed.switch import deployment_of
 from thc_switch.description import Deployment, JobDescription
 from thc_switch.upstream_description import UpstreamDescription
 
-#: Of a switch, towards the root.
+#: A switch's port towards the root, and its interface.
 UPLINK_PORT, UPLINK = 40, "uplink"
 
 
@@ -34,7 +34,7 @@ class TwoRacks:
         self._folder, self._stack = folder, stack
 
     def start_root(self, *arguments: str) -> ParameterServer:
-        """Start thc-ps, with these arguments besides what the leaves need."""
+        """Start thc-ps, with more arguments than the leaves need."""
         prefix = command_inside(self._root)
         options = ["--slots", str(SLOTS), *arguments]
         return self._stack.enter_context(ParameterServer(options, prefix=prefix, ip="0.0.0.0", port=UDP_PORT))
@@ -51,7 +51,7 @@ class TwoRacks:
             switch.wait_until_ready()
 
     def start_workers(self, work: Work, numbers: Sequence[int] = range(4)) -> Workers:
-        """Start the workers of these numbers, each at its rack's switch."""
+        """Start workers by their numbers, each at its rack's switch."""
         places = [(site, local) for site in self.sites for local in range(len(site.workers))]
         settings = [
             work.settings(number, site.server, backend_at(site, local, work.backends[number]))

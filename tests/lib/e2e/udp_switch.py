@@ -6,19 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
+from typing import Any
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.wire.layout import UDP_PORT
+from byteps_thc._base.wire.layout import UDP_PORT
+from byteps_thc._net.session import Session, Timeouts, UdpConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_p4_model.ports import UdpPort
-from thc_switch.description import (
-    Deployment,
-    JobDescription,
-    RecirculationPort,
-    SwitchDescription,
-    WorkerDescription,
-)
+from thc_switch.description import Deployment, JobDescription, RecirculationPort, SwitchDescription, WorkerDescription
 from thc_switch.software import model_loop
 
 HOST = "127.0.0.1"
@@ -40,8 +36,7 @@ def free_udp_ports(count: int) -> list[int]:
     return ports
 
 
-def job_of(job_id: int, udp_ports: Sequence[int], config: ThcConfig) -> JobDescription:
-    """A job whose workers have these ports."""
+def job_of(job_id: int, udp_ports: Sequence[int], config: ServerCodes) -> JobDescription:
     workers = tuple(
         WorkerDescription(ip=IPv4Address(HOST), mac="02:00:7f:00:00:01", udp_port=port, port=FRONT_PORT)
         for port in udp_ports
@@ -49,9 +44,17 @@ def job_of(job_id: int, udp_ports: Sequence[int], config: ThcConfig) -> JobDescr
     return JobDescription(job_id=job_id, workers=workers, slots=64, thc=config)
 
 
+def sessions_at(udp_ports: Sequence[int], job_id: int, config: ServerCodes, stack: ExitStack) -> list[Session]:
+    timeouts = Timeouts(connect_s=30.0, operation_s=60.0)
+    common: dict[str, Any] = {"job": job_id, "workers": len(udp_ports), "codes": config, "timeouts": timeouts}
+    return [
+        stack.enter_context(Session([SERVER], worker=worker, backend=UdpConfig(local=f"{HOST}:{port}"), **common))
+        for worker, port in enumerate(udp_ports)
+    ]
+
+
 @contextmanager
 def udp_switch(program: str, *jobs: JobDescription) -> Iterator[UdpPort]:
-    """Run the program with the jobs behind SERVER."""
     description = SwitchDescription(
         architecture="v1model" if program == "v1model" else "tofino1",
         ip=IPv4Address(SWITCH_IP),
@@ -62,8 +65,7 @@ def udp_switch(program: str, *jobs: JobDescription) -> Iterator[UdpPort]:
     deployment = Deployment(switch=description, jobs=jobs)
     front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
     stop = threading.Event()
-    switch = model_loop(deployment, {FRONT_PORT: front})
-    thread = threading.Thread(target=switch.run, args=(stop,), daemon=True)
+    thread = threading.Thread(target=model_loop(deployment, {FRONT_PORT: front}).run, args=(stop,), daemon=True)
     thread.start()
     try:
         yield front

@@ -1,10 +1,10 @@
-"""A worker of the end-to-end tests: pushes random norms and codes, and reports what came back.
+"""A worker of the end-to-end tests: pushes random norms and codes, and reports the results.
 
-Usage: worker_process.py SETTINGS PIPE_FD. SETTINGS is a JSON object: server, job, worker, workers, thc (ThcConfig),
+Usage: worker_process.py SETTINGS PIPE_FD. SETTINGS is a JSON object: server, job, worker, workers, thc (ServerCodes),
 counts (codes of each partition), steps, pause_after (a step or null: wait for a message then), backend ("udp" or "dpdk"
-with its settings), faults, timeouts. Through the pipe
-it sends {"step": n} after every step, at last {"digest": ..., "counters": ...} or {"error": class, "message": ...,
-"missing_workers": [...]}. Then it waits for a message: leaving a job ends it for those who are behind.
+with its settings), faults (of packet_faults), timeouts. Through the pipe it
+sends {"step": n} after every step, at last {"digest": ..., "counters": ...} or {"error": class, "message": ...,
+"missing_workers": [...]}. Then it waits for a message: leaving a job ends it for workers that are behind.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from byteps_thc._net.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc._base.errors import ThcError
+from byteps_thc._net.session import DpdkConfig, Session, Timeouts, UdpConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
+from thc_lab.packet_faults import packet_faults
 
 
 def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:
@@ -50,18 +51,19 @@ def main() -> None:
     backends = {"udp": UdpConfig, "dpdk": DpdkConfig}
     kind, backend = next(iter(settings["backend"].items()))
     try:
-        with Session(
-            [settings["server"]],
-            job=settings["job"],
-            worker=settings["worker"],
-            workers=settings["workers"],
-            config=ThcConfig(**settings["thc"]),
-            backend=backends[kind](**backend),
-            faults=FaultConfig(**settings["faults"]) if settings["faults"] else None,
-            timeouts=Timeouts(**settings["timeouts"]),
-        ) as session:
-            digest = push(session, settings, pipe)
-            pipe.send({"digest": digest, "counters": session.counters()})
+        with (
+            packet_faults(**settings["faults"]),
+            Session(
+                [settings["server"]],
+                job=settings["job"],
+                worker=settings["worker"],
+                workers=settings["workers"],
+                codes=ServerCodes(**settings["thc"]),
+                backend=backends[kind](**backend),
+                timeouts=Timeouts(**settings["timeouts"]),
+            ) as session,
+        ):
+            pipe.send({"digest": push(session, settings, pipe), "counters": session.counters()})
             pipe.recv()
     except ThcError as error:
         missing = list(getattr(error, "missing_workers", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -29,10 +30,7 @@ EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
 
 @dataclass(frozen=True)
 class Work:
-    """What the workers of a test do.
-
-    counts: codes of each partition. backends: one per worker. pauses: after which step a worker waits for resume().
-    """
+    """counts: codes of each partition. backends: one per worker. pauses: step after which a worker waits."""
 
     backends: tuple[str, ...]
     counts: tuple[int, ...] = (5 * 1024 + 300, 1024, 3)
@@ -52,13 +50,13 @@ class Work:
             "steps": self.steps,
             "pause_after": self.pauses.get(worker),
             "backend": backend,
-            "faults": self.faults | {"seed": 1 + worker} if self.faults else {},
+            "faults": self.faults,
             "timeouts": {"connect_s": 30.0, "operation_s": self.operation_s},
         }
 
 
 class Workers:
-    """Worker processes, one for each settings; leaving the context kills those that are left."""
+    """Worker processes, one for each settings; leaving the context kills running ones."""
 
     def __init__(self, settings: Sequence[dict[str, Any]], namespaces: Sequence[str] = ()) -> None:
         self._stack = ExitStack()
@@ -68,7 +66,8 @@ class Workers:
             ours, theirs = multiprocessing.Pipe()
             command = command_inside(namespaces[worker]) if namespaces else []
             command += [sys.executable, "-P", str(PROGRAM), json.dumps(own), str(theirs.fileno())]
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            variables = os.environ | {"PYTHONPATH": str(PROGRAM.parents[1])}  # for packet_faults
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=variables)
             theirs.close()
             self._stack.callback(ours.close)
             self._stack.callback(process.wait, 10)
@@ -83,14 +82,12 @@ class Workers:
         self._stack.close()
 
     def event(self, worker: int, timeout_s: float = EVENT_TIMEOUT_S) -> dict[str, Any]:
-        """The next thing the worker says."""
         if not self._pipes[worker].poll(timeout_s):
             pytest.fail(f"worker {worker} said nothing for {timeout_s} s")
         event: dict[str, Any] = self._pipes[worker].recv()
         return event
 
     def resume(self, worker: int) -> None:
-        """Let a worker that waits begin its next step."""
         self._pipes[worker].send("resume")
 
     def outcome(self, worker: int) -> dict[str, Any]:
@@ -100,7 +97,7 @@ class Workers:
         return event
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """What all say in the end; then they leave."""
+        """Return the last messages of all; then they leave."""
         outcomes = [self.outcome(worker) for worker in range(len(self.processes))]
         for outcome, pipe, process in zip(outcomes, self._pipes, self.processes, strict=True):
             if "error" not in outcome:  # who has one leaves by itself, and closes its pipe
@@ -126,7 +123,7 @@ def start_workers(site: Site, work: Work) -> Workers:
 
 @functools.cache
 def digest_of_thc_ps(workers: int, counts: tuple[int, ...], steps: int) -> str:
-    """What every worker gets from thc-ps for the same work."""
+    """Return the digest of every worker's results over thc-ps for the same work."""
     work = Work(("udp",) * workers, counts, steps)
     with ParameterServer() as server:
         settings = [work.settings(w, server.address, {"udp": {"local": "127.0.0.1"}}) for w in range(workers)]

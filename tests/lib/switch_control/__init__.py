@@ -1,1 +1,1 @@
-"""Interpreters of what the control plane emits: the real tools' commands, done to a switch of the P4 model."""
+"""Interpreters of the control plane's scripts: commands of the real tools, for a switch of the P4 model."""

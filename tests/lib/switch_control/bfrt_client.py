@@ -1,7 +1,7 @@
 """`bfrt_grpc.client` of the SDE, as far as the control plane uses it, over a switch of the P4 model.
 
-Names, signatures and results are those of client.py in the SDE (open-p4studio): tables by full name, keys and data made
-by the table they are for, which knows its fields; writes of lists; reads that yield (data, key).
+Names, signatures and results are taken from client.py in the SDE (open-p4studio): tables by full name, keys and
+data made by the table they are for, which knows its fields; writes of lists; reads that yield (data, key).
 """
 
 from __future__ import annotations
@@ -31,16 +31,12 @@ class RpcError(Exception):
 
 @dataclass
 class Target:
-    """Which pipes."""
-
     device_id: int = 0
     pipe_id: int = 0xFFFF
 
 
 @dataclass
 class KeyTuple:
-    """One key."""
-
     name: str
     value: Any = None
     mask: Any = None
@@ -49,7 +45,6 @@ class KeyTuple:
     high: Any = None
 
     def match(self) -> Any:
-        """As the model takes it."""
         if self.mask is not None:
             return (self.value, self.mask)
         if self.prefix_len is not None:
@@ -59,8 +54,6 @@ class KeyTuple:
 
 @dataclass
 class DataTuple:
-    """One field of the data."""
-
     name: str
     val: Any = None
     float_val: Any = None
@@ -70,15 +63,12 @@ class DataTuple:
     bool_val: Any = None
 
     def value(self) -> Any:
-        """Whichever is given."""
         fields = (self.val, self.str_val, self.int_arr_val, self.bool_arr_val, self.bool_val)
         return next(field for field in fields if field is not None)
 
 
 @dataclass
 class Key:
-    """A key of a table."""
-
     fields: dict[str, KeyTuple]
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -87,8 +77,6 @@ class Key:
 
 @dataclass
 class Data:
-    """Action and data."""
-
     fields: dict[str, Any]
     action: str | None = None
 
@@ -97,8 +85,6 @@ class Data:
 
 
 class Table:
-    """What tables of all kinds share."""
-
     keys: set[str]
 
     def make_key(self, fields: Sequence[KeyTuple]) -> Key:
@@ -111,8 +97,6 @@ class Table:
 
 
 class MatchTable(Table):
-    """A table of the program."""
-
     def __init__(self, switch: Switch, name: str) -> None:
         self.switch, self.name = switch, name
         self.info = switch._instances[0].table_infos[name]
@@ -203,8 +187,6 @@ class RegisterTable(Table):
 
 
 class CounterTable(Table):
-    """A counter."""
-
     def __init__(self, switch: Switch, name: str) -> None:
         self.switch, self.name, self.keys = switch, name, {"$COUNTER_INDEX"}
 
@@ -216,7 +198,7 @@ class CounterTable(Table):
 
 
 class FixedTable(Table):
-    """A table of the chip: keeps what it is told. `writes`: keys, in order."""
+    """A table of the chip: keeps its rows. `writes`: keys, in order."""
 
     def __init__(self, key: str, fields: set[str]) -> None:
         self.keys, self.fields = {key}, fields

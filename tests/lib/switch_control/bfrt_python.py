@@ -1,7 +1,7 @@
 """BFRT Python, as bfshell offers it, over a switch of the P4 model.
 
-Names and signatures are those of bfrtcli.py in the SDE (open-p4studio): a tree of nodes by control-plane name, methods
-per action whose arguments are the keys, `_mask`, `_p_length`, `_start` and `_end` of them, then the action's
+Names and signatures are taken from bfrtcli.py in the SDE (open-p4studio): a tree of nodes by control-plane name,
+methods per action whose arguments are the keys, their `_mask`, `_p_length`, `_start` and `_end`, then the action's
 parameters. An unknown name, an argument too much or one missing is an error, there as here.
 """
 
@@ -16,12 +16,7 @@ from thc_p4_model.interfaces import TableInfo
 from thc_p4_model.switch import Switch
 
 #: Suffixes of the two arguments of a key.
-ARGUMENTS = {
-    "exact": ("",),
-    "ternary": ("", "_mask"),
-    "lpm": ("", "_p_length"),
-    "range": ("_start", "_end"),
-}
+ARGUMENTS = {"exact": ("",), "ternary": ("", "_mask"), "lpm": ("", "_p_length"), "range": ("_start", "_end")}
 PORT_FIELDS = {"DEV_PORT", "SPEED", "FEC", "AUTO_NEGOTIATION", "LOOPBACK_MODE", "PORT_ENABLE"}
 
 
@@ -29,8 +24,7 @@ class Bfrt:
     """The object `bfrt` of a script."""
 
     def __init__(self, switch: Switch, program: str) -> None:
-        self._switch = switch
-        self._program = program
+        self._switch, self._program = switch, program
         self.ports: dict[int, dict[str, Any]] = {}
         self.recirculation: set[int] = set()
         self.pre = Pre(switch)
@@ -56,15 +50,13 @@ class Bfrt:
 
 
 def run(script: str, bfrt: Bfrt) -> str:
-    """Run a script as bfshell does, functions and comprehensions without its names; return what it printed."""
+    """Run a script as bfshell does, functions and comprehensions without its names; return its output."""
     printed: list[str] = []
     exec(compile(script, "thc.py", "exec"), {"print": printed.append}, {"bfrt": bfrt})
     return "".join(f"{line}\n" for line in printed)
 
 
 class Namespace:
-    """Children by name."""
-
     def __init__(self, **children: Any) -> None:
         self.__dict__.update(children)
 
@@ -73,8 +65,7 @@ class P4Node:
     """A control, table, register or counter of the program."""
 
     def __init__(self, switch: Switch, name: str) -> None:
-        self._switch = switch
-        self._name = name
+        self._switch, self._name = switch, name
 
     def __getattr__(self, child: str) -> Any:
         name = f"{self._name}.{child}".removeprefix(".")
@@ -92,11 +83,8 @@ class P4Node:
 
 
 class P4Table:
-    """A table."""
-
     def __init__(self, switch: Switch, info: TableInfo) -> None:
-        self._switch = switch
-        self._info = info
+        self._switch, self._info = switch, info
 
     def __getattr__(self, method: str) -> Callable[..., None]:
         for prefix, call in (("add_with_", self._add), ("set_default_with_", self._set_default)):
@@ -160,8 +148,6 @@ class Entry:
 
 
 class P4Register:
-    """A register."""
-
     def __init__(self, switch: Switch, name: str) -> None:
         self._switch, self._name = switch, name
 
@@ -170,8 +156,7 @@ class P4Register:
 
     def mod(self, *, REGISTER_INDEX: int, **fields: int) -> None:  # noqa: N803
         now = self._switch.register_read(self._name, REGISTER_INDEX)
-        expected = set(now) if isinstance(now, dict) else {"f1"}
-        assert set(fields) == expected
+        assert set(fields) == (set(now) if isinstance(now, dict) else {"f1"})
         self._switch.register_write(self._name, REGISTER_INDEX, fields if isinstance(now, dict) else fields["f1"])
 
     def get(self, *, REGISTER_INDEX: int, from_hw: bool, print_ents: bool) -> Any:  # noqa: N803
@@ -184,8 +169,6 @@ class P4Register:
 
 
 class P4Counter:
-    """A counter."""
-
     def __init__(self, switch: Switch, name: str) -> None:
         self._switch, self._name = switch, name
 
@@ -197,14 +180,14 @@ class P4Counter:
 
 
 class Pushed:
-    """What `entry(...)` returns."""
+    """The result of `entry(...)`."""
 
     def __init__(self, push: Callable[[], None]) -> None:
         self.push = push
 
 
 class Pre:
-    """Multicast: nodes, and groups of them."""
+    """Multicast: nodes, and their groups."""
 
     def __init__(self, switch: Switch) -> None:
         nodes: dict[int, tuple[int, list[int]]] = {}

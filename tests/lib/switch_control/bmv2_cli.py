@@ -8,7 +8,6 @@ from thc_p4_model.switch import Switch
 
 
 def run(commands: str, switch: Switch) -> None:
-    """Do the commands."""
     nodes: list[tuple[int, list[int]]] = []
     groups: dict[int, list[tuple[int, int]]] = {}
     for line in commands.splitlines():

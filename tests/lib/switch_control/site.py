@@ -1,4 +1,4 @@
-"""A switch of the P4 model with its agent, and what workers say to it."""
+"""A switch of the P4 model with its agent, and messages of workers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc._base.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, SwitchAgent, allocate, frames
 from thc_switch.controls import SlotCheck
@@ -19,8 +19,6 @@ HOST_MAC = bytes.fromhex("020000009999")
 
 @dataclass
 class Reply:
-    """What the agent said."""
-
     header: Header
     payload: WelcomePayload | ErrorPayload
 
@@ -41,12 +39,11 @@ class Site:
     def __init__(self, deployment: Deployment, switch: Switch) -> None:
         self.deployment, self.switch = deployment, switch
         self.control = ModelControl(switch)
-        epochs = itertools.count(1000)
-        self.agent = SwitchAgent(deployment, self.control, new_epoch=epochs.__next__)
+        self.agent = SwitchAgent(deployment, self.control, new_epoch=itertools.count(1000).__next__)
         self.now_s = 100.0
 
     def datagram(self, payload: bytes, job: int = 0, worker: int = 0) -> Datagram:
-        """What a worker sends to the switch."""
+        """Return a worker's datagram to the switch."""
         sender = self.deployment.jobs[job].workers[worker]
         return Datagram(
             src_mac=HOST_MAC,

@@ -14,9 +14,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from thc_scapy import FLAGS, PORT, TYPES, VERSION, Thc, ThcHello
 
+from byteps_thc._scheme.adding.server_codes import ResolvedCodes, ServerCodes
+from byteps_thc._scheme.adding.tables import LookupTable
 from byteps_thc._scheme.arithmetic import arithmetic_version
-from byteps_thc._scheme.config import ResolvedConfig, ThcConfig
-from byteps_thc._scheme.tables import LookupTable
 from thc_switch.upstream_description import UpstreamDescription
 
 SERVICE_IP = "10.0.255.254"
@@ -54,10 +54,10 @@ class Job:
     workers: tuple[Worker, ...]
     quorum: int
     slots: int
-    thc: ThcConfig
+    thc: ServerCodes
     epoch: int = 0
     upstream: UpstreamDescription | None = None
-    """of a switch that is the leaf of one rack; `workers` are those of all racks"""
+    """set for a switch that is the leaf of one rack; `workers` has the workers of all racks"""
 
     @classmethod
     def make(
@@ -70,10 +70,7 @@ class Job:
         slots: int = 16,
         granularity: int | None = None,
     ) -> Job:
-        """A job whose workers are spread over the switch's ports, with addresses of their own.
-
-        granularity: None: the paper's for up to 8 workers (8 * 30 < 256), the smallest for more.
-        """
+        """A job whose workers are spread over the ports. granularity: None: the paper's for 8, else the smallest."""
         members = tuple(
             Worker(
                 worker_id=worker,
@@ -85,14 +82,14 @@ class Job:
             for worker in range(workers)
         )
         granularity = granularity or (30 if workers <= 8 else 15)
-        thc = ThcConfig(granularity=granularity, p=1 / 32, value_bits=VALUE_BITS)
+        thc = ServerCodes(granularity=granularity, p=1 / 32, value_bits=VALUE_BITS)
         return cls(job_id, members, quorum or workers, slots, thc)
 
     def with_epoch(self, epoch: int) -> Job:
         return dataclasses.replace(self, epoch=epoch)
 
     @cached_property
-    def resolved(self) -> ResolvedConfig:
+    def resolved(self) -> ResolvedCodes:
         return self.thc.resolve(len(self.workers))
 
     @property
@@ -108,7 +105,7 @@ class Job:
         return self.norm_slots
 
     def sum(self, codes: Sequence[Bytes]) -> bytes:
-        """The aggregate of these codes, straight from the definition."""
+        """Return the aggregate of codes by the definition."""
         return np.sum([self.table.array[row] for row in codes], axis=0).astype(np.uint8).tobytes()
 
     def header(self, worker: Worker, kind: str, **fields: int) -> Thc:
@@ -133,13 +130,12 @@ class Job:
         return frame(worker, self.header(worker, "codes", **(defaults | fields)) / Raw(packed))
 
     def norms(self, worker: Worker, norms: Floats, *, retransmit: bool = False, **fields: int) -> Packet:
-        """A NORM frame."""
         defaults = {"slot": 0, "round": 1, "payload_count": len(norms)}
         defaults["flags"] = FLAGS["retransmit"] if retransmit else 0
         return frame(worker, self.header(worker, "norm", **(defaults | fields)) / Raw(norms.astype(">f4").tobytes()))
 
     def hello(self, worker: Worker, nonce: int, cookie: int = 0, run: int = 0) -> Packet:
-        """A HELLO frame with the configuration of the job. cookie: what CHALLENGE said, of an aggregator that asks."""
+        """A HELLO frame with the configuration of the job. cookie: from CHALLENGE, if the aggregator sent one."""
         hello = ThcHello(
             table_hash=self.table.hash,
             nonce=nonce,

@@ -38,7 +38,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a packet: the reference's reason, and the replies, which equalled the reference's."""
+    """The fate of a packet: the reference's reason, and the replies, which equalled the reference's."""
 
     reason: str
     replies: tuple[Reply, ...]
@@ -57,13 +57,13 @@ class Outcome:
 
 
 def datagram_of(frame: bytes) -> bytes:
-    """What UDP delivers: without a trailer that Ethernet or a switch left behind the packet."""
+    """Return the datagram that UDP delivers, without a trailer behind the packet."""
     udp = Ether(frame)[UDP]
     return bytes(udp)[8 : udp.len]
 
 
 class Lab:
-    """A target with jobs whose workers joined. `send` compares, so tests need to say only what is special."""
+    """A target with jobs whose workers joined. `send` compares, so tests only need to assert special properties."""
 
     def __init__(self, target: Target, jobs: Sequence[Job]) -> None:
         self.target = target
@@ -76,12 +76,11 @@ class Lab:
 
     @property
     def job(self) -> Job:
-        """The only job."""
         (job,) = self.jobs
         return job
 
     def join(self, job: Job, nonce: int) -> Job:
-        """Let all workers say HELLO; return the job with the epoch that WELCOME told. nonce: of these processes."""
+        """Let all workers say HELLO; return the job with the epoch that WELCOME told. nonce: for all processes."""
         epochs = set()
         for worker in job.workers:
             welcome = self._hello(job, worker, nonce)
@@ -92,11 +91,7 @@ class Lab:
         return job.with_epoch(epoch)
 
     def restart(self, job: Job) -> Job:
-        """Workers are restarted: they join again, and the job begins anew with another epoch.
-
-        A switch's agent first learns now that packets came since the last HELLO, and thc-ps asks the earlier process; a
-        worker says HELLO until it believes that that is gone.
-        """
+        """Restarted workers join again, and the job has a new epoch, once they believe the earlier process gone."""
         self.target.pass_time(LIVENESS_S * 1.2)
         nonce = next(self._nonces)
         for _ in range(5):  # one is enough, unless a busy machine keeps thc-ps from answering
@@ -117,10 +112,7 @@ class Lab:
         return outcomes[-1].payloads
 
     def send(self, packet: Packet, *, worker: Worker | None = None) -> Outcome:
-        """Send a worker's NORM or CODES frame; the replies must be the reference's, byte for byte.
-
-        worker: whose port it enters by; None: the sender's by its IP address and UDP port.
-        """
+        """Send a NORM or CODES frame; the replies must be the reference's. worker: None: the address's."""
         return self.send_raw(worker or self._stations[packet[IP].src, packet[UDP].sport], bytes(packet))
 
     def send_raw(self, worker: Worker, frame: bytes) -> Outcome:
@@ -161,7 +153,6 @@ class Lab:
             )
 
     def _hello(self, job: Job, worker: Worker, nonce: int) -> Thc:
-        """The answer to a worker's HELLO."""
         cookie = 0
         while True:
             ((_, reply),) = self.target.exchange(worker.switch_port, bytes(job.hello(worker, nonce, cookie)))

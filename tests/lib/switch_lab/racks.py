@@ -12,17 +12,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from thc_scapy import PORT, TYPES, Thc, ThcHello, ThcWelcome
 
-from byteps_thc._scheme.tables import LookupTable
-from switch_lab.jobs import (
-    CODES_PER_PACKET,
-    SERVICE_IP,
-    SERVICE_MAC,
-    Bytes,
-    Endpoint,
-    Floats,
-    Job,
-    Worker,
-)
+from byteps_thc._scheme.adding.tables import LookupTable
+from switch_lab.jobs import CODES_PER_PACKET, SERVICE_IP, SERVICE_MAC, Bytes, Endpoint, Floats, Job, Worker
 from switch_lab.lab import datagram_of
 from switch_lab.reference import Limits, Reference
 from switch_lab.targets.switch import SwitchTarget
@@ -65,7 +56,6 @@ class RackLab:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Those of this rack."""
         return self.job.workers[:2]
 
     def join(self) -> RackLab:
@@ -81,7 +71,6 @@ class RackLab:
         return self.send(worker.switch_port, self.job.hello(worker, nonce, run=run))
 
     def welcome(self, asked: Sent, **fields: int) -> Packet:
-        """The root's answer to a leaf's HELLO."""
         to, datagram = asked
         hello = Thc(datagram)
         assert (to, hello.message_type) == ((ROOT_IP, PORT), TYPES["hello"])
@@ -100,7 +89,7 @@ class RackLab:
         return answer
 
     def push(self, codes: Sequence[Bytes], **fields: int) -> list[Sent]:
-        """Both workers send; return what leaves because of the last."""
+        """Let both workers send; return the datagrams that leave because of the last."""
         for worker in self.workers[:-1]:
             assert self.codes(worker, codes[worker.worker_id], **fields) == []
         return self.codes(self.workers[-1], codes[self.workers[-1].worker_id], **fields)
@@ -112,7 +101,7 @@ class RackLab:
         return self.send(worker.switch_port, self.job.norms(worker, norms, **fields))
 
     def other_rack(self, codes: Sequence[Bytes], **fields: int) -> list[Sent]:
-        """The other rack's sum reaches the root; return what the root sends to this leaf."""
+        """The other rack's sum reaches the root; return the root's answers to this leaf."""
         total = np.sum([self.job.table.array[row] for row in codes[2:]], axis=0).astype(np.uint8)
         defaults = {"slot": self.job.first_code_slot, "round": 1, "payload_count": CODES_PER_PACKET}
         header = self.root_job.header(OTHER_LEAF, "codes", code_bits=CODE_BITS, **(defaults | fields))
@@ -120,12 +109,11 @@ class RackLab:
 
     def other_racks_norms(self, norms: Floats) -> list[Sent]:
         fields = {"code_bits": CODE_BITS, "round": 1, "payload_count": len(norms)}
-        header = self.root_job.header(OTHER_LEAF, "norm", **fields)
-        message = bytes(header / Raw(norms.astype(">f4").tobytes()))
+        message = bytes(self.root_job.header(OTHER_LEAF, "norm", **fields) / Raw(norms.astype(">f4").tobytes()))
         return self._to_leaf(self.root.handle(message, OTHER_LEAF.endpoint).replies)
 
     def at_root(self, sent: list[Sent]) -> list[Sent]:
-        """What the switch sent up reaches the root; return its answers to this leaf."""
+        """Pass datagrams of the switch to the root; return its answers to this leaf."""
         answers: list[Sent] = []
         for to, datagram in sent:
             assert to == (ROOT_IP, PORT)
@@ -133,7 +121,6 @@ class RackLab:
         return answers
 
     def down(self, answers: list[Sent]) -> list[Sent]:
-        """The root's answers reach the switch."""
         return [sent for _, datagram in answers for sent in self.from_root(Thc(datagram))]
 
     def from_root(self, message: Packet, **outside: object) -> list[Sent]:
@@ -171,5 +158,4 @@ class RackLab:
 
 
 def hello_of(sent: Sent) -> ThcHello:
-    """The payload of a HELLO that left."""
     return Thc(sent[1])[ThcHello]

@@ -1,7 +1,4 @@
-"""What an aggregator must answer: the rules of docs/contributors/protocol.md around thc_core's slot state machine.
-
-The packet tests of tests/p4/switch hold a running thc-ps, and every switch, against it, byte for byte.
-"""
+"""An aggregator's answers, byte for byte: docs/contributors/protocol.md around thc_core's slot state machine."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 
 from _core_test import SlotOutcome, SlotPool, SlotReply
 
-from byteps_thc._scheme.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
+from byteps_thc._base.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Endpoint, Job
 
 INTERNAL_FIELDS = ("switch_pass", "switch_step", "switch_state")
@@ -27,17 +24,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a switch asks beyond the protocol; the defaults are thc-ps's.
-
-    tells_last: results tell the worker whose packet came last, as thc-ps's do.
-    """
+    """Requirements of a switch beyond the protocol. tells_last: results name the last sender, as thc-ps's do."""
 
     codes_multiple: int = 1
     max_chunk: int = 0xFFFF
     tells_last: bool = False
 
 
-#: What thc_core's verdicts are called among a switch's counters.
+#: Names of a switch's counters by verdict of thc_core.
 REASONS = {
     SlotOutcome.ABSORBED: "absorbed",
     SlotOutcome.COMPLETED: "completed",

@@ -1,7 +1,6 @@
 """Workers that push partitions through an aggregator over a network that loses, copies, delays and reorders packets.
 
-Everything random comes from one seed. Each packet that arrives is compared with the reference by Lab.send; the results
-that workers end up with are compared with sums computed straight from the codes.
+One seed makes all randomness. Lab.send checks each packet; results are compared with sums of the codes.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ class Simulation:
         self.lab = lab
         self.faults = faults or Faults()
         self._random = random.Random(seed)
-        self._restart_after = restart_after
-        self._most_packets = most_packets
+        self._restart_after, self._most_packets = restart_after, most_packets
         self._shape = (chunks, codes_per_packet, window, first_round)
         self._codes_random = np.random.default_rng(seed)
         self._air: list[tuple[Stream, Packet | Reply]] = []
@@ -121,7 +119,7 @@ class Simulation:
                 self._restart(self.lab.jobs[0])
             self._take_turn()
             delivered += 1
-        for _, message in self._air + self._delayed:  # what comes after everything is over
+        for _, message in self._air + self._delayed:  # packets that arrive after the end
             if isinstance(message, Packet):
                 self.lab.send(message)
         self._check_results()
@@ -162,13 +160,11 @@ class Simulation:
     def _streams_of(self, job: Job) -> list[Stream]:
         chunks, count, window, first_round = self._shape
         slots = window or job.slots - job.norm_slots
-        shape = (len(job.workers), chunks, count)
-        codes = self._codes_random.integers(0, 16, shape, dtype=np.uint8)
+        codes = self._codes_random.integers(0, 16, (len(job.workers), chunks, count), dtype=np.uint8)
         return [Stream(job, worker, list(codes[worker.worker_id]), slots, first_round) for worker in job.workers]
 
     def _restart(self, job: Job) -> None:
-        joined = self.lab.restart(job)
-        begun_anew = self._streams_of(joined)
+        begun_anew = self._streams_of(self.lab.restart(job))
         self.streams = begun_anew + [stream for stream in self.streams if stream.job is not job]
         for stream in begun_anew:
             self._send(stream, stream.in_flight)

@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from byteps_thc import ThcConfig
+
+from byteps_thc import ServerCodes
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.byteps_servers.transport import check_environment, prepare_environment
-from byteps_thc._scheme.errors import ConfigurationError
 
 VARIABLES = ("BYTEPS_THREADPOOL_SIZE", "BYTEPS_MIN_COMPRESS_BYTES", "BYTEPS_PARTITION_BYTES", "BYTEPS_ENABLE_ASYNC")
 
@@ -23,18 +24,22 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "partition_bytes"),
-    [(ThcConfig(), 4096000), (ThcConfig(granularity=400), 4 << 20), (ThcConfig(partition_bytes=64 << 20), 16 << 20)],
+    ("codes", "partition_bytes"),
+    [
+        (ServerCodes(), 4096000),
+        (ServerCodes(granularity=400), 4 << 20),
+        (ServerCodes(partition_bytes=64 << 20), 16 << 20),
+    ],
 )
-def test_what_is_unset_is_set(config: ThcConfig, partition_bytes: int) -> None:
-    prepare_environment(config.resolve(2))
+def test_what_is_unset_is_set(codes: ServerCodes, partition_bytes: int) -> None:
+    prepare_environment(codes.resolve(2))
     assert [os.environ[name] for name in VARIABLES[:3]] == ["2", "0", str(partition_bytes)]
 
 
 def test_what_is_set_and_works_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTEPS_PARTITION_BYTES", "2000000")
     monkeypatch.setenv("BYTEPS_THREADPOOL_SIZE", "7")
-    prepare_environment(ThcConfig().resolve(2))
+    prepare_environment(ServerCodes().resolve(2))
     assert os.environ["BYTEPS_PARTITION_BYTES"] == "2000000"
     assert os.environ["BYTEPS_THREADPOOL_SIZE"] == "7"
 
@@ -51,7 +56,7 @@ def test_what_is_set_and_works_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=name):
-        prepare_environment(ThcConfig().resolve(2))
+        prepare_environment(ServerCodes().resolve(2))
 
 
 def test_partitions_that_byteps_would_not_compress_are_refused() -> None:

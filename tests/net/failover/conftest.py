@@ -1,4 +1,4 @@
-"""What tests of servers that go have in common."""
+"""Fixtures for tests of servers that disappear."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server is given up, and taken back, sooner."""
+    """Let workers leave a server, and use it again, sooner."""
     monkeypatch.setattr(watch, "TICK_S", 0.05)
     monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 0.2)

@@ -12,10 +12,10 @@ import pytest
 from failover_workers import Workers
 from restarted_servers import RestartedServers
 
+from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._net.failover import watch
 from byteps_thc._net.failover.watch import QUESTION_S, Presences, QuestionPace
 from byteps_thc._net.servers import NetworkConfig
-from byteps_thc._scheme.wire.layout import MessageType
 from thc_lab.udp_relay import UdpRelay
 
 TYPE_OFFSET = 1  # of a header
@@ -55,7 +55,7 @@ class LateRelay(UdpRelay):
 def test_a_server_is_there_while_its_results_arrive(
     delay_s: float | None, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "QUESTION_S", 0.04)  # three of them take .3 s
+    monkeypatch.setattr(watch, "QUESTION_S", 0.04)  # three questions take .3 s
     servers = RestartedServers(2, stack)
     relay = stack.enter_context(LateRelay(servers.addresses[0]))
     addresses = [relay.address, servers.addresses[1]]
@@ -63,7 +63,7 @@ def test_a_server_is_there_while_its_results_arrive(
     running.wait_for(5)
     relay.delay_s, relay.late = delay_s, frozenset(CONTROL)
     deadline = time.monotonic() + 60
-    while relay.touched < 60:  # of three questions there are some fifteen
+    while relay.touched < 60:  # three questions have some fifteen
         running.wait_for(1)
         assert time.monotonic() < deadline
     assert running.moves() == [0, 0]
@@ -74,8 +74,7 @@ def test_a_server_is_there_while_its_results_arrive(
 
 @pytest.mark.slow
 def test_six_hundred_milliseconds_of_round_trip_are_no_silence(stack: ExitStack) -> None:
-    servers = RestartedServers(2, stack)
-    relays = [stack.enter_context(LateRelay(address)) for address in servers.addresses]
+    relays = [stack.enter_context(LateRelay(address)) for address in RestartedServers(2, stack).addresses]
     running = Workers(
         lambda _: NetworkConfig([relay.address for relay in relays], run="test"),
         2,
@@ -106,7 +105,8 @@ def test_questions_take_a_fiftieth_of_what_the_ways_carry() -> None:
     asked = [second for second in range(1, 201) if slow.is_due(12_500 * second, float(second))]
     assert 10 < len(asked) <= 0.02 * 12_500 * 200 / (4 * 500) + 1
     assert all(fast.is_due(10**8 * second, float(second)) for second in range(1, 201))
-    assert all(fast.is_due(10**8 * 200, float(second)) for second in range(201, 401)), "an idle way got no slower"
+    for pace, carried in ((slow, 12_500), (fast, 10**8)):
+        assert all(pace.is_due(carried * 200, float(second)) for second in range(201, 401)), "an idle way has room"
 
 
 def test_a_server_that_was_heard_is_not_gone_whatever_it_answers() -> None:

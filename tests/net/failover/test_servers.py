@@ -1,4 +1,4 @@
-"""Several thc-ps that are killed, drained and restarted under workers that go on: all sums and maxima are checked."""
+"""Several thc-ps that are killed, drained and restarted under running workers: all sums and maxima are checked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from restarted_servers import RestartedServers
 from torch.distributed import HashStore
 from worker_relay import WorkerRelay
 
+from byteps_thc._base.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc._net.failover.agreement import Agreement
 from byteps_thc._net.failover.opening import open_failover_session
 from byteps_thc._net.failover.session import FailoverSession
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError, DeadlineError, TransportError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 
 def start(servers: list[str], workers: int = 2, **options: object) -> Workers:
@@ -179,11 +179,9 @@ def test_a_switch_has_a_session_that_ends_with_it(failover: bool | None) -> None
     def opened(worker: int) -> FailoverSession | Session:
         local = UdpConfig(local=f"{HOST}:{ports[worker]}")
         network = NetworkConfig(servers=[SERVER], job=JOB, backend=local, run="1", failover=failover)
-        return open_failover_session(
-            network, ThcConfig(), store, worker, 2, 30.0, moved=lambda: None, lost=lambda: None
-        )
+        return open_failover_session(network, store, worker, 2, 30.0, moved=lambda: None, lost=lambda: None)
 
-    with udp_switch("v1model", job_of(JOB, ports, ThcConfig())), ThreadPoolExecutor(2) as threads:
+    with udp_switch("v1model", job_of(JOB, ports, ServerCodes())), ThreadPoolExecutor(2) as threads:
         opening = [threads.submit(opened, worker) for worker in range(2)]
         if failover:
             for each in opening:
@@ -192,6 +190,6 @@ def test_a_switch_has_a_session_that_ends_with_it(failover: bool | None) -> None
             return
         sessions = [each.result(60) for each in opening]
         assert all(isinstance(session, Session) for session in sessions)
-        check_sums(sessions, ThcConfig(), [1024 + 300], steps=1)
+        check_sums(sessions, ServerCodes(), [1024 + 300], steps=1)
         for session in sessions:
             session.close()

@@ -1,4 +1,4 @@
-"""What workers keep of what they pushed, over moves at any moment: simulated, with servers that answer as they like."""
+"""Stages that workers keep over moves at any moment: simulated, with servers that answer in any order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byteps_thc._base.errors import TransportError
+from byteps_thc._net.failover.plan import Plan, Statement, named_in, why_none
 from byteps_thc._net.failover.stages import CodeStage, KeptStages, Missing, NormStage
-from byteps_thc._net.failover.watch import Plan, Statement, named_in, why_none
-from byteps_thc._scheme.errors import TransportError
 
 PIECES = 3
 
@@ -57,7 +57,6 @@ class Worker:
         self.decoded = 0
 
     def may(self) -> list[Any]:
-        """What this worker could do next."""
         steps = []
         number = len(self.norm_stages)
         if number - self.decoded < PIECES:  # the piece's round before is over
@@ -99,7 +98,7 @@ def value(worker: int, number: int) -> int:
 
 
 def arrived(workers: list[Worker], at: Worker) -> list[Any]:
-    """Results that one worker may get now: of stages that all have pushed, in any order of servers."""
+    """Return results that a worker may get now: all workers have pushed the stage; servers answer in any order."""
     results = []
     for stream in ("norms", "codes"):
         streams = [worker.session.streams[stream] for worker in workers]
@@ -152,7 +151,7 @@ def test_no_round_is_lost_and_no_sum_is_wrong_wherever_workers_are(seed: int) ->
             if steps := worker.may():
                 chance.choice(steps)()
     assert min(worker.decoded for worker in workers) > 40
-    # What is kept does not grow: two rounds at most.
+    # Kept stages do not grow: two rounds at most.
     assert all(len(worker.kept._codes) <= 3 * PIECES for worker in workers)
     assert all(len(worker.kept._norms) <= 3 * PIECES for worker in workers)
 
@@ -174,7 +173,7 @@ def test_a_plan_is_of_servers_that_all_reach_and_of_what_any_lacks() -> None:
     fruitless = Statement(Missing((4,), (1,)), ("there",) * 4, tired=False, fruitless=True)
     assert Plan.of([first, Statement.from_text(fruitless.as_text())]).fruitless
     assert Plan.of(said, refusing=[0]).servers == (3,)
-    assert Plan.of(said, refusing=[0, 3]).servers == (0, 3)  # none other is there
+    assert Plan.of(said, refusing=[0, 3]).servers == (0, 3)  # no other server is present
     assert why_none(["a", "b", "c", "d"], said) == "b is silent for rank 1; c is leaving for rank 0"
 
 

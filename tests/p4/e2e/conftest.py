@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from e2e.workers import JOB, Work
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.demo_switch.site import Site
 from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
 from thc_lab.namespaces import Namespaces
@@ -67,7 +67,7 @@ def start_switch(tmp_path: Path) -> Iterator[StartSwitch]:
     """Start a switch with the workers' job; may be called again when it was stopped."""
     with ExitStack() as stack:
 
-        def start(site: Site, config: ThcConfig | None = None, lanes: int = 1) -> SoftwareSwitch:
+        def start(site: Site, config: ServerCodes | None = None, lanes: int = 1) -> SoftwareSwitch:
             switch = stack.enter_context(SoftwareSwitch(site.testbed(JOB, config, lanes), tmp_path))
             switch.wait_until_ready()
             return switch

@@ -7,18 +7,17 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
+from e2e.udp_switch import free_udp_ports, job_of, sessions_at, udp_switch
 from error_of import error_of
 
-from byteps_thc import GradientAverager, ThcConfig
-from byteps_thc._net.session import Session, Timeouts, UdpConfig
-from byteps_thc._scheme.compressor import Compressor
-from byteps_thc._scheme.wire.layout import MessageType
+from byteps_thc import GradientAverager, ServerCodes
+from byteps_thc._base.wire.layout import MessageType
+from byteps_thc._scheme.adding.compressor import Compressor
 from thc_p4_model.ports import UdpPort
 
-CONFIG = ThcConfig()
+CONFIG = ServerCodes()
 JOB, WORKERS, SIZE = 9, 2, 3000
-#: Of a frame: fields of the header, and the payload, behind Ethernet, IPv4 and UDP.
+#: Places in a frame: fields of the header, and the payload, behind Ethernet, IPv4 and UDP.
 TYPE, WORKER, PARTITION, PAYLOAD = 42 + 1, 42 + 5, 42 + 25, 42 + 32
 
 
@@ -43,19 +42,10 @@ def test_all_workers_raise_in_the_next_step(message_type: MessageType, at: int) 
     ports = free_udp_ports(WORKERS)
     with udp_switch("v1model", job_of(JOB, ports, CONFIG)) as front, ExitStack() as stack:
         damage(front, message_type, at)
-        averagers = []
-        for worker, port in enumerate(ports):
-            session = Session(
-                [SERVER],
-                job=JOB,
-                worker=worker,
-                workers=WORKERS,
-                config=CONFIG,
-                backend=UdpConfig(local=f"{HOST}:{port}"),
-                timeouts=Timeouts(connect_s=30.0, operation_s=60.0),
-            )
-            compressor = Compressor(CONFIG, worker=worker, workers=WORKERS)
-            averagers.append(GradientAverager(stack.enter_context(session), compressor))
+        averagers = [
+            GradientAverager(session, Compressor(CONFIG, worker=worker, workers=WORKERS))
+            for worker, session in enumerate(sessions_at(ports, JOB, CONFIG, stack))
+        ]
 
         def average(worker: int) -> np.ndarray:  # type: ignore[type-arg]
             gradient = np.random.default_rng(worker).standard_normal(SIZE, np.float32)

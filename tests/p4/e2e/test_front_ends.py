@@ -1,4 +1,4 @@
-"""DDP and HSDP through a P4 program, two jobs of it at once: the averages are those of thc-ps, to the bit."""
+"""DDP and HSDP through a P4 program, two jobs at once: the averages equal averages over thc-ps, to the bit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 from e2e.udp_switch import SERVER, free_udp_ports, job_of, udp_switch
-from ranks import run_ranks
 
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
+from thc_lab.ranks import run_ranks
 
 PROGRAM = Path(__file__).parent / "programs/front_ends_rank.py"
 #: As in PROGRAM.
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, granularity=30)
+CONFIG = ServerCodes(rotation_block=256, partition_bytes=4096, granularity=30)
 RANKS = 4
 
 

@@ -62,7 +62,7 @@ SENDS = st.builds(
 
 
 def lawless(target: Target, sends: list[Send]) -> None:
-    """No order, no window: whatever is sent, the answers are the reference's."""
+    """Workers keep no order and no window, and all answers are the reference's."""
     lab = Lab(target, [Job.make(1, 3, target.front_ports), Job.make(2, 4, target.front_ports, quorum=2)])
     for send in sends:
         lab.send(send.packet(lab))
@@ -93,7 +93,7 @@ def values(bits: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def damages(draw: st.DrawFn) -> tuple[str, object]:
-    """(what, how) to damage in a packet."""
+    """Draw a kind of damage to a packet, and its values."""
     kind = draw(st.sampled_from(["field", "field", "byte", "cut", "grow", "udp_length", "ip"]))
     match kind:
         case "field":
@@ -166,7 +166,8 @@ def damage_between(target: Target, damage: tuple[str, object], norm: bool, retra
     raw = damaged(sends[norm](worker, retransmit=retransmit), damage)
     datagram = expected_datagram(raw)
     if datagram is None:
-        check_no_answer(target.exchange(worker.switch_port, raw))
+        for _, frame in target.exchange(worker.switch_port, raw):  # forwarded like anything else, but no answer
+            assert Ether(frame).src != SERVICE_MAC or Ether(frame)[IP].src != SERVICE_IP
     elif len(datagram) >= 32 and datagram[1] not in (TYPES["norm"], TYPES["codes"]):
         # For the agent (HELLO, GOODBYE), which has tests of its own, or for nobody; the slots are not its business.
         answers = [Ether(frame) for _, frame in target.exchange(worker.switch_port, raw)]
@@ -176,12 +177,6 @@ def damage_between(target: Target, damage: tuple[str, object], norm: bool, retra
     for send in sends:
         for worker in job.workers:
             lab.send(send(worker, retransmit=True))
-
-
-def check_no_answer(frames: list[tuple[int, bytes]]) -> None:
-    """It may be forwarded like anything else, but nothing comes from the aggregator."""
-    for _, frame in frames:
-        assert Ether(frame).src != SERVICE_MAC or Ether(frame)[IP].src != SERVICE_IP
 
 
 @given(damage=damages(), norm=st.booleans(), retransmit=st.booleans())

@@ -28,7 +28,7 @@ PACKETS = {
     "ip_options": IP(src="10.9.0.1", dst="10.9.0.2", options=[IPOption_RR()]) / UDP(sport=1, dport=2) / Raw(b"x"),
     "fragment": IP(src="10.9.0.1", dst="10.9.0.2", frag=100, proto=17) / Raw(bytes(300)),
     "full_size": IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=1, dport=2) / Raw(bytes(1472)),
-    # Another aggregator in the same network; internal fields are that one's business.
+    # Another aggregator in the same network, with internal fields of its own.
     "thc_for_another_server": IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=40000, dport=PORT) / THC,
     "thc_of_another_switch": IP(src="10.9.0.1", dst="10.9.0.2")
     / UDP(sport=40000, dport=PORT)
@@ -105,25 +105,14 @@ def test_routing(bridge, name):
     assert (out, raw) == (other, bytes(expected))
 
 
-@pytest.mark.parametrize("ttl", [0, 1])
-def test_routed_packets_end_with_their_ttl(bridge, ttl):
+def test_packets_that_end_at_the_router(bridge):
+    """With their TTL, without a route, and at ports of the aggregator's address where nobody listens."""
     switch, port, _ = bridge
-    packet = Ether(src=FROM, dst=SERVICE_MAC) / IP(src="10.9.0.1", dst="192.0.2.9", ttl=ttl) / UDP() / Raw(b"x")
-    assert switch.exchange(port, bytes(packet)) == []
-
-
-def test_no_route(bridge):
-    switch, port, _ = bridge
-    packet = Ether(src=FROM, dst=SERVICE_MAC) / IP(src="10.9.0.1", dst="198.51.100.1") / UDP() / Raw(b"x")
-    assert switch.exchange(port, bytes(packet)) == []
-
-
-@pytest.mark.parametrize("dport", [22, PORT + 1])
-def test_other_ports_of_the_aggregators_address(bridge, dport):
-    """Nobody listens there."""
-    switch, port, _ = bridge
-    packet = Ether(src=FROM, dst=SERVICE_MAC) / IP(src="10.9.0.1", dst=SERVICE_IP) / UDP(dport=dport) / THC
-    assert switch.exchange(port, bytes(packet)) == []
+    packets = [IP(src="10.9.0.1", dst="192.0.2.9", ttl=ttl) / UDP() / Raw(b"x") for ttl in (0, 1)]
+    packets += [IP(src="10.9.0.1", dst="198.51.100.1") / UDP() / Raw(b"x")]
+    packets += [IP(src="10.9.0.1", dst=SERVICE_IP) / UDP(dport=dport) / THC for dport in (22, PORT + 1)]
+    for packet in packets:
+        assert switch.exchange(port, bytes(Ether(src=FROM, dst=SERVICE_MAC) / packet)) == [], packet.summary()
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 13])

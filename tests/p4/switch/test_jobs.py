@@ -52,7 +52,7 @@ def test_welcome_says_what_workers_need(lab, target):
 
 
 def test_worker_restart_in_the_middle_of_a_round(lab):
-    """The job begins anew: what the slot held is gone, and packets from before are told so."""
+    """The job begins anew: the slot has lost its sums, and senders of earlier packets are told so."""
     before, codes = lab.job, codes_of(3, 4)
     for worker in before.workers[:2]:
         lab.send(before.codes(worker, codes[worker.worker_id]))

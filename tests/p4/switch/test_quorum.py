@@ -51,19 +51,3 @@ def test_a_late_worker_of_a_round_that_is_gone(quorum_lab):
             send(quorum_lab, codes, worker, round=round_)
     assert send(quorum_lab, codes, 4, round=1).kinds == ["straggler"]
     assert send(quorum_lab, codes, 4, round=3).payloads == (quorum_lab.job.sum(codes[:3]),)
-
-
-def test_all_workers_are_not_partial(target):
-    lab = Lab(target, [Job.make(1, 3, target.front_ports, quorum=3)])
-    codes = codes_of(3)[:3]
-    lab.push(lab.job, codes)
-    (reply,) = lab.send(lab.job.codes(lab.job.workers[0], codes[0], retransmit=True)).replies
-    assert (reply.thc.contributions, reply.thc.flags) == (3, 0)
-
-
-def test_a_quorum_of_one(target):
-    lab = Lab(target, [Job.make(1, 4, target.front_ports, quorum=1)])
-    codes = codes_of(4)[:4]
-    outcome = send(lab, codes, 2)
-    assert outcome.payloads == (lab.job.sum(codes[2:3]),) * 4
-    assert send(lab, codes, 0).payloads == (lab.job.sum(codes[2:3]),)

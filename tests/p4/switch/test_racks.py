@@ -1,4 +1,4 @@
-"""A switch that is the leaf of a rack: its workers get what one level gives them, byte for byte."""
+"""A switch that is the leaf of a rack: its workers get the results of one level, byte for byte."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ def lab(switch: SwitchTarget) -> RackLab:
 
 
 def one_level(lab: RackLab, codes: np.ndarray, **fields: int) -> list[tuple[tuple[str, int], bytes]]:
-    """What the workers of the rack get from one server for all four, in the epoch of the leaf."""
+    """Return a single server's results for the rack's workers, in the epoch of the leaf."""
     reference = Reference([lab.job])
     for worker in lab.job.workers:
         datagram = bytes(lab.job.codes(worker, codes[worker.worker_id], **fields)[Thc])
         replies = reference.handle(datagram, worker.endpoint).replies
     return sorted(reply for reply in replies if reply[0] in [worker.endpoint for worker in lab.workers])
+
+
+def headers_of(lab: RackLab, received: list[tuple[tuple[str, int], bytes]]) -> list[Thc]:
+    """One for each worker of the rack, in order."""
+    assert [to for to, _ in received] == [worker.endpoint for worker in lab.workers]
+    return [Thc(datagram) for _, datagram in received]
 
 
 def reasons_of(lab: RackLab, before: dict[str, int]) -> dict[str, int]:
@@ -87,9 +93,7 @@ def test_norms(lab: RackLab) -> None:
     assert lab.norms(lab.workers[0], NORMS[0]) == []
     assert lab.at_root(lab.norms(lab.workers[1], NORMS[1])) == []
     received = lab.down(lab.other_racks_norms(np.maximum(NORMS[2], NORMS[3])))
-    assert [to for to, _ in received] == [worker.endpoint for worker in lab.workers]
-    for worker, (_, datagram) in zip(lab.workers, received, strict=True):
-        header = Thc(datagram)
+    for worker, header in zip(lab.workers, headers_of(lab, received), strict=True):
         assert (header.message_type, header.contributions, header.num_workers) == (TYPES["max_norm"], 4, 4)
         assert (header.epoch, header.code_bits, header.worker_id) == (lab.job.epoch, 4, worker.worker_id)
         assert bytes(header.payload) == NORMS.max(axis=0).astype(">f4").tobytes()
@@ -122,10 +126,7 @@ def test_who_is_missing_in_the_rack(lab: RackLab) -> None:
 def test_which_rack_is_missing(lab: RackLab) -> None:
     lab.at_root(lab.push(CODES[0]))
     answers = lab.at_root(lab.codes(lab.workers[0], CODES[0][0], retransmit=True))
-    received = lab.down(answers)
-    assert [to for to, _ in received] == [worker.endpoint for worker in lab.workers]
-    for worker, (_, datagram) in zip(lab.workers, received, strict=True):
-        header = Thc(datagram)
+    for worker, header in zip(lab.workers, headers_of(lab, lab.down(answers)), strict=True):
         assert (header.epoch, header.num_workers, header.code_bits) == (lab.job.epoch, 4, 4)
         assert (header.worker_id, header.contributions) == (worker.worker_id, 0)
         error = header[ThcError]
@@ -134,21 +135,12 @@ def test_which_rack_is_missing(lab: RackLab) -> None:
 
 
 def test_a_straggler_of_the_root(lab: RackLab) -> None:
+    leaf, fields = lab.root_job.workers[0], {"slot": lab.job.first_code_slot, "payload_count": CODES_PER_PACKET}
     for round_ in (2, 3):  # the root has later rounds of the slot, which this leaf never was told of
         lab.other_rack(CODES[0], round=round_)
-        datagram = lab.root_job.header(
-            lab.root_job.workers[0],
-            "codes",
-            code_bits=8,
-            round=round_,
-            slot=lab.job.first_code_slot,
-            payload_count=CODES_PER_PACKET,
-        )
-        lab.root.handle(bytes(datagram / Raw(bytes(CODES_PER_PACKET))), lab.root_job.workers[0].endpoint)
-    received = lab.down(lab.at_root(lab.push(CODES[0], round=1)))
-    assert [to for to, _ in received] == [worker.endpoint for worker in lab.workers]
-    for _, datagram in received:
-        header = Thc(datagram)
+        header = lab.root_job.header(leaf, "codes", code_bits=8, round=round_, **fields)
+        lab.root.handle(bytes(header / Raw(bytes(CODES_PER_PACKET))), leaf.endpoint)
+    for header in headers_of(lab, lab.down(lab.at_root(lab.push(CODES[0], round=1)))):
         assert (header.message_type, header.epoch, header.num_workers) == (TYPES["straggler"], lab.job.epoch, 4)
         assert (header.code_bits, header.contributions, header.payload_count) == (4, 0, 0)
 
@@ -156,9 +148,7 @@ def test_a_straggler_of_the_root(lab: RackLab) -> None:
 def test_an_order_mismatch_of_the_root_reaches_all_workers(lab: RackLab) -> None:
     lab.other_rack(CODES[0], partition=1)
     received = lab.down(lab.at_root(lab.push(CODES[0], partition=2)))
-    assert [to for to, _ in received] == [worker.endpoint for worker in lab.workers]
-    for worker, (_, datagram) in zip(lab.workers, received, strict=True):
-        header = Thc(datagram)
+    for worker, header in zip(lab.workers, headers_of(lab, received), strict=True):
         assert header[ThcError].reason == REASONS["order_mismatch"]
         assert (header.epoch, header.worker_id, header.num_workers) == (lab.job.epoch, worker.worker_id, 4)
 
@@ -168,12 +158,6 @@ def result(lab: RackLab, **fields: int) -> Packet:
     values = {"code_bits": 8, "contributions": 2, "slot": 5, "round": 1, "payload_count": CODES_PER_PACKET}
     header = lab.root_job.header(lab.root_job.workers[0], "aggregate", **(values | fields))
     return header / Raw(bytes(CODES_PER_PACKET))
-
-
-def test_what_the_root_says_is_counted(lab: RackLab) -> None:
-    before = lab.target.status().reasons
-    assert len(lab.from_root(result(lab))) == 2
-    assert reasons_of(lab, before) == {"from_root": 1}
 
 
 @pytest.mark.parametrize(
@@ -223,9 +207,10 @@ def test_nothing_of_the_root_is_believed_before_the_job_is_open(switch: SwitchTa
     assert reasons_of(lab, before) == {"not_root": 1}
 
 
-def test_no_register_is_touched_by_what_the_root_says(lab: RackLab) -> None:
+def test_a_result_is_counted_and_touches_no_register(lab: RackLab) -> None:
     lab.codes(lab.workers[0], CODES[0][0], slot=5)
-    packets = lab.target.status().jobs[0].packets
-    lab.from_root(result(lab))
-    assert lab.target.status().jobs[0].packets == packets
+    before = lab.target.status()
+    assert len(lab.from_root(result(lab))) == 2
+    assert reasons_of(lab, before.reasons) == {"from_root": 1}
+    assert lab.target.status().jobs[0].packets == before.jobs[0].packets
     assert lab.codes(lab.workers[1], CODES[0][1], slot=5)[0][1][32:] == lab.job.sum(CODES[0][:2])

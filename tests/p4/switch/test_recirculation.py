@@ -24,7 +24,7 @@ class Bench:
     """One job on a switch; packets are injected and stepped, and results are collected."""
 
     def __init__(self, target: ModelTarget, workers: int, quorum: int | None = None) -> None:
-        home_pipe = target.front_ports[:1]  # from other pipes, there is a step more
+        home_pipe = target.front_ports[:1]  # packets from other pipes take one more step
         self.lab = Lab(target, [Job.make(1, workers, home_pipe, quorum=quorum)])
         self.job = self.lab.job
         self.model = target.model
@@ -41,6 +41,10 @@ class Bench:
 
     def drain(self) -> None:
         self._collect(self.model.drain())
+
+    def finish(self) -> list[str]:
+        self.drain()
+        return self.take()
 
     def _collect(self, outputs: list[tuple[int, bytes]]) -> None:
         self.sent += [Thc(self.lab.decode(output)[1]) for output in outputs]
@@ -65,8 +69,7 @@ def test_all_workers_at_once(stepped, order):
     bench = Bench(stepped, 4)
     for worker in order:
         bench.inject(worker)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 4
+    assert bench.finish() == ["aggregate"] * 4
 
 
 @pytest.mark.parametrize("gap", range(1, 8))
@@ -76,16 +79,14 @@ def test_two_packets_interleave_at_every_distance(stepped, gap):
     bench.inject(0)
     bench.step(gap)
     bench.inject(1)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 2
+    assert bench.finish() == ["aggregate"] * 2
 
 
 def test_packets_of_two_rounds_and_two_slots_interleave(stepped):
     bench = Bench(stepped, 3)
     for worker, round_ in itertools.product(range(3), (1, 2)):
         bench.inject(worker, round_)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 6
+    assert bench.finish() == ["aggregate"] * 6
 
 
 @pytest.mark.parametrize("gap", range(1, 12))
@@ -98,17 +99,15 @@ def test_a_copy_while_the_first_is_under_way(stepped, gap):
     bench.step(gap)
     bench.inject(1, retransmit=True)
     bench.inject(0)
-    bench.drain()
-    kinds = bench.take()
+    kinds = bench.finish()
     assert kinds.count("aggregate") in (2, 3, 4)  # replays once it is complete
     bench.inject(0, retransmit=True)
-    bench.drain()
-    assert bench.take() == ["aggregate"]
+    assert bench.finish() == ["aggregate"]
 
 
 @pytest.mark.parametrize("lost_in", range(1, 4))
 def test_a_packet_lost_on_its_way_up(stepped, lost_in):
-    """Its worker counts as seen, but the slot never completes: never a sum with half of it."""
+    """Its worker counts as seen, but the slot never completes: never a sum with half of a packet."""
     bench = Bench(stepped, 3)
     bench.inject(0)
     bench.step(lost_in)
@@ -118,20 +117,10 @@ def test_a_packet_lost_on_its_way_up(stepped, lost_in):
     bench.drain()
     for worker in range(3):
         bench.inject(worker, retransmit=True)
-    bench.drain()
-    assert bench.take() == ["error"] * 3
+    assert bench.finish() == ["error"] * 3
     for worker in range(3):
         bench.inject(worker, 3)  # the same version, later
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 3
-
-
-def count_passes(bench: Bench) -> int:
-    passes = 0
-    while bench.model.in_flight:
-        bench.step()
-        passes += 1
-    return passes
+    assert bench.finish() == ["aggregate"] * 3
 
 
 def test_a_result_lost_on_its_way_down(stepped):
@@ -140,7 +129,10 @@ def test_a_result_lost_on_its_way_down(stepped):
     bench.inject(0)
     bench.drain()
     bench.inject(1)
-    passes = count_passes(bench)
+    passes = 0
+    while bench.model.in_flight:
+        bench.step()
+        passes += 1
     assert passes == 1 + 8 + 8 + 1  # check, up, down, finish
     bench.take()
     for lost_in in range(1 + 8, passes):
@@ -153,8 +145,7 @@ def test_a_result_lost_on_its_way_down(stepped):
         assert bench.take() == []
         for worker in range(2):
             bench.inject(worker, retransmit=True)
-        bench.drain()
-        assert bench.take() == ["aggregate"] * 2
+        assert bench.finish() == ["aggregate"] * 2
 
 
 @pytest.mark.parametrize("gap", range(1, 10))
@@ -163,19 +154,16 @@ def test_a_replay_while_the_slot_is_reused(stepped, gap):
     bench = Bench(stepped, 3, quorum=2)
     for worker in (0, 1):
         bench.inject(worker)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 3
+    assert bench.finish() == ["aggregate"] * 3
     bench.inject(2)
     bench.step(gap)
     for worker in (0, 1):
         bench.inject(worker, 3)
-    bench.drain()
-    kinds = bench.take()
+    kinds = bench.finish()
     assert kinds.count("aggregate") in (3, 4)
     bench.inject(2)
     bench.inject(2, 3)
-    bench.drain()
-    assert sorted(bench.take()) == ["aggregate", "straggler"]
+    assert sorted(bench.finish()) == ["aggregate", "straggler"]
 
 
 @pytest.mark.parametrize("gap", range(1, 10))
@@ -187,38 +175,33 @@ def test_a_quorum_round_that_is_overwritten_while_it_is_collected(stepped, gap):
     bench.inject(1)
     bench.step(gap)
     bench.inject(2, 3)
-    bench.drain()
-    assert bench.take() in ([], ["aggregate"] * 3)
+    assert bench.finish() in ([], ["aggregate"] * 3)
     bench.inject(1, 3)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 3
+    assert bench.finish() == ["aggregate"] * 3
 
 
 def test_a_worker_after_the_quorum_closed_but_before_it_is_complete(stepped):
-    """Two of three are under way: the third is not added, and hears of it when it asks."""
+    """Two of three are under way: the third is not added, and learns this when it asks."""
     bench = Bench(stepped, 3, quorum=2)
     bench.inject(0)
     bench.inject(1)
     bench.step(2)
     bench.inject(2)
     bench.inject(2, retransmit=True)
-    bench.drain()
-    assert bench.take() == ["error", *["aggregate"] * 3]
+    assert bench.finish() == ["error", *["aggregate"] * 3]
     bench.inject(2, retransmit=True)
-    bench.drain()
-    assert bench.take() == ["aggregate"]
+    assert bench.finish() == ["aggregate"]
 
 
 def test_a_recirculation_queue_that_overflows(stepped):
-    """Room for two packets of eight: what gets through is right, and retransmissions finish what can be finished."""
+    """The queue holds two of eight packets: all sums are right, and retransmissions finish as many as possible."""
     bench = Bench(stepped, 4)
     for worker, round_ in itertools.product(range(4), (1, 2)):
         bench.inject(worker, round_)
         if bench.model.in_flight > 2:
             bench.step()
             bench.model.lose()
-    bench.drain()
-    kinds = bench.take()
+    kinds = bench.finish()
     for worker in range(4):
         bench.inject(worker, 3)
     bench.drain()
@@ -236,15 +219,13 @@ def test_a_job_starts_over_while_a_packet_is_on_its_way(stepped, gap):
     stepped.reopen(bench.job, epoch)
     bench.job = bench.job.with_epoch(epoch)
     bench.inject(0, round_=1)
-    bench.drain()
-    assert bench.take() == []
+    assert bench.finish() == []
     bench.inject(1, round_=1)
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 2
+    assert bench.finish() == ["aggregate"] * 2
 
 
 def test_ports_of_another_pipe_that_the_description_does_not_name(stepped):
-    """A worker behind one of them meets the slots of the home pipe, not those of the pipe it came through."""
+    """A worker behind such a port meets the slots of the home pipe, not the slots of the pipe it came through."""
     if stepped.pipes == 1:
         pytest.skip("one pipe")
     bench = Bench(stepped, 2)
@@ -252,5 +233,4 @@ def test_ports_of_another_pipe_that_the_description_does_not_name(stepped):
     unnamed = next(port for port in range(128, 256) if port not in stepped.front_ports and port % 128 < 64)
     bench.inject(0)
     bench.model.inject(unnamed, bytes(bench.job.codes(second, ROUNDS[1][1])))
-    bench.drain()
-    assert bench.take() == ["aggregate"] * 2
+    assert bench.finish() == ["aggregate"] * 2

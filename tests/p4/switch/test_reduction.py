@@ -54,18 +54,3 @@ def test_different_ports(target):
     for ports in (target.front_ports[:1], target.front_ports, target.front_ports[::-1]):
         lab = Lab(target, [Job.make(1, 4, ports)])
         assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
-
-
-def test_rounds_wrap_around(lab):
-    for round_ in (2**32 - 2, 2**32 - 1, 0, 1, 2):
-        codes = random_codes(round_ % 7, 4, CODES_PER_PACKET)
-        assert lab.push(lab.job, codes, round=round_) == (lab.job.sum(codes),) * 4
-    stale = lab.send(lab.job.codes(lab.job.workers[0], codes[0], round=2**32 - 1))
-    assert stale.kinds == ["straggler"]
-
-
-def test_partition_and_chunk_come_back(lab):
-    codes = random_codes(8, 4, CODES_PER_PACKET)
-    lab.push(lab.job, codes, partition=0xFFFF, chunk=4095)
-    outcome = lab.send(lab.job.codes(lab.job.workers[1], codes[1], partition=0xFFFF, chunk=4095))
-    assert [(reply.thc.partition, reply.thc.chunk) for reply in outcome.replies] == [(0xFFFF, 4095)]

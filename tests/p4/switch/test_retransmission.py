@@ -9,7 +9,7 @@ from thc_scapy import REASONS, ThcError
 
 @pytest.fixture
 def codes() -> np.ndarray:
-    """Of eight rounds: four workers' codes each."""
+    """Return codes by round and worker."""
     return np.random.default_rng(0).integers(0, 16, (8, 4, CODES_PER_PACKET), dtype=np.uint8)
 
 
@@ -51,66 +51,19 @@ def test_ignore_retransmissions(lab, codes):
     assert send(lab, codes, 3, 1).payloads == (lab.job.sum(codes[1]),) * 4
 
 
-def test_a_first_packet_with_the_flag_is_added(lab, codes):
-    """The packet before it was lost: the flag says nothing about what the aggregator has."""
-    for worker in range(3):
-        assert send(lab, codes, worker, 1, retransmit=True).reason == "absorbed"
-    assert send(lab, codes, 3, 1, retransmit=True).payloads == (lab.job.sum(codes[1]),) * 4
-
-
-def test_retransmit_from_previous_set(lab, codes):
-    """A worker that lacks the result of round 1 gets it while the others are in round 2."""
-    lab.push(lab.job, codes[1], round=1)
-    for worker in range(3):
-        assert send(lab, codes, worker, 2).reason == "absorbed"
-    outcome = send(lab, codes, 3, 1, retransmit=True)
-    assert outcome.payloads == (lab.job.sum(codes[1]),)
-    assert send(lab, codes, 3, 2).payloads == (lab.job.sum(codes[2]),) * 4
-
-
 @pytest.mark.parametrize("late", [2, 3, 4])
 def test_stale_rounds(lab, codes, late):
-    """A packet of a round that is over, up to two phases late, is not added to what its version holds now."""
+    """A packet of a round that is over, up to two phases late, is not added to the current sums of its version."""
     for round_ in range(1, late + 2):
         lab.push(lab.job, codes[round_], round=round_)
-    if late % 2 == 0:  # its version is in use
-        send(lab, codes, 0, late + 3)
-    else:
-        send(lab, codes, 0, late + 2)
+    current = late + 3 if late % 2 == 0 else late + 2  # a round that uses its version
+    send(lab, codes, 0, current)
     stale = send(lab, codes, 1, 1, retransmit=True)
     assert stale.kinds == ["straggler"]
     assert stale.to == [lab.job.workers[1].endpoint]
-    current = late + 3 if late % 2 == 0 else late + 2
     for worker in (1, 2):
         send(lab, codes, worker, current)
     assert send(lab, codes, 3, current).payloads == (lab.job.sum(codes[current]),) * 4
-
-
-def test_straggler_notice_has_no_payload(lab, codes):
-    lab.push(lab.job, codes[3], round=3)
-    (notice,) = send(lab, codes, 2, 1, slot=lab.job.first_code_slot).replies
-    assert notice.payload == b""
-    assert (notice.thc.payload_count, notice.thc.contributions, notice.thc.flags) == (0, 0, 0)
-    assert (notice.thc.round, notice.thc.worker_id) == (1, 2)
-
-
-def test_a_skipped_round_is_not_complete(lab, codes):
-    """Nobody finished round 1; round 2 begins. Round 1 may still be finished, and neither mixes with the other."""
-    send(lab, codes, 0, 1)
-    lab.push(lab.job, codes[2], round=2)
-    for worker in (1, 2):
-        assert send(lab, codes, worker, 1).reason == "absorbed"
-    assert send(lab, codes, 3, 1).payloads == (lab.job.sum(codes[1]),) * 4
-    lab.push(lab.job, codes[3], round=3)
-    assert send(lab, codes, 0, 1).kinds == ["straggler"]
-
-
-def test_an_unfinished_round_is_overwritten(lab, codes):
-    """Round 3 takes the version of round 1, which three of four workers had given up."""
-    for worker in range(3):
-        send(lab, codes, worker, 1)
-    lab.push(lab.job, codes[3], round=3)
-    assert send(lab, codes, 3, 1).kinds == ["straggler"]
 
 
 @pytest.mark.parametrize("fields", [{"partition": 8}, {"chunk": 1}, {"partition": 1, "chunk": 7}], ids=str)

@@ -1,4 +1,4 @@
-"""The TNA program compiled for Tofino 2: what differs is a preprocessor symbol, so a few long tests do."""
+"""The TNA program compiled for Tofino 2: it differs by a preprocessor symbol, so a few long tests suffice."""
 
 import numpy as np
 import pytest

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import _core_test
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from switch_control.site import Site
 
-from byteps_thc._scheme.errors import TransportError
-from byteps_thc._scheme.tables import LookupTable
-from byteps_thc._scheme.wire.layout import (
+from byteps_thc._base.errors import TransportError
+from byteps_thc._base.wire.layout import (
     ConfigField,
     ErrorPayload,
     ErrorReason,
@@ -22,8 +22,10 @@ from byteps_thc._scheme.wire.layout import (
     MessageType,
     WelcomePayload,
 )
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, SwitchAgent, frames, plan
+from thc_switch.hello import Hello, difference, parse_hello
 from thc_switch.plan import Operation
 from thc_switch.targets.model import ModelControl
 
@@ -59,6 +61,11 @@ def site_of(v1model_switch: Callable[..., Switch]) -> Callable[[Deployment], Sit
     return make
 
 
+def job_entries(site: Site, action: str) -> list[Any]:
+    entries = site.switch.table_entries("ThcIngress.job_check.job")
+    return [entry for entry in entries if entry.action.endswith(f".{action}")]
+
+
 def test_welcome_tells_slots_window_shards_and_padding(site: Site) -> None:
     reply = site.hello()
     assert reply.header.epoch == 1000
@@ -75,10 +82,6 @@ def test_jobs_are_closed_before_the_first_hello(site: Site) -> None:
     assert site.open_epoch() is None, "an agent that starts cannot know who is there"
 
 
-def test_workers_of_a_job_share_its_epoch(site: Site) -> None:
-    assert site.join_all() == 1000
-
-
 def test_a_repeated_hello_resets_nothing(site: Site) -> None:
     epoch = site.join_all()
     site.send_codes(0, epoch)
@@ -87,25 +90,51 @@ def test_a_repeated_hello_resets_nothing(site: Site) -> None:
     assert any(site.rounds())
 
 
+def verdict(datagram: bytes, first: bytes) -> list[int] | None:
+    """The refusal of a HELLO to the job that `first` began, by the agent's code and by thc-ps's (tests/csrc/python)."""
+    hello = None if len(datagram) < Header.SIZE_BYTES else parse_hello(Header.unpack(datagram), datagram)
+    job = parse_hello(Header.unpack(first), first)
+    assert isinstance(job, Hello)
+    refusal = difference(hello.config, job.config) if isinstance(hello, Hello) else hello
+    found = [refusal.reason, refusal.field, refusal.job_value] if refusal else [0, 0, 0] if hello else None
+    assert found == _core_test.hello_verdict(datagram, first)
+    return found
+
+
 @pytest.mark.parametrize(
-    ("changes", "field", "job_value"),
+    ("changes", "reason", "field", "job_value"),
     [
-        ({"num_workers": 4, "quorum": 4}, ConfigField.NUM_WORKERS, 3),
-        ({"table": LookupTable.uniform(3)}, ConfigField.CODE_BITS, 4),
-        ({"table": LookupTable.uniform(6)}, ConfigField.CODE_BITS, 4),
-        ({"value_bits": 16}, ConfigField.VALUE_BITS, 8),
-        ({"table": LookupTable.solve(4, 30, 1 / 32)}, ConfigField.GRANULARITY, 15),
-        ({"codes_per_packet": 2048}, ConfigField.CODES_PER_PACKET, 1024),
-        ({"quorum": 2}, ConfigField.QUORUM, 3),
+        ({"num_workers": 4, "quorum": 4}, ErrorReason.CONFIG_MISMATCH, ConfigField.NUM_WORKERS, 3),
+        ({"table": LookupTable.uniform(3)}, ErrorReason.CONFIG_MISMATCH, ConfigField.CODE_BITS, 4),
+        ({"table": LookupTable.uniform(6)}, ErrorReason.CONFIG_MISMATCH, ConfigField.CODE_BITS, 4),
+        ({"value_bits": 16}, ErrorReason.CONFIG_MISMATCH, ConfigField.VALUE_BITS, 8),
+        ({"table": LookupTable.solve(4, 30, 1 / 32)}, ErrorReason.CONFIG_MISMATCH, ConfigField.GRANULARITY, 15),
+        ({"codes_per_packet": 2048}, ErrorReason.CONFIG_MISMATCH, ConfigField.CODES_PER_PACKET, 1024),
+        ({"quorum": 2}, ErrorReason.CONFIG_MISMATCH, ConfigField.QUORUM, 3),
+        ({"code_bits": 9}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS, 0),
+        ({"num_workers": 0}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS, 0),
+        ({"num_workers": 65}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS, 0),
+        ({"worker_id": 3}, ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID, 0),
+        ({"value_bits": 12}, ErrorReason.BAD_CONFIG, ConfigField.VALUE_BITS, 0),
+        ({"quorum": 0}, ErrorReason.BAD_CONFIG, ConfigField.QUORUM, 0),
+        ({"quorum": 4}, ErrorReason.BAD_CONFIG, ConfigField.QUORUM, 0),
+        ({"slots": 1}, ErrorReason.BAD_CONFIG, ConfigField.SLOTS, 0),
+        ({"codes_per_packet": 63}, ErrorReason.BAD_CONFIG, ConfigField.CODES_PER_PACKET, 0),
+        ({"codes_per_packet": 40000}, ErrorReason.BAD_CONFIG, ConfigField.CODES_PER_PACKET, 0),
+        ({"table_hash": 1}, ErrorReason.BAD_CONFIG, ConfigField.TABLE, 0),
+        ({"granularity": 0}, ErrorReason.BAD_CONFIG, ConfigField.GRANULARITY, 0),
+        ({"granularity": 16}, ErrorReason.BAD_CONFIG, ConfigField.GRANULARITY, 0),
+        ({"num_workers": 18, "quorum": 18}, ErrorReason.OVERFLOW, ConfigField.GRANULARITY, 0),
     ],
 )
-def test_a_mismatch_with_the_job_description_names_the_field(
-    site: Site, changes: dict[str, Any], field: ConfigField, job_value: int
+def test_a_refusal_names_the_field_as_thc_ps_does(
+    site: Site, changes: dict[str, Any], reason: ErrorReason, field: ConfigField, job_value: int
 ) -> None:
     reply = site.hello(**changes)
-    assert reply.error == ErrorPayload(0, ErrorReason.CONFIG_MISMATCH, field, job_value)
+    assert reply.error == ErrorPayload(0, reason, field, job_value)
     assert reply.header.payload_count == 0
     assert site.open_epoch() is None
+    assert verdict(site.hello_bytes(**changes), site.hello_bytes()) == [reason, field, job_value]
 
 
 def test_a_different_table_of_the_same_granularity(describe: Describe, a_job: MakeFields, site_of: SiteOf) -> None:
@@ -125,6 +154,13 @@ def test_the_first_worker_settles_what_the_job_description_does_not(site: Site) 
     slots_error = ErrorPayload(0, ErrorReason.CONFIG_MISMATCH, ConfigField.SLOTS, 16)
     assert site.hello(1, arithmetic=0x01A3F2, settings_hash=5, slots=0).error == slots_error
     assert site.hello(1, arithmetic=0x01A3F2, settings_hash=5, slots=16).welcome.slots == 16
+    first = site.hello_bytes(arithmetic=0x01A3F2, settings_hash=5, slots=16)
+    for error, changes in (
+        (settings_error, {"arithmetic": 0x01A3F2, "settings_hash": 6, "slots": 16}),
+        (arithmetic_error, {"arithmetic": 0x02A3F2, "settings_hash": 6, "slots": 16}),
+        (slots_error, {"arithmetic": 0x01A3F2, "settings_hash": 5}),
+    ):
+        assert verdict(site.hello_bytes(**changes), first) == [error.reason, error.field, error.job_value]
 
 
 @pytest.mark.parametrize(
@@ -133,37 +169,10 @@ def test_the_first_worker_settles_what_the_job_description_does_not(site: Site) 
 def test_slots_asked_for(site: Site, asked: int, slots: int, norm_slots: int) -> None:
     welcome = site.hello(slots=asked).welcome
     assert (welcome.slots, welcome.norm_slots) == (slots, norm_slots)
-    ranges = [
-        entry.match["slot"]
-        for entry in site.switch.table_entries("ThcIngress.job_check.job")
-        if entry.action.endswith(".enter")
+    assert sorted(entry.match["slot"] for entry in job_entries(site, "enter")) == [
+        (0, norm_slots - 1),
+        (norm_slots, slots - 1),
     ]
-    assert sorted(ranges) == [(0, norm_slots - 1), (norm_slots, slots - 1)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason", "field"),
-    [
-        ({"code_bits": 9}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS),
-        ({"num_workers": 0}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
-        ({"num_workers": 65}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
-        ({"worker_id": 3}, ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID),
-        ({"value_bits": 12}, ErrorReason.BAD_CONFIG, ConfigField.VALUE_BITS),
-        ({"quorum": 0}, ErrorReason.BAD_CONFIG, ConfigField.QUORUM),
-        ({"quorum": 4}, ErrorReason.BAD_CONFIG, ConfigField.QUORUM),
-        ({"slots": 1}, ErrorReason.BAD_CONFIG, ConfigField.SLOTS),
-        ({"codes_per_packet": 63}, ErrorReason.BAD_CONFIG, ConfigField.CODES_PER_PACKET),
-        ({"codes_per_packet": 40000}, ErrorReason.BAD_CONFIG, ConfigField.CODES_PER_PACKET),
-        ({"table_hash": 1}, ErrorReason.BAD_CONFIG, ConfigField.TABLE),
-        ({"granularity": 0}, ErrorReason.BAD_CONFIG, ConfigField.GRANULARITY),
-        ({"granularity": 16}, ErrorReason.BAD_CONFIG, ConfigField.GRANULARITY),
-        ({"num_workers": 18, "quorum": 18}, ErrorReason.OVERFLOW, ConfigField.GRANULARITY),
-    ],
-)
-def test_a_hello_that_is_wrong_in_itself(
-    site: Site, changes: dict[str, Any], reason: ErrorReason, field: ConfigField
-) -> None:
-    assert site.hello(**changes).error == ErrorPayload(0, reason, field, 0)
 
 
 def test_an_unknown_job(site: Site) -> None:
@@ -206,13 +215,6 @@ def test_hellos_of_another_process_are_no_sign_of_life(site: Site) -> None:
     assert site.open_epoch() == epoch + 1
 
 
-def test_one_packet_is_a_sign_of_life(site: Site) -> None:
-    epoch = site.join_all()
-    site.now_s += 2.0
-    site.send_codes(1, epoch, slot=64)  # of no slot, so that it passes once
-    assert site.hello(1, nonce=99).error.reason == ErrorReason.DUPLICATE_WORKER
-
-
 def test_a_restarted_worker_starts_the_job_over(site: Site) -> None:
     epoch = site.join_all()
     site.send_codes(1, epoch)
@@ -238,12 +240,7 @@ def test_the_last_epochs_are_remembered(site: Site) -> None:
     for nonce in range(10, 16):
         site.now_s += 2.0
         site.hello(1, nonce=nonce)
-    epochs = [
-        entry.match["epoch"][0]
-        for entry in site.switch.table_entries("ThcIngress.job_check.job")
-        if entry.action.endswith(".refuse")
-    ]
-    assert sorted(epochs) == [1002, 1003, 1004, 1005]
+    assert sorted(entry.match["epoch"][0] for entry in job_entries(site, "refuse")) == [1002, 1003, 1004, 1005]
     assert site.open_epoch() == 1006
 
 
@@ -261,7 +258,7 @@ def refusal_of(answers: list[tuple[Header, bytes]]) -> ErrorPayload:
 
 
 def hellos_of_another_training(site: Site, seconds: float, alive: tuple[int, ...] = ()) -> list[list[MessageType]]:
-    """What the agent sends for each HELLO of worker 1 of run 12; workers in `alive` answer PROBE."""
+    """Return the agent's messages for each HELLO of worker 1 of run 12; workers in `alive` answer PROBE."""
     sent = []
     end_s = site.now_s + seconds
     while site.now_s < end_s:
@@ -284,14 +281,6 @@ def test_another_training_is_refused_as_long_as_a_worker_answers(site: Site) -> 
     assert untold == ErrorPayload(reason=ErrorReason.OTHER_TRAINING)
     assert {site.open_epoch()} == epochs
     assert {site.hello(0, run=11).header.epoch} == epochs, "the training's own are in it as before"
-
-
-def test_packets_are_signs_of_life_too(site: Site) -> None:
-    epoch = site.hello(0, run=11).header.epoch
-    for _ in range(15):
-        site.send_codes(0, epoch)
-        assert MessageType.WELCOME not in hellos_of_another_training(site, 0.2)[0]
-    assert site.open_epoch() == epoch
 
 
 def test_another_training_gets_the_job_when_nobody_answers(site: Site) -> None:
@@ -326,14 +315,17 @@ def test_another_address_does_not_ask_for_workers_lives(site: Site) -> None:
     assert refusal_of(answers).reason == ErrorReason.BAD_CONFIG
 
 
-def test_alive_of_another_epoch_or_address_is_dropped(site: Site) -> None:
+@pytest.mark.parametrize("message_type", [MessageType.ALIVE, MessageType.GOODBYE])
+def test_a_workers_notices_count_from_its_own_address_and_epoch(site: Site, message_type: MessageType) -> None:
     epoch = site.join_all()
-    alive = Header(message_type=MessageType.ALIVE, code_bits=4, value_bits=8, num_workers=3, job_id=1, epoch=epoch)
-    assert site.send(alive.pack(), worker=1) is None
-    assert site.send(replace(alive, epoch=epoch + 1).pack()) is None
-    assert site.send(replace(alive, job_id=9).pack()) is None
-    assert site.send(alive.pack() + b"x") is None
-    assert site.send(alive.pack()) is None
+    notice = Header(message_type=message_type, code_bits=4, value_bits=8, num_workers=3, job_id=1, epoch=epoch)
+    assert site.send(notice.pack(), worker=1) is None
+    assert site.send(replace(notice, epoch=epoch + 1).pack()) is None
+    assert site.send(replace(notice, job_id=9).pack()) is None
+    assert site.send(notice.pack() + b"x") is None
+    assert site.agent.counters["left"] == 0
+    assert site.send(notice.pack()) is None
+    assert site.agent.counters["left"] == (message_type == MessageType.GOODBYE)
     dropped = {name: count for name, count in site.agent.counters.items() if name.startswith("dropped")}
     assert dropped == {"dropped_sender": 1, "dropped_header": 2, "dropped_length": 1}
 
@@ -365,19 +357,6 @@ def test_a_goodbye_that_is_not_the_workers_is_dropped(site: Site, changes: dict[
         site.goodbye(worker, epoch)
     assert site.goodbye(0, epoch, **changes) is None
     assert site.open_epoch() == epoch
-
-
-def test_a_goodbye_counts_from_the_workers_address_only(site: Site) -> None:
-    epoch = site.join_all()
-    header = Header(
-        message_type=MessageType.GOODBYE, code_bits=4, value_bits=8, num_workers=3, job_id=1, epoch=epoch
-    ).pack()
-    site.send(header, worker=1)
-    assert site.agent.counters["dropped_sender"] == 1
-    site.send(header + b"\0")
-    assert site.agent.counters["dropped_length"] == 1
-    site.send(header)
-    assert site.agent.counters["left"] == 1
 
 
 @pytest.mark.parametrize(
@@ -412,6 +391,7 @@ def test_garbage_never_breaks_the_agent(site: Site, data: st.DataObject) -> None
         hello[place] = value
     cut = data.draw(st.integers(0, len(hello)))
     site.send(bytes(hello[:cut]))
+    verdict(bytes(hello[:cut]), site.hello_bytes())
     site.agent.handle(data.draw(st.binary(max_size=80)), site.now_s)
 
 
@@ -458,13 +438,3 @@ def test_jobs_do_not_touch_each_other(describe: Describe, a_job: MakeFields, sit
     assert site.hello(1, job=1, nonce=99).header.epoch == second + 1
     assert site.open_epoch(0) == first
     assert any(site.rounds(0))
-
-
-def test_packets_pass_only_with_the_epoch_of_the_welcome(site: Site) -> None:
-    site.send_codes(0, 1000)
-    assert not any(site.rounds())
-    epoch = site.join_all()
-    site.send_codes(0, epoch + 1)
-    assert not any(site.rounds())
-    site.send_codes(0, epoch)
-    assert sum(site.rounds()) == 1

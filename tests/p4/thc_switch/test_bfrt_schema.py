@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tofino_compiler import COMPILER
 
+from thc_lab.tofino_compiler import COMPILER
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, Leaf, SlotCheck
 from thc_switch.plan import ClearRegister, ClearTable, DefaultAction, Exact, Lpm, Range, TableEntry, Ternary
@@ -31,13 +31,8 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     """Tables, registers and counters by name, without the name of the pipe."""
     folder = tmp_path_factory.mktemp("bfrt")
     command = [str(COMPILER), "--target", "tofino", "--arch", "tna", "--bf-rt-schema", str(folder / "bf-rt.json")]
-    result = subprocess.run(
-        [*command, "-o", str(folder / "out"), str(program_path("tna"))],
-        capture_output=True,
-        text=True,
-        timeout=COMPILE_S,
-        check=False,
-    )
+    command += ["-o", str(folder / "out"), str(program_path("tna"))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S, check=False)
     assert (folder / "bf-rt.json").is_file(), result.stderr[-2000:]
     tables = json.loads((folder / "bf-rt.json").read_text())["tables"]
     return {table["name"].removeprefix("pipe."): table for table in tables}
@@ -65,9 +60,7 @@ def check_entry(table: dict[str, Any], entry: TableEntry) -> None:
 
 
 def test_everything_planned_is_there(
-    schema: dict[str, dict[str, Any]],
-    describe: Callable[..., Deployment],
-    a_job: Callable[..., dict[str, Any]],
+    schema: dict[str, dict[str, Any]], describe: Callable[..., Deployment], a_job: Callable[..., dict[str, Any]]
 ) -> None:
     deployment = describe(
         [a_job(upstream={"ip": "10.0.8.1", "mac": "02:00:00:00:98:01", "port": 40, "racks": "0-2,3-5", "rack": 0})],

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from free_ports import free_tcp_port
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck
 from thc_switch.programs import program_path
@@ -30,9 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Thrift server of a simple_switch that runs our program without interfaces."""
     folder = tmp_path_factory.mktemp("bmv2")
     compiled = compile_for_bmv2(program_path("v1model"), folder)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_tcp_port()
     command = ["simple_switch", "--thrift-port", str(port), "--notifications-addr", f"ipc://{folder}/notify", compiled]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:

@@ -1,4 +1,4 @@
-"""What a job description may say, and what errors tell to change."""
+"""Job descriptions: allowed values, and errors that name the change to make."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_switch import Deployment, JobDescription, allocate, limits
 from thc_switch.programs import INCLUDE_FOLDER
 
@@ -49,7 +49,7 @@ def refusal(make: Callable[[], object]) -> str:
             {"partition_bytes": 32 << 20},
             f"makes 8192 packets of a partition; the switch numbers 4096: use at most {16 << 20}",
         ),
-        ({"rotation": 1}, "rotation: ThcConfig has no such setting, did you mean rotation_block?"),
+        ({"rotation": 1}, "rotation: ServerCodes has no such setting, did you mean rotation_block?"),
     ],
 )
 def test_settings_a_switch_cannot_do(describe: Describe, a_job: MakeFields, thc: Fields, message: str) -> None:
@@ -62,7 +62,7 @@ def test_sums_that_fit_are_taken_and_no_others(workers: int, granularity: int) -
         {"ip": f"10.0.0.{number + 1}", "mac": f"02:00:00:00:00:{number:02x}", "udp_port": 1, "port": 0}
         for number in range(workers)
     ]
-    thc = ThcConfig(granularity=granularity, p=1 / 32, error_feedback=False)
+    thc = ServerCodes(granularity=granularity, p=1 / 32, error_feedback=False)
     fits = granularity * workers <= 255 and workers <= 32
     try:
         JobDescription(job_id=1, workers=fields, thc=thc)
@@ -79,7 +79,7 @@ def test_jobs_of_many_workers_leave_codes_over(
     (job,) = describe([a_job(count=count, thc={})]).jobs
     assert job.table.granularity == granularity
     # Workers are told to use 8-bit sums, and choose the same table then.
-    assert ThcConfig(value_bits=8).resolve(count).table == job.table
+    assert ServerCodes(value_bits=8).resolve(count).table == job.table
 
 
 def test_more_workers_than_a_switch_has_places(describe: Describe, a_job: MakeFields) -> None:
@@ -136,7 +136,6 @@ def test_workers_that_cannot_be(
         ({"architecture": "tofino3"}, "architecture"),
         ({"ip": "10.0.0"}, "ip"),
         ({"program": "a b"}, "program"),
-        ({"flood_group": 1}, "flood_group"),
         ({"udp_port": 48866}, "udp_port: Extra inputs"),
         ({"ports": [{"number": 68, "speed": "100G"}]}, "ports: port 68 is the CPU's or recirculates"),
         ({"ports": [{"number": 64, "speed": "10G"}]}, "ports: port 64 is the CPU's or recirculates"),
@@ -171,13 +170,9 @@ def test_jobs_share_the_lookup_table(describe: Describe, a_job: MakeFields) -> N
     ids=str,
 )
 def test_jobs_with_default_settings_share_a_table_that_the_error_names(
-    describe: Describe,
-    a_job: MakeFields,
-    monkeypatch: pytest.MonkeyPatch,
-    counts: tuple[int, ...],
-    line: str,
+    describe: Describe, a_job: MakeFields, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], line: str
 ) -> None:
-    """What it says, copied into the job description and for the workers, is taken, and is the same for both."""
+    """The error's settings, copied into the job description and for the workers, work, and are the same for both."""
     message = refusal(lambda: describe([a_job(job, count=count, thc={}) for job, count in enumerate(counts)]))
     copied = re.search(r"thc = (\{.*\}) and their workers THC_CONFIG=(\S+)$", message)
     assert copied is not None
@@ -185,17 +180,17 @@ def test_jobs_with_default_settings_share_a_table_that_the_error_names(
     thc = tomllib.loads(f"thc = {copied[1]}")["thc"]
     jobs = describe([a_job(job, count=count, thc=thc) for job, count in enumerate(counts)]).jobs
     monkeypatch.setenv("THC_CONFIG", copied[2])
-    assert [ThcConfig.from_environment().resolve(job.num_workers) for job in jobs] == [
-        ThcConfig(**thc).resolve(job.num_workers) for job in jobs
+    assert [ServerCodes.from_environment().resolve(job.num_workers) for job in jobs] == [
+        ServerCodes(**thc).resolve(job.num_workers) for job in jobs
     ]
-    assert {ThcConfig(**thc).resolve(job.num_workers).table for job in jobs} == {job.table for job in jobs}
+    assert {ServerCodes(**thc).resolve(job.num_workers).table for job in jobs} == {job.table for job in jobs}
 
 
 def test_the_page_says_what_fewer_levels_and_a_shared_table_cost() -> None:
     """p4/README.md, "More than 17 workers" and "Several jobs"."""
 
     def nmse(workers: int, **settings: Any) -> float:
-        return ThcConfig(**({"value_bits": 8} | settings)).resolve(workers).expected_error()
+        return ServerCodes(**({"value_bits": 8} | settings)).resolve(workers).expected_error()
 
     page = (Path(__file__).parents[3] / "p4/README.md").read_text()
     for granularity, p in ((17, 1 / 128), (15, 1 / 64)):
@@ -327,7 +322,7 @@ def test_lanes_are_jobs_of_their_own(describe: Describe, a_job: MakeFields) -> N
 
 def test_the_example_agrees_with_workers_that_set_nothing() -> None:
     (job,) = Deployment.load(Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml").jobs
-    workers = ThcConfig().resolve(len(job.workers))
+    workers = ServerCodes().resolve(len(job.workers))
     assert (job.table, job.resolved.value_bits) == (workers.table, workers.value_bits)
     assert job.resolved.shared_hash == workers.shared_hash
 

@@ -1,4 +1,4 @@
-"""What is emitted for bfshell and simple_switch_CLI does to the P4 programs what ModelControl does."""
+"""Scripts for bfshell and simple_switch_CLI have the same effect on the P4 programs as ModelControl."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from switch_control import bfrt_python, bmv2_cli
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck
@@ -68,15 +68,6 @@ def test_cli_commands_install_the_plan(v1model_switch: NewSwitch, jobs: Deployme
     ModelControl(expected).install(wanted)
     bmv2_cli.run(bmv2.commands(wanted.operations()), switch)
     assert contents(switch) == contents(expected)
-
-
-def test_model_installs_again_without_change(tna_switch: NewSwitch, jobs: Deployment) -> None:
-    switch = tna_switch()
-    control = ModelControl(switch)
-    control.install(plan(jobs))
-    before = contents(switch)
-    control.install(plan(jobs))
-    assert contents(switch) == before
 
 
 def reset(jobs: Deployment, index: int) -> list[Operation]:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tofino_compiler import (
+
+from thc_lab.tofino_compiler import (
     CHIPS,
     COMPILE_S,
     COMPILER,
@@ -26,7 +27,7 @@ README = Path(__file__).parents[3] / "p4/README.md"
 @pytest.mark.skipif(COMPILER is None, reason="neither bf-p4c nor p4c-barefoot is on PATH")
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_the_program_fits(chip: Chip, tmp_path: Path) -> None:
-    """The compiler gives up when a table finds no place; what it placed says in which stage."""
+    """The compiler fails if a table finds no place; its assembly has the stage of each table."""
     assembly = compile_program(chip, tmp_path).read_text()
     assert stages_of(assembly) <= chip.stages
 

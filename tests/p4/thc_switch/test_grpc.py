@@ -1,4 +1,4 @@
-"""BF Runtime gRPC: what the control plane asks of the SDE's client library."""
+"""BF Runtime gRPC: the control plane's calls of the SDE's client library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from switch_control.bfrt_client import CounterTable, MatchTable, RegisterTable, RpcError, Server
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
+from byteps_thc._base.errors import ConfigurationError, TransportError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, SlotCheck

@@ -36,22 +36,13 @@ def test_only_the_target_model_needs_the_model(reached_by: str, architecture: st
     jobs = tmp_path / "jobs.toml"
     text = EXAMPLE.read_text().replace('"tofino1"', f'"{architecture}"')
     jobs.write_text(text.replace("control_address", "#") if reached_by == "bmv2" else text)
-    code = COMMAND.format(exit_code=0)
-    for arguments in (
-        ["plan", str(jobs), "--target", reached_by],
-        ["install", str(jobs), "--target", reached_by, "--dry-run"],
-    ):
-        packages = packages_of(code, *arguments)
+    planned = [["plan", str(jobs), "--target", reached_by]]
+    # Without a switch these end at the client library of the SDE.
+    reached = [[command, str(EXAMPLE), "--target", "grpc"] for command in ("install", "status", "serve")]
+    for arguments in [*planned, *(reached if reached_by == "grpc" else [])]:
+        packages = packages_of(COMMAND.format(exit_code=int(arguments in reached)), *arguments)
         assert "thc_switch" in packages
         assert not packages & {"thc_p4_model", "lark"}
-
-
-@pytest.mark.parametrize("command", ["install", "status", "serve"])
-def test_reaching_a_switch_over_grpc_does_not_need_the_model(command: str) -> None:
-    # It ends where the SDE's client library, or the switch, is missing.
-    packages = packages_of(COMMAND.format(exit_code=1), command, str(EXAMPLE), "--target", "grpc")
-    assert "thc_switch" in packages
-    assert not packages & {"thc_p4_model", "lark"}
 
 
 @pytest.mark.parametrize("command", [["install"], ["run", "--port", "1=lo"]], ids=" ".join)

@@ -1,4 +1,4 @@
-"""The agent of a leaf joins the root when its workers join it, and passes on what the root says."""
+"""The agent of a leaf joins the root when its workers join it, and passes on the root's messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from switch_lab.targets.model import v1model
 from switch_lab.targets.switch import SwitchTarget
 from thc_scapy import PORT, REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
-from byteps_thc._scheme.errors import TransportError
-from byteps_thc._scheme.wire.layout import ConfigField
+from byteps_thc._base.errors import TransportError
+from byteps_thc._base.wire.layout import ConfigField
 
 ROOT = (ROOT_IP, PORT)
 
@@ -110,17 +110,19 @@ def test_a_refusal_of_the_root_reaches_the_workers_that_wait(
     assert hello_of(again).nonce != hello_of(asked).nonce, "a new attempt"
 
 
-def test_a_duplicate_is_told_when_the_root_insists(lab: RackLab) -> None:
-    """The root takes a second to see that an earlier process of this leaf is gone."""
-    (asked,) = lab.hello(lab.workers[1])
-    refusal = error(lab, Thc(asked[1]), "duplicate_worker", worker_bitmap=0b1)
+@pytest.mark.parametrize(("reason", "run", "bitmap"), [("duplicate_worker", 0, 0b1), ("other_training", 12, 0)])
+def test_workers_are_told_when_the_root_insists(lab: RackLab, reason: str, run: int, bitmap: int) -> None:
+    """The root takes a second to see that an earlier process of this leaf, or another training, is gone."""
+    (asked,) = lab.hello(lab.workers[1], run=run)
+    refusal = error(lab, Thc(asked[1]), reason, worker_bitmap=bitmap)
     for _ in range(6):
         assert lab.from_root(refusal) == []
         lab.target.pass_time(0.5)
-        lab.hello(lab.workers[1])
+        lab.hello(lab.workers[1], run=run)
     ((_, datagram),) = lab.from_root(refusal)
     found = Thc(datagram)[ThcError]
-    assert (found.reason, found.worker_bitmap) == (REASONS["duplicate_worker"], 0b10)
+    assert found.reason == REASONS[reason]
+    assert bitmap == 0 or found.worker_bitmap == 0b10
 
 
 def reasons(sent: list[Sent]) -> list[int]:
@@ -136,17 +138,6 @@ def test_the_root_is_told_the_run_of_the_workers(lab: RackLab) -> None:
     sent = lab.hello(lab.workers[1], run=12)
     assert sorted(kinds(sent)) == [(lab.workers[0].endpoint, "probe"), (lab.workers[1].endpoint, "error")]
     assert kinds(lab.hello(lab.workers[1], run=11)) == [(lab.workers[1].endpoint, "welcome")]
-
-
-def test_another_training_at_the_root_is_told_when_the_root_insists(lab: RackLab) -> None:
-    """The root takes a second to see that an earlier training is gone."""
-    (asked,) = lab.hello(lab.workers[1], run=12)
-    refusal = error(lab, Thc(asked[1]), "other_training")
-    for _ in range(6):
-        assert lab.from_root(refusal) == []
-        lab.target.pass_time(0.5)
-        lab.hello(lab.workers[1], run=12)
-    assert reasons(lab.from_root(refusal)) == [REASONS["other_training"]]
 
 
 def test_the_training_of_the_root_gets_in_while_another_waits(lab: RackLab) -> None:
@@ -213,7 +204,7 @@ def test_workers_must_agree_while_they_wait(lab: RackLab) -> None:
     ((_, datagram),) = lab.send(lab.workers[1].switch_port, other)
     found = Thc(datagram)[ThcError]
     assert (found.reason, found.field) == (REASONS["config_mismatch"], ConfigField.SETTINGS)
-    lab.target.pass_time(6.0)  # whoever asked before is gone
+    lab.target.pass_time(6.0)  # the earlier workers are gone
     (asked,) = lab.send(lab.workers[1].switch_port, other)
     assert asked[0] == ROOT
 
@@ -233,7 +224,7 @@ def test_answers_to_another_incarnation_are_dropped(lab: RackLab) -> None:
 
 @pytest.mark.parametrize(("reason", "told"), [("unknown_job", "unknown_job"), ("stale_epoch", "stale_epoch")])
 def test_when_the_root_has_lost_the_job(lab: RackLab, reason: str, told: str) -> None:
-    """Workers are told what they would be told by the root itself, and join anew."""
+    """Workers get the error that the root itself would send, and join anew."""
     lab.join()
     codes(lab, lab.workers[0])
     (up,) = codes(lab, lab.workers[1])
@@ -297,23 +288,20 @@ def restart_worker_0(lab: RackLab) -> Sent:
 
 
 def reason_told(lab: RackLab, worker: Worker, **fields: int) -> int:
-    """What a packet of a worker is answered."""
+    """Return the reason in the answer to a worker's packet."""
     ((to, datagram),) = codes(lab, worker, **fields)
     assert to == worker.endpoint
     return int(Thc(datagram)[ThcError].reason)
 
 
-def test_survivors_are_told_before_the_root_has_answered(lab: RackLab) -> None:
-    lab.join()
-    restart_worker_0(lab)
-    assert reason_told(lab, lab.workers[1]) == REASONS["stale_epoch"], "nothing goes up for the incarnation of before"
-
-
-def test_survivors_are_told_after_the_root_has_refused(lab: RackLab) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_survivors_are_told_before_and_after_the_root_has_refused(lab: RackLab, refused: bool) -> None:
+    """Nothing goes up for the incarnation of before."""
     lab.join()
     asked = restart_worker_0(lab)
-    refusal = error(lab, Thc(asked[1]), "too_many_jobs")
-    assert kinds(lab.from_root(refusal)) == [(lab.workers[0].endpoint, "error")]
+    if refused:
+        refusal = error(lab, Thc(asked[1]), "too_many_jobs")
+        assert kinds(lab.from_root(refusal)) == [(lab.workers[0].endpoint, "error")]
     assert reason_told(lab, lab.workers[1]) == REASONS["stale_epoch"]
 
 

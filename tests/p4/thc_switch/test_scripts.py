@@ -1,4 +1,4 @@
-"""scripts/switch.sh: what it would do, and what it says is missing."""
+"""scripts/switch.sh: its steps, and its errors about missing programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ STEPS = ("compile", "load", "install", "start", "status")
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A machine without SDE; `thc` is that of this Python."""
+    """A machine without SDE; `thc` is the command of this Python."""
     thc = tmp_path / "thc"
     thc.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "from byteps_thc._cli.cli import app; app()" "$@"\n')
     thc.chmod(0o755)
@@ -78,9 +77,7 @@ def test_a_process_that_ends_is_not_waited_for(sde: dict[str, str], tmp_path: Pa
     broken = tmp_path / "broken_thc"
     broken.write_text("#!/bin/sh\necho no such interface\nexit 1\n")
     broken.chmod(0o755)
-    started = time.monotonic()
     result = script("start", EXAMPLE, env=sde | {"THC": str(broken)})
-    assert time.monotonic() - started < 15
     assert result.returncode == 1
     assert "no such interface\nswitch.sh: agent ended" in result.stderr
 
@@ -97,28 +94,16 @@ def test_the_pid_of_another_process_is_not_ours(environment: dict[str, str], tmp
             other.kill()
 
 
-def test_paths_in_the_state_folder_are_absolute(environment: dict[str, str]) -> None:
-    env = environment | {"THC_SWITCH_STATE": "state", "SDE_INSTALL": "/opt/sde/install"}
-    load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env).stdout)
-    assert load[load.index("--conf-file") + 1] == str(Path("state/tofino/thc_tna.conf").resolve())
-    assert "--server-listen-local-only" in load
-
-
-def test_deploy_does_every_step_in_order(environment: dict[str, str], tmp_path: Path) -> None:
-    env = environment | {"SDE": "/opt/sde"}
-    result = script("deploy", EXAMPLE, "--dry-run", env=env)
+@pytest.mark.parametrize("sde", [{}, {"SDE": "/opt/sde"}], ids=str)
+def test_deploy_does_every_step_in_order(sde: dict[str, str], environment: dict[str, str], tmp_path: Path) -> None:
+    result = script("deploy", EXAMPLE, "--dry-run", env=environment | sde)
     assert result.returncode == 0, result.stderr
     titles = [line.removeprefix("== ") for line in result.stdout.splitlines() if line.startswith("== ")]
     assert tuple(titles) == STEPS
-    assert not (tmp_path / "state").exists(), "a dry run leaves nothing behind"
-
-
-def test_a_dry_run_needs_no_sde(environment: dict[str, str], tmp_path: Path) -> None:
-    result = script("deploy", EXAMPLE, "--dry-run", env=environment)
-    assert result.returncode == 0, result.stderr
     assert " --target tofino --arch tna" in result.stdout
-    assert "SDE_INSTALL/bin/bf_switchd --install-dir SDE_INSTALL" in result.stdout
-    assert not (tmp_path / "state").exists()
+    if not sde:  # a dry run needs none
+        assert "SDE_INSTALL/bin/bf_switchd --install-dir SDE_INSTALL" in result.stdout
+    assert not (tmp_path / "state").exists(), "a dry run leaves nothing behind"
 
 
 def test_compile_and_load(environment: dict[str, str], tmp_path: Path) -> None:
@@ -136,9 +121,11 @@ def test_compile_and_load(environment: dict[str, str], tmp_path: Path) -> None:
         *("-o", str(out), str(source)),
     ]
     assert source.is_file()
-    load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env).stdout)
-    assert load[0] == "/opt/sde/install/bin/bf_switchd"
-    assert load[load.index("--conf-file") + 1] == str(out / "thc_tna.conf")
+    for state, folder in ((str(tmp_path / "state"), out), ("state", Path("state/tofino").resolve())):
+        load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env | {"THC_SWITCH_STATE": state}).stdout)
+        assert load[0] == "/opt/sde/install/bin/bf_switchd"
+        assert load[load.index("--conf-file") + 1] == str(folder / "thc_tna.conf")
+        assert "--server-listen-local-only" in load
 
 
 def test_tofino_2(environment: dict[str, str], tmp_path: Path) -> None:
@@ -180,9 +167,7 @@ def test_teardown_by_a_user_who_may_not_stop_the_agent_ends_at_once(sde: dict[st
     assert script("start", EXAMPLE, env=sde).returncode == 0
     refused = tmp_path / "refused.sh"
     refused.write_text("kill() { return 1; }\n")
-    started = time.monotonic()
     result = script("teardown", EXAMPLE, env=sde | {"BASH_ENV": str(refused)})
-    assert time.monotonic() - started < 15
     assert result.returncode == 1
     assert "switch.sh: agent cannot be stopped by this user: run it as root" in result.stderr
     assert (tmp_path / "state/agent.pid").exists()

@@ -13,8 +13,8 @@ import pytest
 from switch_control.site import Site
 from switch_lab.targets.wired import Cables, Wires, why_no_cables
 
-from byteps_thc._scheme.errors import ConfigurationError, TransportError
-from byteps_thc._scheme.wire.layout import Header, MessageType
+from byteps_thc._base.errors import ConfigurationError, TransportError
+from byteps_thc._base.wire.layout import Header, MessageType
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, frames, plan
 from thc_switch.serve import serve
@@ -51,7 +51,7 @@ def wires(cable: Cables) -> Iterator[Wires]:
 
 
 def ask(wires: Wires, frame: bytes) -> bytes:
-    """Send a frame, as workers do, until there is an answer; a socket is also shown what it sends."""
+    """Send a frame, as workers do, until an answer arrives; a socket also receives its own frames."""
     deadline = time.monotonic() + ANSWER_S
     while time.monotonic() < deadline:
         wires.send(PORT, frame)

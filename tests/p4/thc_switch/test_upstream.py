@@ -1,4 +1,4 @@
-"""A job description with an upstream: what it may say, and what every target is told for it."""
+"""A job description with an upstream: allowed values, and the operations for every target."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from switch_control import bfrt_python, bmv2_cli
 from switch_control.bfrt_client import Server
 
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._base.errors import ConfigurationError
+from thc_p4_model.architectures import new_switch
+from thc_p4_model.interfaces import Program
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, limits, plan
 from thc_switch.controls import JobCheck, Leaf
 from thc_switch.hello import JobConfig
-from thc_switch.plan import Operation
 from thc_switch.root_link import rack_settings_hash
 from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.grpc import DEFAULT_ADDRESS, GrpcControl
@@ -86,7 +87,7 @@ def test_a_quorum_of_racks(describe: Describe, a_job: MakeFields) -> None:
 
 
 def test_the_root_must_be_able_to_add_the_racks(describe: Describe, a_job: MakeFields) -> None:
-    """What all workers can say fits 8 bits, and what three racks as large as the largest could say does not."""
+    """Sums of all workers fit 8 bits, and sums of three racks as large as the largest do not."""
     with pytest.raises(ConfigurationError) as caught:
         describe([a_job(count=1, thc={"granularity": 30, "p": 1 / 32}, upstream=upstream(racks="0-2,3,4"))])
     assert (
@@ -131,29 +132,13 @@ def test_as_many_leaves_as_the_tables_hold(describe: Describe, a_job: MakeFields
     assert len(ids) == most * (1 + limits.MAX_WORKERS)
     assert max(ids) <= 0xFFFF
     groups = {each.root_group for each in allocations} | {each.multicast_group for each in allocations}
-    assert len(groups) == 2 * most
+    assert len(groups | {limits.FLOOD_GROUP}) == 2 * most + 1
     assert all((each.root_group >> 15, each.multicast_group >> 15) == (1, 0) for each in allocations)
     with pytest.raises(ConfigurationError, match=f"{most + 1} of {most + 1} jobs have an upstream: with so many jobs"):
         describe(jobs(most + 1))
 
 
-def test_flooding_has_a_group_of_its_own(describe: Describe, a_job: MakeFields) -> None:
-    with pytest.raises(ConfigurationError, match=r"flood_group 32769 is among those of roots, 32769 \.\. 32800"):
-        describe([a_job(upstream=upstream())], flood_group=32769)
-    describe([a_job()], flood_group=32769)
-
-
 # Targets.
-
-
-def opening(deployment: Deployment) -> list[Operation]:
-    """What opens the leaf's job."""
-    (allocation, _) = allocate(deployment)
-    return [
-        *Leaf.open_entries(allocation, EPOCH, ROOT_EPOCH),
-        *JobCheck.root_entries(allocation, ROOT_EPOCH),
-        *JobCheck.open_entries(allocation, EPOCH, 64),
-    ]
 
 
 def contents(switch: Switch) -> dict[str, Any]:
@@ -161,23 +146,23 @@ def contents(switch: Switch) -> dict[str, Any]:
     return {"tables": tables, "groups": switch.multicast_groups()}
 
 
-def opened(switch: Switch, deployment: Deployment) -> Switch:
-    control = ModelControl(switch)
-    control.install(plan(deployment))
-    control.open_job(allocate(deployment)[0], EPOCH, 64, (), ROOT_EPOCH)
-    return switch
-
-
-def test_bfrt_python_opens_a_leaf(tna_switch: NewSwitch, leaf: Deployment) -> None:
-    expected, switch = opened(tna_switch(), leaf), tna_switch()
-    operations = [*plan(leaf).operations(), *opening(leaf)]
-    bfrt_python.run(bfshell.script(operations, leaf.switch), bfrt_python.Bfrt(switch, "thc_tna"))
-    assert contents(switch) == contents(expected)
-
-
-def test_cli_commands_open_a_leaf(v1model_switch: NewSwitch, leaf: Deployment) -> None:
-    expected, switch = opened(v1model_switch(), leaf), v1model_switch()
-    bmv2_cli.run(bmv2.commands([*plan(leaf).operations(), *opening(leaf)]), switch)
+@pytest.mark.parametrize("architecture", ["tna", "v1model"])
+def test_scripts_open_a_leaf(architecture: str, compiled: Callable[[str], Program], leaf: Deployment) -> None:
+    expected, switch = new_switch(compiled(architecture)), new_switch(compiled(architecture))
+    (allocation, _) = allocate(leaf)
+    control = ModelControl(expected)
+    control.install(plan(leaf))
+    control.open_job(allocation, EPOCH, 64, (), ROOT_EPOCH)
+    operations = [
+        *plan(leaf).operations(),
+        *Leaf.open_entries(allocation, EPOCH, ROOT_EPOCH),
+        *JobCheck.root_entries(allocation, ROOT_EPOCH),
+        *JobCheck.open_entries(allocation, EPOCH, 64),
+    ]
+    if architecture == "tna":
+        bfrt_python.run(bfshell.script(operations, leaf.switch), bfrt_python.Bfrt(switch, "thc_tna"))
+    else:
+        bmv2_cli.run(bmv2.commands(operations), switch)
     assert contents(switch) == contents(expected)
 
 

@@ -1,6 +1,6 @@
 // Nothing that arrives is handed on without the tag of its job's key, whatever its length. libFuzzer target.
 //
-// Input: flags u8, then a datagram. Flags bit 0: a right tag is put behind it, bit 1: a byte of it is changed then.
+// Input: flags u8, then a datagram. Flags bit 0: the datagram gets a right tag, bit 1: then a byte is changed.
 // Bits 2 and 3: so many genuine datagrams before and behind it in the burst.
 #include <sodium.h>
 
@@ -18,9 +18,7 @@ namespace thc::io {
 namespace {
 
 void require(bool condition) {
-  if (!condition) {
-    std::abort();
-  }
+  if (!condition) std::abort();
 }
 
 void add_tag(testing::Datagram& datagram) {
@@ -34,18 +32,14 @@ void run(std::span<const std::uint8_t> input) {
   static auto* const wire = new testing::MemoryIo;
   static auto* const packet_io =
       new AuthenticatedIo(std::unique_ptr<PacketIo>(wire), JobKeys(JobKey{1}), Direction::kDown);
-  if (input.empty()) {
-    return;
-  }
+  if (input.empty()) return;
   const unsigned flags = input[0];
   testing::Datagram datagram(input.begin() + 1, input.end());
   const bool whole = datagram.size() >= sizeof(wire::Header);
   const bool tagged = (flags & 1U) != 0 && whole;
   if (tagged) {
     add_tag(datagram);
-    if ((flags & 2U) != 0) {
-      datagram[flags / 4 % datagram.size()] ^= 1U;
-    }
+    if ((flags & 2U) != 0) datagram[flags / 4 % datagram.size()] ^= 1U;
   }
   datagram.shrink_to_fit();
   const std::size_t neighbours = flags >> 2 & 3U;
@@ -61,9 +55,7 @@ void run(std::span<const std::uint8_t> input) {
   const std::size_t count = packet_io->receive(packets);
   const bool taken = tagged && (flags & 2U) == 0;
   require(count == 2 * neighbours + (taken ? 1U : 0U));  // 2^-64 for the rest
-  if (taken) {
-    require(packets[neighbours].size_bytes + kTagBytes == datagram.size());
-  }
+  if (taken) require(packets[neighbours].size_bytes + kTagBytes == datagram.size());
 }
 
 }  // namespace

@@ -76,11 +76,9 @@ struct End {
     return datagrams.empty() ? Datagram{} : datagrams[0];
   }
 
-  /// What is handed on of the datagrams that arrive together.
+  /// The datagrams that pass, of a burst.
   std::vector<Datagram> taken(const std::vector<Datagram>& datagrams) {
-    for (const Datagram& datagram : datagrams) {
-      wire->arriving.push_back({kPeer, datagram});
-    }
+    for (const Datagram& datagram : datagrams) wire->arriving.push_back({kPeer, datagram});
     std::array<RxPacket, 64> packets;
     const std::size_t count = packet_io->receive(packets);
     std::vector<Datagram> taken;

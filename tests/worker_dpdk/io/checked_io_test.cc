@@ -1,4 +1,4 @@
-// Checksums of datagrams without a tag: vectors, what is dropped, and who is told of them.
+// Checksums of datagrams without a tag: vectors, drops, and the flag that announces checksums.
 #include "io/checked_io.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class CheckedIoTest : public ::testing::Test {
     return datagrams.empty() ? Datagram{} : datagrams[0];
   }
 
-  /// What is handed on of the datagrams that arrive together.
+  /// The datagrams that pass, of a burst.
   std::vector<Datagram> taken(const std::vector<Datagram>& datagrams) {
     for (const Datagram& datagram : datagrams) wire.arriving.push_back({kPeer, datagram});
     std::array<RxPacket, 64> packets;

@@ -1,7 +1,8 @@
-// Rings between threads; small enough for ThreadSanitizer, which does not see into DPDK's own libraries.
+// Rings between threads, and buffer caches of threads: small enough for ThreadSanitizer, which does not see into DPDK.
 #include "io/dpdk_handoff.h"
 
 #include <gtest/gtest.h>
+#include <rte_lcore.h>
 #include <rte_mempool.h>
 
 #include <array>
@@ -81,6 +82,22 @@ TEST_F(DpdkHandoffTest, AFullRingTakesNoMoreAndTheRestIsFreedWithIt) {
     EXPECT_EQ(frames_in_use(), DpdkHandoff::kFrames + 1);
   }
   EXPECT_EQ(frames_in_use(), 0U);
+}
+
+TEST(DpdkThreadTest, EveryPollingThreadOfALongProcessGetsABufferCache) {
+  if (!TestNetwork::instance().dpdk_missing().empty()) {
+    GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
+  }
+  const auto packet_io = make_dpdk_io(TestNetwork::instance().dpdk_config("net_memif0", 97, 1));
+  for (int i = 0; i < 2 * RTE_MAX_LCORE; ++i) {
+    unsigned lcore = LCORE_ID_ANY;
+    std::thread([&] {
+      std::array<RxPacket, 1> packets;
+      packet_io->receive(packets);
+      lcore = rte_lcore_id();
+    }).join();
+    ASSERT_NE(lcore, static_cast<unsigned>(LCORE_ID_ANY)) << "thread number " << i;
+  }
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Who sent a datagram, and how many it sent before.
+/// The sender of a datagram, and its number among the sender's.
 struct Stamp {
   std::uint32_t sender;
   std::uint32_t number;
@@ -42,7 +42,7 @@ void poll_all(const Ios& ios) {
   for (const auto& io : ios) io->receive(packets);
 }
 
-/// Polls both sides until every thread of `a` can send to `b`: the link is up and ARP has told all of them.
+/// Polls both sides until every thread of `a` can send to `b`: the link is up, and ARP has reached all threads.
 void meet(const Ios& a, const Ios& b) {
   const auto deadline = steady_clock::now() + kPatience;
   const Stamp stamp{};
@@ -55,7 +55,7 @@ void meet(const Ios& a, const Ios& b) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   for (const auto& io : a) io->flush();
-  for (int i = 0; i < 20; ++i) {  // what is on its way
+  for (int i = 0; i < 20; ++i) {  // datagrams on their way
     poll_all(a);
     poll_all(b);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -101,7 +101,7 @@ void exchange_in_threads(const Ios& from, const Ios& to, std::uint32_t count) {
         if (packets[i].from != from[stamp.sender]->local() || stamp.number != next.load()) wrong = true;
         ++next;
       }
-      done = true;  // a thread of this device goes on while frames of others may come to its queue
+      done = true;  // a thread of this device polls while its queue may get frames of others
       for (std::size_t flow = 0; flow < flows; ++flow) done = done && all_arrived(flow);
       if (received == 0) to[r]->wait(std::chrono::milliseconds(1));
     }
@@ -167,7 +167,7 @@ TEST_F(DpdkQueuesTest, EveryThreadGetsItsDatagramsOverMemif) {
   ASSERT_NO_FATAL_FAILURE(open_memif());
   const std::uint64_t before = sum(b, &IoCounters::rx_handed_over);
   exchange_in_threads(a, b, 5000);
-  // A memif's queue q is the peer's queue q: half of what every thread sent is for the other one.
+  // A memif's queue q is the peer's queue q: half of each thread's datagrams are for the second thread.
   EXPECT_EQ(sum(b, &IoCounters::rx_handed_over) - before, 2 * 5000U);
   EXPECT_EQ(sum(b, &IoCounters::rx_handoff_full) + sum(b, &IoCounters::rx_malformed), 0U);
 }
@@ -257,16 +257,6 @@ TEST_F(DpdkQueuesTest, PeersMayHaveOtherNumbersOfThreadsOverAfPacket) {
   exchange_in_threads(b, a, 3000);  // the kernel spreads by a hash
   exchange_in_threads(a, b, 3000);
   EXPECT_EQ(sum(a, &IoCounters::rx_handoff_full), 0U);
-}
-
-template <typename Error>
-void expect_refused(const DpdkConfig& config, const std::string& hint) {
-  try {
-    make_dpdk_ios(config);
-    ADD_FAILURE() << "was accepted";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(hint), std::string::npos) << error.what();
-  }
 }
 
 TEST_F(DpdkQueuesTest, AnotherNumberOfQueuesSaysWhatToSet) {

@@ -1,12 +1,9 @@
-// EAL arguments that follow from others, with a sysfs of the test's own.
+// EAL arguments that follow from others.
 #include "io/eal_arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -47,58 +44,6 @@ TEST(DeviceHintTest, SaysNothingThatIsThereAlready) {
   EXPECT_THAT(device_hint({"--no-huge"}), HasSubstr("--vdev=net_af_packet0,iface=eth1"));
   EXPECT_THAT(device_hint({"--vdev=net_af_packet0,iface=none"}), Not(HasSubstr("add a virtual one")));
   EXPECT_THAT(device_hint({"-a", "0000:3b:00.0"}), Not(HasSubstr("vfio-pci")));
-}
-
-class NumaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::remove_all(sysfs);
-    write("bus/pci/devices/0000:3b:00.0/numa_node", "1");
-    write("bus/pci/devices/0000:04:00.1/numa_node", "-1");
-    write("bus/pci/devices/0001:3b:00.0/numa_node", "0");
-    write("devices/system/node/node0/cpulist", "0-1");
-    write("devices/system/node/node1/cpulist", "2-3,6,8-9");
-    for (int cpu = 0; cpu < 8; ++cpu) CPU_SET(cpu, &cpus);
-  }
-  void TearDown() override { std::filesystem::remove_all(sysfs); }
-
-  void write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories((sysfs / path).parent_path());
-    std::ofstream(sysfs / path) << text << '\n';
-  }
-  std::vector<int> near(const Words& args) const {
-    const cpu_set_t found = cpus_near_device(args, cpus, sysfs.string());
-    std::vector<int> list;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &found)) list.push_back(cpu);
-    }
-    return list;
-  }
-
-  const std::filesystem::path sysfs =
-      std::filesystem::temp_directory_path() / ("thc_sysfs_" + std::to_string(getpid()));
-  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7};
-  cpu_set_t cpus{};
-};
-
-TEST_F(NumaTest, TheNodeOfTheFirstDevice) {
-  const std::vector<int> node1{2, 3, 6};  // 8 and 9 are not this process's
-  EXPECT_EQ(near({"-a", "0000:3b:00.0"}), node1);
-  EXPECT_EQ(near({"-a0000:3b:00.0,rxq_cqe_comp_en=0"}), node1);
-  EXPECT_EQ(near({"--allow", "3b:00.0", "-a", "0001:3b:00.0"}), node1);
-  EXPECT_EQ(near({"--no-huge", "--allow=0001:3b:00.0"}), (std::vector<int>{0, 1}));
-}
-
-TEST_F(NumaTest, AllWhereTheNodeIsUnknown) {
-  EXPECT_EQ(near({"--vdev=net_memif0"}), all);
-  EXPECT_EQ(near({"-a", "0000:04:00.1"}), all);
-  EXPECT_EQ(near({"-a", "0000:99:00.0"}), all);
-  EXPECT_EQ(near({"-a"}), all);
-}
-
-TEST_F(NumaTest, AllWhereTheProcessHasNoneOfTheNode) {
-  write("devices/system/node/node1/cpulist", "8-9");
-  EXPECT_EQ(near({"-a", "0000:3b:00.0"}), all);
 }
 
 }  // namespace

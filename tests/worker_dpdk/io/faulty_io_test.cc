@@ -46,9 +46,7 @@ Arrivals run(const FaultConfig& config, bool from_faulty) {
     std::memcpy(header.data(), &i, sizeof i);
     sender.send(to, header, {reinterpret_cast<const std::uint8_t*>(payload.data()), sizeof payload});
     sender.flush();  // payload changes next
-    if (i % 32 == 31) {
-      drain();
-    }
+    if (i % 32 == 31) drain();
   }
   sender.wait(std::chrono::microseconds(0));
   drain();
@@ -63,9 +61,7 @@ void expect_rate(std::uint64_t count, double rate) {
 TEST(FaultyIoTest, WithoutRatesNothingHappens) {
   const Arrivals arrivals = run({}, true);
   ASSERT_EQ(arrivals.size(), kCount);
-  for (std::uint32_t i = 0; i < kCount; ++i) {
-    ASSERT_EQ(arrivals[i], i);
-  }
+  for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(arrivals[i], i);
 }
 
 class FaultyDirectionTest : public testing::TestWithParam<bool> {};

@@ -21,9 +21,7 @@ std::vector<std::uint8_t> make_frame(std::size_t payload_bytes) {
   UdpFrameHeader header = make_frame_template(kPeerMac, kPeer, kOurMac, kOurs.ip.ipv4());
   complete_frame(header, kOurs.port, payload_bytes);
   std::vector<std::uint8_t> frame(sizeof header + payload_bytes);
-  for (std::size_t i = 0; i < payload_bytes; ++i) {
-    frame[sizeof header + i] = static_cast<std::uint8_t>(i * 13 + 5);
-  }
+  for (std::size_t i = 0; i < payload_bytes; ++i) frame[sizeof header + i] = static_cast<std::uint8_t>(i * 13 + 5);
   std::memcpy(frame.data(), &header, sizeof header);
   header.udp.checksum = udp_checksum(header.ip, std::span(frame).subspan(34));
   std::memcpy(frame.data(), &header, sizeof header);
@@ -34,9 +32,7 @@ std::vector<std::uint8_t> make_frame(std::size_t payload_bytes) {
 void repair_ip_checksum(std::vector<std::uint8_t>& frame) {
   frame[24] = frame[25] = 0;
   std::uint32_t sum = 0;
-  for (std::size_t i = 14; i < 34; i += 2) {
-    sum += static_cast<std::uint32_t>(frame[i] << 8 | frame[i + 1]);
-  }
+  for (std::size_t i = 14; i < 34; i += 2) sum += static_cast<std::uint32_t>(frame[i] << 8 | frame[i + 1]);
   sum = (sum & 0xffff) + (sum >> 16);
   sum = ~((sum & 0xffff) + (sum >> 16));
   frame[24] = static_cast<std::uint8_t>(sum >> 8);
@@ -87,12 +83,8 @@ TEST(FrameTest, ChecksumMatchesAKnownPacket) {
   const std::vector<std::uint8_t> udp{0x13, 0x88, 0x17, 0x70, 0x00, 0x10, 0x00, 0x00,
                                       0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7};
   std::uint32_t sum = 0xc0a8 + 0x0001 + 0xc0a8 + 0x00c7 + 17 + 16;
-  for (std::size_t i = 0; i < udp.size(); i += 2) {
-    sum += static_cast<std::uint32_t>(udp[i] << 8 | udp[i + 1]);
-  }
-  while (sum >> 16 != 0) {
-    sum = (sum & 0xffff) + (sum >> 16);
-  }
+  for (std::size_t i = 0; i < udp.size(); i += 2) sum += static_cast<std::uint32_t>(udp[i] << 8 | udp[i + 1]);
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
   EXPECT_EQ(udp_checksum(ip, udp), static_cast<std::uint16_t>(~sum));
 }
 

@@ -1,8 +1,5 @@
-// What IPv6 adds to kernel UDP: one socket for both versions, own addresses, marks, limits of a path. packet_io_test.cc
-// has the rest.
+// IPv6 over kernel UDP: one socket for both versions, own addresses, limits of a path.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cstdlib>
@@ -10,7 +7,6 @@
 #include <vector>
 
 #include "io/address.h"
-#include "io/socket_address.h"
 #include "io/udp_io.h"
 #include "test_network.h"
 #include "thc/errors.h"
@@ -19,7 +15,6 @@ namespace thc::io::test {
 namespace {
 
 constexpr IpAddress kLoopback4(0x7f000001);
-constexpr IpAddress kLoopback6(0, 1);
 constexpr IpAddress kSecond(0xfd00'0000'0000'0007, 5);  // of lo, too
 
 class Ipv6IoTest : public testing::Test {
@@ -40,7 +35,7 @@ TEST_F(Ipv6IoTest, OneSocketSpeaksBothAndAnswersFromWhereItWasAsked) {
   EXPECT_EQ(to_string(server->local()), "[::]:" + std::to_string(server->local().port));
   const std::vector<std::uint8_t> request(40);
   const std::vector<std::uint8_t> answer(1056);
-  for (const IpAddress asked : {kLoopback4, IpAddress(0x7f000009), kLoopback6, kSecond}) {
+  for (const IpAddress asked : {kLoopback4, IpAddress(0x7f000009), kIpv6Loopback, kSecond}) {
     const auto peer = make_udp_io({.local = {}});
     const Endpoint to{asked, server->local().port};
     ASSERT_TRUE(peer->send(to, request, {}));
@@ -61,40 +56,6 @@ TEST_F(Ipv6IoTest, OneSocketSpeaksBothAndAnswersFromWhereItWasAsked) {
   EXPECT_TRUE(server->gso_active());
 }
 
-TEST_F(Ipv6IoTest, MarksOfFullQueuesArriveOfBothVersions) {
-  const auto server = make_udp_io({.local = {}, .answers = true});
-  for (const IpAddress ip : {kLoopback4, kLoopback6}) {
-    const FileDescriptor sender = open_udp_socket(ip);
-    const SocketAddress to({ip, server->local().port}, ip.is_ipv4() ? AF_INET : AF_INET6);
-    for (const int second_byte : {0, 1, 2, 3, 0xb8, 0xbb}) {
-      setsockopt(sender.get(), ip.is_ipv4() ? IPPROTO_IP : IPPROTO_IPV6, ip.is_ipv4() ? IP_TOS : IPV6_TCLASS,
-                 &second_byte, sizeof second_byte);
-      ASSERT_EQ(sendto(sender.get(), "data", 4, 0, to.get(), to.bytes()), 4);
-      const auto check = [&](const RxPacket& packet) { EXPECT_EQ(packet.congested, (second_byte & 3) == 3); };
-      ASSERT_EQ(receive_each(*server, 1, check), 1U);
-    }
-  }
-}
-
-TEST_F(Ipv6IoTest, WhatIsSentMayBeMarked) {
-  const FileDescriptor receiver = open_udp_socket(kLoopback6);
-  const int on = 1;
-  ASSERT_EQ(setsockopt(receiver.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on), 0);
-  const Endpoint to = bind_udp_socket(receiver, {kLoopback6, 0});
-  const auto sender = make_udp_io({.local = {}});
-  const std::array<std::uint8_t, 10> payload{};  // the sender refers to it until flush()
-  sender->send(to, {}, payload);
-  sender->flush();
-  alignas(cmsghdr) std::array<std::uint8_t, 64> control;
-  msghdr message{};
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ASSERT_GE(recvmsg(receiver.get(), &message, 0), 0);
-  const cmsghdr* traffic_class = CMSG_FIRSTHDR(&message);
-  ASSERT_NE(traffic_class, nullptr);
-  EXPECT_EQ(*CMSG_DATA(traffic_class), kEcnCapable);
-}
-
 TEST_F(Ipv6IoTest, KnowsWhatThePathTakes) {
   // NOLINTBEGIN(bugprone-command-processor): in the network namespace of this program
   const auto io = make_udp_io({.local = {}});
@@ -113,7 +74,7 @@ TEST_F(Ipv6IoTest, OfOneVersionItRefusesTheOther) {
   const auto ipv4 = make_udp_io({.local = {0, 0}});
   const auto ipv6 = make_udp_io({.local = {kSecond, 0}});
   const std::array<std::uint8_t, 10> payload{};
-  for (const auto& [sender, to] : {std::pair{ipv4.get(), kLoopback6}, std::pair{ipv6.get(), kLoopback4}}) {
+  for (const auto& [sender, to] : {std::pair{ipv4.get(), kIpv6Loopback}, std::pair{ipv6.get(), kLoopback4}}) {
     sender->send({to, 9}, {}, payload);
     sender->flush();
     EXPECT_EQ(sender->counters().tx_errors, 1U) << to_string(to);

@@ -61,8 +61,9 @@ TEST(NameLookupTest, SaysHowAnIpv6AddressIsWritten) {
 
 TEST(NameLookupTest, RefusesTheSameServerTwice) {
   EXPECT_EQ(error_of({"10.0.0.1", "10.0.0.2", "10.0.0.1:48866", "[::1]", "[::2]"}), "none");
-  for (const auto& [first, second] : {std::pair{"10.0.0.1", "10.0.0.1:48865"}, std::pair{"localhost", "127.0.0.1"},
-                                      std::pair{"[::1]", "[0:0::1]:48865"}}) {
+  for (const auto& [first, second] :
+       {std::pair{"10.0.0.1", "10.0.0.1:48865"}, std::pair{"localhost", "127.0.0.1"},
+        std::pair{"10.0.0.1", "[::ffff:10.0.0.1]:48865"}, std::pair{"[::1]", "[0:0::1]:48865"}}) {
     const std::string error = error_of({first, "10.0.0.2", second});
     EXPECT_NE(error.find("same server twice"), std::string::npos) << error;
     EXPECT_NE(error.find(quoted(first) + " and " + quoted(second)), std::string::npos) << error;

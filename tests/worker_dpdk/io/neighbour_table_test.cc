@@ -29,9 +29,7 @@ TEST(NeighbourTableTest, ANetworkOf254ConfiguredNeighboursFits) {
     ASSERT_NE(entry, nullptr) << i;
     entry->fixed = true;
   }
-  for (std::uint32_t i = 0; i < 254; ++i) {
-    EXPECT_NE(table.find(kWorkers + i), nullptr) << i;
-  }
+  for (std::uint32_t i = 0; i < 254; ++i) EXPECT_NE(table.find(kWorkers + i), nullptr) << i;
 }
 
 TEST(NeighbourTableTest, StrangersFindRoomAndDisplaceNobodyWhoTalks) {
@@ -53,9 +51,7 @@ TEST(NeighbourTableTest, StrangersFindRoomAndDisplaceNobodyWhoTalks) {
 TEST(NeighbourTableTest, ConfiguredNeighboursStay) {
   NeighbourTable table;
   table.find_or_add(kWorkers)->fixed = true;
-  for (std::uint32_t i = 0; i < kMany; ++i) {
-    table.find_or_add(kStrangers + i);
-  }
+  for (std::uint32_t i = 0; i < kMany; ++i) table.find_or_add(kStrangers + i);
   ASSERT_NE(table.find(kWorkers), nullptr);
   EXPECT_TRUE(table.find(kWorkers)->fixed);
 }

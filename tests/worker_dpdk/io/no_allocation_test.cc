@@ -75,13 +75,9 @@ std::uint64_t count_allocations(PacketIo& a, PacketIo& b, int rounds) {
       }
       from->flush();
       to.wait(std::chrono::microseconds(200));
-      for (std::size_t n = to.receive(packets); n > 0; n = to.receive(packets)) {
-        received += watching ? n : 0;
-      }
+      for (std::size_t n = to.receive(packets); n > 0; n = to.receive(packets)) received += watching ? n : 0;
     }
-    if (!watching) {
-      std::this_thread::sleep_for(std::chrono::microseconds(500));
-    }
+    if (!watching) std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
   watching = false;
   EXPECT_GT(received, static_cast<std::uint64_t>(rounds) * 40) << "hardly anything arrived";

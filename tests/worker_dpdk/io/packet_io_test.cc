@@ -1,4 +1,4 @@
-// What every back end must do, on each of them.
+// The contract of PacketIo, on every back end.
 #include "io/packet_io.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 
 #include "io/udp_io.h"
 #include "test_network.h"
-#include "thc/errors.h"
 
 namespace thc::io::test {
 namespace {
@@ -34,15 +33,6 @@ IoPair udp_pair(bool merged, IpAddress ip = 0x7f000001) {
 }
 
 std::string not_missing() { return {}; }
-constexpr IpAddress kIpv6Loopback(0, 1);
-std::string ipv6_missing() {
-  try {
-    make_udp_io({.local = {kIpv6Loopback, 0}});
-  } catch (const TransportError& error) {
-    return error.what();
-  }
-  return {};
-}
 std::string dpdk_missing() { return TestNetwork::instance().dpdk_missing(); }
 std::string af_packet_missing() {
   const TestNetwork& network = TestNetwork::instance();
@@ -91,7 +81,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
     ASSERT_NO_FATAL_FAILURE(take_rest(*b, *a));
   }
 
-  // Takes what is still on its way, which comes before a last datagram of another size.
+  // Takes datagrams on their way, which arrive before a last one of another size.
   static void take_rest(PacketIo& from, PacketIo& to) {
     const std::array<std::uint8_t, 4> last{};
     ASSERT_TRUE(from.send(to.local(), last, {}));
@@ -107,9 +97,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
     const std::size_t header_bytes = std::min<std::size_t>(size_bytes, 32);
     std::vector<std::vector<std::uint8_t>> sent(count, std::vector<std::uint8_t>(size_bytes));
     for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t j = 0; j < size_bytes; ++j) {
-        sent[i][j] = pattern(i, j);
-      }
+      for (std::size_t j = 0; j < size_bytes; ++j) sent[i][j] = pattern(i, j);
     }
     std::array<RxPacket, 48> packets;
     std::size_t next_sent = 0;
@@ -130,9 +118,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
         ASSERT_TRUE(std::ranges::equal(std::span(packets[k].data, packets[k].size_bytes), expected))
             << "datagram " << next_received << " of " << size_bytes << " bytes came as " << packets[k].size_bytes;
       }
-      if (received == 0) {
-        b->wait(std::chrono::milliseconds(10));
-      }
+      if (received == 0) b->wait(std::chrono::milliseconds(10));
     }
   }
 
@@ -165,16 +151,12 @@ TEST_P(PacketIoTest, CountsDatagramsAndTheirBytes) {
 
 TEST_P(PacketIoTest, MixedSizesKeepTheirBorders) {
   std::vector<std::string> sent;
-  for (std::size_t i = 0; i < 60; ++i) {
-    sent.emplace_back(1 + (i * 397) % 1400, static_cast<char>('a' + i % 26));
-  }
+  for (std::size_t i = 0; i < 60; ++i) sent.emplace_back(1 + (i * 397) % 1400, static_cast<char>('a' + i % 26));
   for (const std::string& text : sent) {
     ASSERT_TRUE(a->send(b->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
   }
   a->flush();
-  for (const std::string& text : sent) {
-    ASSERT_EQ(receive_one(*b), text);
-  }
+  for (const std::string& text : sent) ASSERT_EQ(receive_one(*b), text);
 }
 
 TEST_P(PacketIoTest, RefusesDatagramsThatCannotBeSent) {

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "io/udp_io.h"
 #include "thc/errors.h"
 
 namespace thc::io::test {
@@ -34,6 +35,15 @@ bool disable_checksum_offload(const char* interface) {
 }
 
 }  // namespace
+
+std::string ipv6_missing() {
+  try {
+    make_udp_io({.local = {kIpv6Loopback, 0}});
+  } catch (const TransportError& error) {
+    return error.what();
+  }
+  return {};
+}
 
 const TestNetwork& TestNetwork::instance() {
   static const TestNetwork network;
@@ -121,16 +131,12 @@ std::size_t receive_each(PacketIo& io, std::size_t count, const std::function<vo
   std::array<RxPacket, 64> packets;
   std::size_t received = 0;
   while (true) {
-    const bool last_look = std::chrono::steady_clock::now() >= deadline;  // after a stall, what is there counts
+    const bool last_look = std::chrono::steady_clock::now() >= deadline;  // after a stall, arrived datagrams count
     const std::size_t n = io.receive(std::span(packets).first(std::min(count - received, packets.size())));
     std::for_each_n(packets.begin(), n, take);
     received += n;
-    if (received == count || (n == 0 && last_look)) {
-      return received;
-    }
-    if (n == 0) {
-      io.wait(std::chrono::milliseconds(10));
-    }
+    if (received == count || (n == 0 && last_look)) return received;
+    if (n == 0) io.wait(std::chrono::milliseconds(10));
   }
 }
 
@@ -138,9 +144,7 @@ std::string receive_one(PacketIo& io, Endpoint* from, std::chrono::milliseconds 
   std::string text;
   const auto take = [&](const RxPacket& packet) {
     text.assign(reinterpret_cast<const char*>(packet.data), packet.size_bytes);
-    if (from != nullptr) {
-      *from = packet.from;
-    }
+    if (from != nullptr) *from = packet.from;
   };
   receive_each(io, 1, take, patience);
   return text;

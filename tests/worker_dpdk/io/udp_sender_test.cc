@@ -1,4 +1,4 @@
-// What the sender makes of a full send buffer, of a full queue of the interface, and of ICMP errors.
+// The sender with a full send buffer, a full queue of the interface, and ICMP errors.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -19,13 +19,7 @@
 namespace thc::io::test {
 namespace {
 
-constexpr std::uint32_t kLoopback = 0x7f000001;
-
-std::span<const std::uint8_t> bytes_of(const wire::Header& header) {
-  return {reinterpret_cast<const std::uint8_t*>(&header), sizeof header};
-}
-
-/// What a command prints; empty when it fails.
+/// The output of a command; empty if it fails.
 std::string output_of(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");  // NOLINT(bugprone-command-processor): the commands are constants
   std::string output;
@@ -57,7 +51,7 @@ class SlowLink {
     unsigned long long sent = 0;
     unsigned long long dropped = 0;
   };
-  /// Frames that have left and those that the queue had no room for, once the queue is empty.
+  /// Frames that have left and frames that found the queue full, once the queue is empty.
   static Count count() {
     Count count;
     unsigned long long waiting = 1;
@@ -110,7 +104,7 @@ TEST_F(PacedTest, TheQueueOfTheInterfaceIsNotOverfilled) {
 TEST_F(PacedTest, AFullQueueOfTheInterfaceIsNoLoss) {
   const SlowLink link("200mbit", "40kb", "72kb");
   const auto sender = make_udp_io({.local = {parse_ipv4("10.94.0.1"), 0}});
-  send_batches(*sender, 1);  // messages of 16 datagrams fit, and that of four times as many would not
+  send_batches(*sender, 1);  // messages of 16 datagrams fit, and messages of 64 would not
   wire::Header header{};
   header.message_type = static_cast<std::uint8_t>(wire::MessageType::kCodes);
   const std::array<std::uint8_t, 1400 - sizeof header> payload{};
@@ -126,10 +120,10 @@ TEST_F(PacedTest, AFullQueueOfTheInterfaceIsNoLoss) {
   }
   EXPECT_EQ(sender->counters().tx_packets, 21 * 64U);
   EXPECT_EQ(sender->counters().tx_no_buffer, 0U);
-  EXPECT_GT(link.count().dropped, 0U);  // of the other program, and what was sent again
+  EXPECT_GT(link.count().dropped, 0U);  // the other program's, and frames that were sent again
 }
 
-// What no queue can hold as a whole goes in pieces.
+// A message that no queue can hold as a whole leaves in pieces.
 TEST_F(PacedTest, AQueueSmallerThanAMessageIsNoLoss) {
   const SlowLink link("200mbit", "10kb", "72kb");
   const auto sender = make_udp_io({.local = {parse_ipv4("10.94.0.1"), 0}});
@@ -139,7 +133,7 @@ TEST_F(PacedTest, AQueueSmallerThanAMessageIsNoLoss) {
   EXPECT_TRUE(sender->gso_active());
 }
 
-// An address that nobody answers ARP for keeps what a worker sends to it for seconds.
+// A worker's datagrams to an address without an ARP answer wait for seconds.
 TEST_F(PacedTest, AServerWithoutANeighbourDoesNotHoldUpOthers) {
   const SlowLink link("200mbit", "100kb", "72kb");
   const auto sender = make_udp_io({.local = {parse_ipv4("10.94.0.1"), 0}});
@@ -155,7 +149,7 @@ TEST_F(PacedTest, AServerWithoutANeighbourDoesNotHoldUpOthers) {
   EXPECT_GE(link.count().sent, 320U);
 }
 
-// Reports of all kinds come for datagrams of before, each once, instead of a datagram or of what was sent.
+// Reports of all kinds are about earlier datagrams, each once, and take the place of no datagram.
 class IcmpErrorTest : public testing::TestWithParam<std::array<std::uint8_t, 2>> {};
 
 TEST_P(IcmpErrorTest, SaysNothingAboutOtherDatagrams) {
@@ -205,7 +199,7 @@ TEST_P(IcmpErrorTest, SaysNothingAboutOtherDatagrams) {
   EXPECT_EQ(own->counters().tx_errors, 0U);
   EXPECT_TRUE(own->gso_active());
 
-  // A report that nobody takes would end each wait at once, and more of them fill the receive buffer.
+  // A report that nobody takes would end each wait at once, and many reports fill the receive buffer.
   for (int i = 0; i < 50; ++i) send_report();
   own->wait(std::chrono::milliseconds(50));
   const auto start = std::chrono::steady_clock::now();

@@ -1,5 +1,4 @@
-// Several workers and the real slot state machine over a network in memory: whatever the network does, every worker
-// gets exactly the sum.
+// Several workers and the real slot state machine: every worker gets exactly the sum, whatever the network does.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,7 +10,7 @@
 namespace thc::testing {
 namespace {
 
-/// Pushes partitions of those sizes by every worker, several in flight; checks every aggregate.
+/// Pushes partitions of some sizes by every worker, several in flight; checks every aggregate.
 void expect_exact_sums(Workers& workers, const std::vector<std::size_t>& sizes, unsigned steps = 1) {
   const SessionConfig& config = workers.engines[0]->config();
   for (unsigned step = 0; step < steps; ++step) {
@@ -30,16 +29,12 @@ void expect_exact_sums(Workers& workers, const std::vector<std::size_t>& sizes, 
     })) << "nothing moves";
     for (std::size_t p = 0; p < sizes.size(); ++p) {
       std::vector<const Push*> all;
-      for (const auto& own : pushes) {
-        all.push_back(own[p].get());
-      }
+      for (const auto& own : pushes) all.push_back(own[p].get());
       const auto expected = expected_aggregate(all, sizes[p], config);
       for (const Push* push : all) {
         ASSERT_FALSE(push->operation->failure()) << push->operation->failure()->message;
         ASSERT_EQ(push->aggregate, expected);
-        for (const std::uint8_t contributions : push->contributions) {
-          ASSERT_EQ(contributions, config.num_workers);
-        }
+        for (const std::uint8_t contributions : push->contributions) ASSERT_EQ(contributions, config.num_workers);
       }
     }
   }
@@ -63,32 +58,23 @@ INSTANTIATE_TEST_SUITE_P(AllWidths, Aggregation,
                          ::testing::Combine(::testing::Values(1U, 2U, 3U, 4U, 8U), ::testing::Values(8U, 16U),
                                             ::testing::Values(1U, 2U, 4U, 8U)));
 
-class Disturbed : public ::testing::TestWithParam<int> {};
+/// Seeds of disturbances, and shards of the server; norm slots are fewer than shards, so that some shards have none.
+class Disturbed : public ::testing::TestWithParam<std::tuple<std::uint64_t, std::uint16_t>> {};
 
 TEST_P(Disturbed, ExactSums) {
+  const auto [seed, shards] = GetParam();
   const SessionConfig config = resolve(test_config(4, 4), 65507);
-  MemoryServer server(pool_config(config), config.table, 1U << 20, 2);
-  Workers workers(config, server, {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05},
-                  static_cast<std::uint64_t>(GetParam()));
+  MemoryServer server(pool_config(config, 23, 2), config.table, 1U << 13, shards);
+  Workers workers(config, server, {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05}, seed);
   ASSERT_TRUE(workers.connect());
-  expect_exact_sums(workers, {1000, 0, 4097, 64}, 5);
+  expect_exact_sums(workers, {1000, 0, 4097, 64, 1, 20'000}, 3);
   EXPECT_GT(workers.engines[0]->counters()[Count::kRetransmissions], 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Disturbed, ::testing::Range(0, 20));
-
-/// Shards of the server; norm slots are fewer than shards, so that some have none.
-class Divided : public ::testing::TestWithParam<std::uint16_t> {};
-
-TEST_P(Divided, ExactSums) {
-  const SessionConfig config = resolve(test_config(4, 3), 65507);
-  MemoryServer server(pool_config(config, 23, 2), config.table, 1U << 13, GetParam());
-  Workers workers(config, server, {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05}, GetParam());
-  ASSERT_TRUE(workers.connect());
-  expect_exact_sums(workers, {1000, 0, 4097, 64, 1, 20'000}, 3);
-}
-
-INSTANTIATE_TEST_SUITE_P(Shards, Divided, ::testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Seeds, Disturbed,
+                         ::testing::Combine(::testing::Range(std::uint64_t{0}, std::uint64_t{5}),
+                                            ::testing::Values(std::uint16_t{1}, std::uint16_t{2}, std::uint16_t{3},
+                                                              std::uint16_t{4}, std::uint16_t{7})));
 
 TEST(Aggregation, MaximumOfNorms) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -131,9 +117,7 @@ TEST_P(Restart, EndsInTheRightSumOrAnError) {
       pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * 100, config, worker));
       workers.submit(worker, pushes[worker]->operation);
     }
-    for (int i = 0; i < turns; ++i) {
-      workers.turn();
-    }
+    for (int i = 0; i < turns; ++i) workers.turn();
     server.restart();
     ASSERT_TRUE(workers.run_until([&] { return pushes[0]->operation->done() && pushes[1]->operation->done(); }));
     const auto expected = expected_aggregate({pushes[0].get(), pushes[1].get()}, 64 * 100, config);
@@ -145,9 +129,7 @@ TEST_P(Restart, EndsInTheRightSumOrAnError) {
         EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart) << push->operation->failure()->message;
       }
     }
-    for (const auto& engine : workers.engines) {
-      rejoins += engine->counters()[Count::kRejoins];
-    }
+    for (const auto& engine : workers.engines) rejoins += engine->counters()[Count::kRejoins];
   }
   EXPECT_GT(completed, 0U);
   EXPECT_GT(rejoins, 0U);

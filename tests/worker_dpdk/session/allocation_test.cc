@@ -16,24 +16,18 @@ namespace {
 class EchoIo final : public io::PacketIo {
  public:
   explicit EchoIo(const SessionConfig& config) : config_(config) {
-    for (Datagram& answer : answers_) {
-      answer.resize(sizeof(wire::Header) + config.codes_per_packet);
-    }
+    for (Datagram& answer : answers_) answer.resize(sizeof(wire::Header) + config.codes_per_packet);
   }
 
   std::size_t receive(std::span<io::RxPacket> packets) noexcept override {
     const std::size_t count = std::min(packets.size(), ready_);
-    for (std::size_t i = 0; i < count; ++i) {
-      packets[i] = {answers_[i].data(), sizes_[i], kServer};
-    }
+    for (std::size_t i = 0; i < count; ++i) packets[i] = {answers_[i].data(), sizes_[i], kServer};
     ready_ = 0;
     return count;
   }
   bool send(io::Endpoint, std::span<const std::uint8_t> bytes, std::span<const std::uint8_t>,
             std::span<const std::uint8_t>) noexcept override {
-    if (ready_ == answers_.size()) {
-      return false;
-    }
+    if (ready_ == answers_.size()) return false;
     wire::Header header;
     std::memcpy(&header, bytes.data(), sizeof(header));
     if (header.message_type == static_cast<std::uint8_t>(wire::MessageType::kHello)) {
@@ -85,21 +79,15 @@ TEST(Allocation, NoneOnThePacketPath) {
     engine.step(now);
     now += Duration(50);
   };
-  while (!engine.connected()) {
-    step();
-  }
+  while (!engine.connected()) step();
   // The first operation fills containers that keep their memory.
   Push warm_up(0, 64 * 1000, config, 1);
   Push measured(1, 64 * 10'000, config, 2);
   engine.submit(warm_up.operation, now);
-  while (!warm_up.operation->done()) {
-    step();
-  }
+  while (!warm_up.operation->done()) step();
   engine.submit(measured.operation, now);
   const std::uint64_t before = allocations();
-  while (!measured.operation->done()) {
-    step();
-  }
+  while (!measured.operation->done()) step();
   EXPECT_EQ(allocations() - before, 0U);
   EXPECT_FALSE(measured.operation->failure());
   EXPECT_GT(engine.counters()[Count::kRetransmissions], 50U);

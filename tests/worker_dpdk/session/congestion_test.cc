@@ -1,9 +1,9 @@
 // The congestion control alone, in the test's own time: a way of a rate, a delay and a queue stands behind it.
-#include "session/congestion.h"
-
 #include <gtest/gtest.h>
 
 #include <deque>
+
+#include "session/congestion/control.h"
 
 namespace thc {
 namespace {
@@ -20,9 +20,9 @@ class Congestion : public ::testing::Test {
   /// What the control lets go now.
   std::size_t send_all() {
     std::size_t bytes = 0;
-    while (control.has_room(kPacketBytes, now)) {
+    for (control.on_waiting(kPacketBytes, now); control.can_send(kPacketBytes); control.on_waiting(kPacketBytes, now)) {
       link_free_at = std::max(link_free_at, now) + send_time;
-      under_way.push_back({control.sent(kPacketBytes, now), now, link_free_at + round_trip + wait});
+      under_way.push_back({control.on_sent(kPacketBytes, now), now, link_free_at + round_trip + wait});
       bytes += kPacketBytes;
     }
     return bytes;
@@ -37,8 +37,8 @@ class Congestion : public ::testing::Test {
     const Packet packet = under_way.front();
     under_way.pop_front();
     now = std::max(now, packet.answered_at);
-    control.sample_round_trip(elapsed(packet.sent_at, now), last);
-    control.answered(packet.mark, kPacketBytes, now);
+    control.on_round_trip(elapsed(packet.sent_at, now), last);
+    control.on_answered(packet.mark, kPacketBytes, now);
   }
 
   /// Results and packets for so many answers.
@@ -53,14 +53,14 @@ class Congestion : public ::testing::Test {
   void lose() {
     const Packet packet = under_way.front();
     under_way.pop_front();
-    control.lost(packet.mark, kPacketBytes);
+    control.on_lost(packet.mark, kPacketBytes);
   }
 
   /// All results, and nothing more is sent.
   void drain() {
     for (; !under_way.empty(); under_way.pop_front()) {
       now = std::max(now, under_way.front().answered_at);
-      control.answered(under_way.front().mark, kPacketBytes, now);
+      control.on_answered(under_way.front().mark, kPacketBytes, now);
     }
   }
 
@@ -70,7 +70,7 @@ class Congestion : public ::testing::Test {
     TimePoint answered_at;
   };
 
-  CongestionControl control;
+  congestion::Control control;
   TimePoint now{std::chrono::hours(1)};
   TimePoint link_free_at{};
   Duration send_time{50};  // 10 MB/s
@@ -90,9 +90,7 @@ TEST_F(Congestion, OnTheOwnHostAllMayBeUnderWay) {
   control.open(kPacketBytes, kMostBytes, {.server_tells_last = true, .is_own_host = true});
   EXPECT_EQ(send_all(), kMostBytes / kPacketBytes * kPacketBytes);
   exchange(100);
-  for (int i = 0; i < 100; ++i) {
-    lose();
-  }
+  for (int i = 0; i < 100; ++i) lose();
   exchange(100);
   EXPECT_EQ(control.window_bytes(), kMostBytes);
   EXPECT_EQ(control.next_send(), TimePoint::max()) << "at no pace";
@@ -216,7 +214,7 @@ TEST_F(Congestion, MarksShrinkTheWindow) {
   exchange(20'000);
   const std::size_t before = control.window_bytes();
   for (std::size_t i = 3 * before / kPacketBytes; i > 0; --i) {
-    control.marked();
+    control.on_marked();
     send_all();
     answer();
   }
@@ -257,16 +255,16 @@ TEST_F(Congestion, AWorkerThatAQuorumGoesOnWithoutMayGrow) {
 
 TEST_F(Congestion, WhatIsSentAgainCountsAsUnderWay) {
   const std::size_t sent = send_all();
-  control.sent(kPacketBytes, now);
+  control.on_sent(kPacketBytes, now);
   EXPECT_EQ(control.pipe_bytes(), sent + kPacketBytes);
-  EXPECT_FALSE(control.has_room(kPacketBytes, now));
+  EXPECT_FALSE(control.can_send(kPacketBytes));
 }
 
 TEST_F(Congestion, ANoticeEmptiesThePipeButGrowsNothing) {
   for (int i = 0; i < 20; ++i) {
     send_all();
     now += Duration(20'000);
-    control.answered(under_way.back().mark, 0, now);
+    control.on_answered(under_way.back().mark, 0, now);
     under_way.clear();
     EXPECT_EQ(control.pipe_bytes(), 0U);
   }
@@ -276,9 +274,9 @@ TEST_F(Congestion, ANoticeEmptiesThePipeButGrowsNothing) {
 TEST_F(Congestion, SilenceShrinksTheWindow) {
   exchange(1'000);
   const std::size_t before = control.window_bytes();
-  control.timed_out();
+  control.on_timeout();
   EXPECT_EQ(control.window_bytes(), before) << "one timeout may be a slow worker's";
-  control.timed_out();
+  control.on_timeout();
   EXPECT_LT(control.window_bytes(), before);
 }
 

@@ -58,7 +58,7 @@ struct Push {
   }
 };
 
-/// What the aggregate of these pushes must be, from the scalar definition.
+/// The aggregate of all pushes by the scalar definition.
 inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push*>& pushes, std::size_t count,
                                                     const SessionConfig& config) {
   std::vector<std::uint16_t> sums(count);
@@ -71,9 +71,7 @@ inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push
       sums[i] = static_cast<std::uint16_t>(sums[i] + config.table.values()[code]);
     }
   }
-  if (config.value_bits == 8) {
-    return {sums.begin(), sums.end()};
-  }
+  if (config.value_bits == 8) return {sums.begin(), sums.end()};
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(sums.data());
   return {bytes, bytes + count * sizeof(sums[0])};
 }
@@ -106,21 +104,15 @@ class Workers {
       next = std::min(next, engine->next_timer());
     }
     network.deliver();
-    for (const auto& packet_io : network.ios) {
-      busy |= !packet_io->arriving.empty();
-    }
+    for (const auto& packet_io : network.ios) busy |= !packet_io->arriving.empty();
     now += Duration(10);
-    if (!busy && next != TimePoint::max()) {
-      now = std::max(now, next);
-    }
+    if (!busy && next != TimePoint::max()) now = std::max(now, next);
   }
 
   /// Turns until `done`, at most that often.
   template <typename Done>
   bool run_until(Done done, int turns = 100'000) {
-    while (!done() && turns-- > 0) {
-      turn();
-    }
+    while (!done() && turns-- > 0) turn();
     return done();
   }
 

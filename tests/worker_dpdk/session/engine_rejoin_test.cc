@@ -58,12 +58,7 @@ TEST_F(EngineTest, GoesOnInANewEpochWithWhatIsInFlight) {
     const auto packets = join_and_push(settings, 64 * 3);
     arrive(aggregate_of(packets[1], 9));
     const auto new_epoch = [&](const Datagram& about, std::uint32_t epoch) {
-      wire::Header header = header_of(about);
-      header.message_type = static_cast<std::uint8_t>(MessageType::kError);
-      wire::ErrorPayload payload{};
-      payload.reason = static_cast<std::uint16_t>(ErrorReason::kNewEpoch);
-      payload.job_value = epoch;
-      return make_datagram(header, payload);
+      return error(header_of(about), ErrorReason::kNewEpoch, 0, epoch);
     };
     packet_io.take_sent();
     arrive(new_epoch(packets[0], 0));  // is none
@@ -99,8 +94,7 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
   SessionConfig quorum = two_workers();
   quorum.quorum = 1;
   for (const bool server_knows : {true, false}) {
-    start(quorum);
-    engine->step(now);
+    say_hello(quorum);
     Datagram hello_answer = welcome(0);
     hello_answer[offsetof(wire::Header, flags)] = server_knows ? wire::kFlagAbstain : 0;
     arrive(hello_answer);
@@ -109,13 +103,8 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
     std::vector<float> max_norms(2, 7);
     const auto norm_stage = Operation::norms(3, norms, max_norms, 16, 2);
     state->begin_norms(3);
-    engine->submit(norm_stage, now);
-    engine->step(now);
-    wire::Header header = header_of(packet_io.take_sent().at(0));
-    header.message_type = static_cast<std::uint8_t>(MessageType::kStraggler);
-    header.payload_count = 0;
-    arrive(
-        Datagram(reinterpret_cast<const std::uint8_t*>(&header), reinterpret_cast<const std::uint8_t*>(&header + 1)));
+    submit(norm_stage);
+    arrive(straggler(header_of(packet_io.take_sent().at(0))));
     ASSERT_TRUE(norm_stage->done());
     EXPECT_FALSE(norm_stage->differs());
     EXPECT_EQ(max_norms, std::vector<float>(2, 0));
@@ -123,8 +112,7 @@ TEST_F(EngineTest, WhoIsLeftBehindInTheNormsAbstains) {
     EXPECT_FALSE(state->is_left_behind(2));
     push = std::make_unique<Push>(std::uint16_t{3}, 64, *config, 1);
     push->operation->abstain();  // as Session does
-    engine->submit(push->operation, now);
-    engine->step(now);
+    submit(push->operation);
     const auto codes = packet_io.take_sent();
     ASSERT_EQ(codes.size(), 1U);
     EXPECT_EQ(header_of(codes[0]).flags, server_knows ? wire::kFlagAbstain : 0) << "a switch would drop it";
@@ -147,8 +135,7 @@ TEST_F(EngineTest, WorkersWithOtherWordsKnowItBeforeAllNormsAreThere) {
     const std::vector<float> norms(20, 3);  // two packets
     std::vector<float> max_norms(20);
     const auto norm_stage = Operation::norms(3, norms, max_norms, 16, 2);
-    engine->submit(norm_stage, now);
-    engine->step(now);
+    submit(norm_stage);
     Datagram result = packet_io.take_sent().at(0);
     wire::Header header = header_of(result);
     header.message_type = static_cast<std::uint8_t>(MessageType::kMaxNorm);
@@ -178,15 +165,11 @@ TEST_F(EngineTest, SleepsWhileTheServerDoesNotLetItInAgain) {
 }
 
 TEST_F(EngineTest, AnotherNumberOfNormsIsAnotherPartition) {
-  const auto config_of_two = two_workers();
-  start(config_of_two);
-  engine->step(now);
-  arrive(welcome(0));
+  join(two_workers());
   const std::vector<float> norms(8, 1.0F);
   std::vector<float> max_norms(norms.size());
   const auto stage = Operation::norms(0, norms, max_norms, 16);
-  engine->submit(stage, now);
-  engine->step(now);
+  submit(stage);
   const auto sent = packet_io.take_sent();
   ASSERT_FALSE(sent.empty());
   wire::Header header = header_of(sent.back());

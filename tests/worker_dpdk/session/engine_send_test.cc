@@ -12,21 +12,19 @@ TEST_F(EngineTest, PadsTheLastPacketAndDropsThePaddingOfTheResult) {
   constexpr std::size_t kCount = 256 + 3;
   SessionConfig settings = test_config(3, 2);
   settings.codes_per_packet = 256;
-  start(resolve(settings, 65507));
-  engine->step(now);
+  say_hello(resolve(settings, 65507));
   packet_io.take_sent();
   const std::vector<std::uint8_t> codes((kCount * 3 + 7) / 8, 0xff);
-  std::vector<std::uint8_t> aggregate(kCount + 128, 0xcc);  // longer than it need be, to see what is written there
+  std::vector<std::uint8_t> aggregate(kCount + 128, 0xcc);  // longer than needed, so that padding would show
   std::vector<std::uint8_t> contributions(2);
   const auto code_stage = Operation::codes(3, codes.data(), kCount, aggregate.data(), contributions.data(), *config);
   const std::vector<float> norms{1, 2, 3};
   std::vector<float> max_norms(norms.size());
   const auto norm_stage = Operation::norms(3, norms, max_norms, 64);
 
-  engine->submit(code_stage, now);  // before and after the server has said what it takes
+  engine->submit(code_stage, now);  // before and after the server has told its multiple
   arrive(welcome(0, 1, 10, 5, 128));
-  engine->submit(norm_stage, now);
-  engine->step(now);
+  submit(norm_stage);
   const auto packets = packet_io.take_sent();
   ASSERT_EQ(packets.size(), 3U);
   EXPECT_EQ(header_of(packets[0]).payload_count, 256U);
@@ -52,8 +50,7 @@ TEST_F(EngineTest, NormsHaveNoSignBitInEitherDirection) {
   const std::vector<float> norms{-0.0F, 1, -std::numeric_limits<float>::quiet_NaN()};
   std::vector<float> max_norms(norms.size());
   const auto norm_stage = Operation::norms(3, norms, max_norms, 16);
-  engine->submit(norm_stage, now);
-  engine->step(now);
+  submit(norm_stage);
   Datagram packet = packet_io.take_sent().at(0);
   for (std::size_t i = sizeof(wire::Header); i < packet.size(); i += 4) EXPECT_LT(packet[i], 0x80);
   wire::Header header = header_of(packet);
@@ -106,8 +103,7 @@ TEST_F(EngineTest, AFullWindowOfOneStageLetsAPacketOfTheOtherGo) {
   const std::vector<float> norms(32, 1.0F);
   std::vector<float> max_norms(norms.size());
   const auto norm_stage = Operation::norms(3, norms, max_norms, 16);  // two packets
-  engine->submit(norm_stage, now);
-  engine->step(now);
+  submit(norm_stage);
   const auto sent = packet_io.take_sent();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(type_of(sent[0]), MessageType::kNorm);
@@ -164,14 +160,10 @@ TEST_F(EngineTest, OneLaterResultIsASignOfLossAfterARoundTrip) {
 TEST_F(EngineTest, ALatePacketMakesPatient) {
   const auto packets = join_and_push(two_workers(), 64 * 8);
   pass(Duration(2'000));
-  for (const std::size_t answered : {1U, 2U, 3U}) {
-    arrive(aggregate_of(packets[answered], 1));
-  }
+  for (const std::size_t answered : {1U, 2U, 3U}) arrive(aggregate_of(packets[answered], 1));
   EXPECT_EQ(packet_io.take_sent().size(), 1U);
   arrive(aggregate_of(packets[0], 1));  // sooner than a round trip after it was repeated: it was not lost
-  for (const std::size_t answered : {5U, 6U, 7U}) {
-    arrive(aggregate_of(packets[answered], 1));
-  }
+  for (const std::size_t answered : {5U, 6U, 7U}) arrive(aggregate_of(packets[answered], 1));
   EXPECT_TRUE(packet_io.take_sent().empty());
   arrive(aggregate_of(packets[4], 1));
   EXPECT_TRUE(push->operation->done());
@@ -180,9 +172,7 @@ TEST_F(EngineTest, ALatePacketMakesPatient) {
 
 TEST_F(EngineTest, WhatHasArrivedWaitsForOthersBeforeItIsRepeated) {
   const auto packets = join_and_push(two_workers(), 64 * 7);
-  for (const std::size_t answered : {1U, 2U, 3U}) {
-    arrive(aggregate_of(packets[answered], 1));
-  }
+  for (const std::size_t answered : {1U, 2U, 3U}) arrive(aggregate_of(packets[answered], 1));
   const auto again = packet_io.take_sent();
   ASSERT_EQ(again.size(), 1U);
   arrive(error(header_of(again[0]), ErrorReason::kIncomplete, 0b01));
@@ -193,7 +183,7 @@ TEST_F(EngineTest, WhatHasArrivedWaitsForOthersBeforeItIsRepeated) {
   EXPECT_EQ(count(Count::kRetransmissions), 1U);
 }
 
-// The newest one's result tells what is lost; if it waits for others, they may wait for the oldest.
+// The newest packet's result tells losses; if the packet waits for others, they may wait for the oldest.
 TEST_F(EngineTest, AProbeIsOfTheNewestAndTheOldestPacket) {
   const auto packets = join_and_push(two_workers(), 64 * 5);
   pass(Duration(20'000));
@@ -213,8 +203,7 @@ TEST_F(EngineTest, SendsAgainSoonWhatTheBackEndRefused) {
   join(two_workers());
   packet_io.refuse_sends = 1;
   push = std::make_unique<Push>(std::uint16_t{0}, 64, *config, 1);
-  engine->submit(push->operation, now);
-  engine->step(now);
+  submit(push->operation);
   EXPECT_TRUE(packet_io.take_sent().empty());
   EXPECT_LE(engine->next_timer(), now + Duration(1'000));
   pass(Duration(1'000));

@@ -7,13 +7,8 @@ namespace thc::testing {
 namespace {
 
 TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
-  auto packets = join_and_push(two_workers(), 64);
-  wire::Header header = header_of(packets[0]);
-  header.message_type = static_cast<std::uint8_t>(MessageType::kStraggler);
-  header.payload_count = 0;
-  const Datagram straggler(reinterpret_cast<const std::uint8_t*>(&header),
-                           reinterpret_cast<const std::uint8_t*>(&header + 1));
-  arrive(straggler);
+  const auto packets = join_and_push(two_workers(), 64);
+  arrive(straggler(header_of(packets[0])));
   ASSERT_TRUE(push->operation->failure());
   EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
   EXPECT_NE(push->operation->failure()->message.find("says that the other workers are already past slot"),
@@ -23,7 +18,7 @@ TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
   SessionConfig quorum = two_workers();
   quorum.quorum = 1;
   join_and_push(quorum, 64);
-  arrive(straggler);
+  arrive(straggler(header_of(packets[0])));
   ASSERT_TRUE(push->operation->done());
   EXPECT_FALSE(push->operation->failure());
   EXPECT_EQ(push->contributions[0], 0U);
@@ -37,8 +32,7 @@ TEST_F(EngineTest, LossTolerantGivesUpCodesButNeverNorms) {
   std::vector<float> norms{1, 2};
   std::vector<float> max_norms(2);
   const auto norm_stage = Operation::norms(4, norms, max_norms, 16);
-  engine->submit(norm_stage, now);
-  engine->step(now);
+  submit(norm_stage);
   arrive(aggregate_of(packets[1], 5));
   packet_io.take_sent();
   pass(tolerant.loss_timeout);
@@ -60,8 +54,7 @@ TEST_F(EngineTest, LossTolerantGivesUpCodesWhileTheServerIsAway) {
   join_and_push(tolerant, 64);
   pass(tolerant.loss_timeout / 2);
   Push second(4, 64, *config, 2);
-  engine->submit(second.operation, now);
-  engine->step(now);
+  submit(second.operation);
   const TimePoint lost_at = now + tolerant.loss_timeout;
   const auto packets = packet_io.take_sent();
   ASSERT_EQ(packets.size(), 1U);

@@ -1,5 +1,5 @@
-// What is left of the rate when packets get lost, doubled or overtaken, and what is repeated for it: workers and a
-// server on links of a rate and a delay, in the test's own time.
+// Rate and repetitions with packets that are lost, doubled or overtaken: workers and a server on links of a rate and a
+// delay, in the test's own time.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -48,9 +48,7 @@ class SlowNetwork {
         ios[worker]->arriving.push_back({kServer, std::move(datagram)});
       }
       engines[worker]->step(now);
-      for (const Datagram& datagram : ios[worker]->take_sent()) {
-        put(up_, datagram);
-      }
+      for (const Datagram& datagram : ios[worker]->take_sent()) put(up_, datagram);
     }
     for (const auto& [at, datagram] : take(up_, path_.packets_per_tick)) {
       server_.handle(datagram, [&](std::uint8_t worker, const Datagram& answer) { put(down_[worker], answer); });
@@ -117,9 +115,7 @@ Outcome run(const Path& path, std::uint8_t workers, std::uint64_t seed = 1) {
     network.engines[worker]->submit(pushes[worker].operation, network.now);
   }
   const auto done = [](const Push& push) { return push.operation->done(); };
-  for (int i = 0; i < 4'000'000 && !std::ranges::all_of(pushes, done); ++i) {
-    network.tick();
-  }
+  for (int i = 0; i < 4'000'000 && !std::ranges::all_of(pushes, done); ++i) network.tick();
   Outcome outcome{.lost = network.lost};
   outcome.packets_per_us = static_cast<double>(kPackets) / static_cast<double>(elapsed(start, network.now).count());
   std::vector<const Push*> all;
@@ -133,7 +129,7 @@ Outcome run(const Path& path, std::uint8_t workers, std::uint64_t seed = 1) {
   return outcome;
 }
 
-/// What is left of the rate without faults; sums must be exact.
+/// A share of the rate without faults; sums must be exact.
 class LossRecovery : public ::testing::TestWithParam<std::uint8_t> {
  protected:
   void run_with(const Faults& faults) {

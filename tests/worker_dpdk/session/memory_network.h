@@ -32,6 +32,12 @@ inline wire::Header header_of(const Datagram& datagram) {
   return header;
 }
 
+/// A datagram that is a header alone.
+inline Datagram make_datagram(const wire::Header& header) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&header);
+  return {bytes, bytes + sizeof(header)};
+}
+
 template <typename Payload>
 Datagram make_datagram(const wire::Header& header, const Payload& payload) {
   Datagram datagram(sizeof(header) + sizeof(payload));
@@ -40,7 +46,7 @@ Datagram make_datagram(const wire::Header& header, const Payload& payload) {
   return datagram;
 }
 
-/// A worker's packets: sent ones wait in `sent`, the test puts what shall arrive into `arriving`.
+/// A worker's packets: sent ones wait in `sent`, the test puts arriving ones into `arriving`.
 class MemoryIo final : public io::PacketIo {
  public:
   struct Arriving {
@@ -164,8 +170,7 @@ class MemoryServer {
       case SlotOutcome::kStraggler:
         header.message_type = static_cast<std::uint8_t>(wire::MessageType::kStraggler);
         header.payload_count = 0;
-        return reply(header.worker_id, Datagram(reinterpret_cast<const std::uint8_t*>(&header),
-                                                reinterpret_cast<const std::uint8_t*>(&header + 1)));
+        return reply(header.worker_id, make_datagram(header));
       default:
         return;
     }
@@ -212,18 +217,14 @@ class MemoryNetwork {
  public:
   MemoryNetwork(std::size_t workers, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1)
       : server_(server), faults_(faults), random_(seed) {
-    for (std::size_t i = 0; i < workers; ++i) {
-      ios.push_back(std::make_unique<MemoryIo>());
-    }
+    for (std::size_t i = 0; i < workers; ++i) ios.push_back(std::make_unique<MemoryIo>());
   }
 
   /// Carries everything sent to the server and its answers back.
   void deliver() {
     std::vector<Datagram> up;
     for (const auto& packet_io : ios) {
-      for (Datagram& datagram : packet_io->take_sent()) {
-        up.push_back(std::move(datagram));
-      }
+      for (Datagram& datagram : packet_io->take_sent()) up.push_back(std::move(datagram));
     }
     std::vector<std::pair<std::uint8_t, Datagram>> down;
     for (const Datagram& datagram : disturb(up)) {
@@ -232,9 +233,7 @@ class MemoryNetwork {
     }
     for (auto& [worker, datagram] : disturb(down)) {
       const std::uint32_t shard = header_of(datagram).slot % server_.shards();
-      if (worker < ios.size()) {
-        ios[worker]->arriving.push_back({shard_address(shard), std::move(datagram)});
-      }
+      if (worker < ios.size()) ios[worker]->arriving.push_back({shard_address(shard), std::move(datagram)});
     }
   }
 
@@ -247,16 +246,10 @@ class MemoryNetwork {
   std::vector<T> disturb(const std::vector<T>& packets) {
     std::vector<T> out;
     for (const T& packet : packets) {
-      if (happens(faults_.loss)) {
-        continue;
-      }
+      if (happens(faults_.loss)) continue;
       out.push_back(packet);
-      if (happens(faults_.duplicate)) {
-        out.push_back(packet);
-      }
-      if (out.size() >= 2 && happens(faults_.reorder)) {
-        std::swap(out.back(), out[out.size() - 2]);
-      }
+      if (happens(faults_.duplicate)) out.push_back(packet);
+      if (out.size() >= 2 && happens(faults_.reorder)) std::swap(out.back(), out[out.size() - 2]);
     }
     return out;
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine_fixture.h"
@@ -27,6 +28,14 @@ class EngineTest : public ::testing::Test {
     state = std::make_unique<SessionState>(resolved.servers.size());
     engine = std::make_unique<SessionEngine>(resolved, packet_io, *state, 99, now);
   }
+  void say_hello(const SessionConfig& resolved) {
+    start(resolved);
+    engine->step(now);
+  }
+  void submit(const std::shared_ptr<Operation>& operation) {
+    engine->submit(operation, now);
+    engine->step(now);
+  }
   void arrive(const Datagram& datagram, io::Endpoint from = kServer) {
     packet_io.arriving.push_back({from, datagram});
     engine->step(now);
@@ -49,35 +58,25 @@ class EngineTest : public ::testing::Test {
     payload.codes_multiple = codes_multiple;
     return make_datagram(header, payload);
   }
-  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0,
-                        std::uint32_t job_value = 0) {
+  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0, std::uint32_t job_value = 0,
+                        wire::ConfigField field = wire::ConfigField::kNone) {
     header.message_type = static_cast<std::uint8_t>(MessageType::kError);
     wire::ErrorPayload payload{};
     payload.reason = static_cast<std::uint16_t>(reason);
+    payload.field = static_cast<std::uint16_t>(field);
     payload.worker_bitmap = bitmap;
     payload.job_value = job_value;
     return make_datagram(header, payload);
   }
-  /// Worker 0 is seen, and the other one was not let in.
+  /// The server has seen worker 0, and has refused another one.
   static Datagram notice_of_refused_worker(const Datagram& about, wire::ConfigField field, std::uint32_t value) {
-    wire::Header header = header_of(about);
-    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
-    wire::ErrorPayload payload{};
-    payload.reason = static_cast<std::uint16_t>(ErrorReason::kIncomplete);
-    payload.worker_bitmap = std::uint64_t{1};
-    payload.field = static_cast<std::uint16_t>(field);
-    payload.job_value = value;
-    return make_datagram(header, payload);
+    return error(header_of(about), ErrorReason::kIncomplete, 1, value, field);
   }
   /// The answer to HELLO of a job with so many codes in a packet, and not this worker's number.
   Datagram packets_differ(std::uint32_t job_value) {
     wire::Header header = make_header(MessageType::kError, *config);
     header.round = 99;  // the engine's nonce
-    wire::ErrorPayload payload{};
-    payload.reason = static_cast<std::uint16_t>(ErrorReason::kConfigMismatch);
-    payload.field = static_cast<std::uint16_t>(wire::ConfigField::kCodesPerPacket);
-    payload.job_value = job_value;
-    return make_datagram(header, payload);
+    return error(header, ErrorReason::kConfigMismatch, 0, job_value, wire::ConfigField::kCodesPerPacket);
   }
   /// The aggregate of a CODES packet with every coordinate `value`.
   Datagram aggregate_of(const Datagram& codes, std::uint8_t value) const {
@@ -90,8 +89,7 @@ class EngineTest : public ::testing::Test {
     return datagram;
   }
   void join(const SessionConfig& resolved) {
-    start(resolved);
-    engine->step(now);
+    say_hello(resolved);
     arrive(welcome(0));
     ASSERT_TRUE(engine->connected());
     packet_io.take_sent();
@@ -100,9 +98,32 @@ class EngineTest : public ::testing::Test {
   std::vector<Datagram> join_and_push(const SessionConfig& resolved, std::size_t count) {
     join(resolved);
     push = std::make_unique<Push>(std::uint16_t{3}, count, *config, 1);
-    engine->submit(push->operation, now);
-    engine->step(now);
+    submit(push->operation);
     return packet_io.take_sent();
+  }
+  Datagram probe(std::uint32_t epoch = 5) const {
+    wire::Header header = make_header(MessageType::kProbe, *config);
+    header.epoch = epoch;
+    return make_datagram(header);
+  }
+  /// The server's answer to a packet of a round that is over for the other workers.
+  static Datagram straggler(wire::Header header) {
+    header.message_type = static_cast<std::uint8_t>(MessageType::kStraggler);
+    header.payload_count = 0;
+    return make_datagram(header);
+  }
+  void step_until_failure() {
+    while (!engine->failure()) {
+      now = engine->next_timer();
+      engine->step(now);
+    }
+    packet_io.take_sent();
+  }
+  /// The session has ended, and its message has these texts.
+  void expect_failure(const std::vector<std::string>& texts) const {
+    ASSERT_TRUE(engine->failure());
+    const std::string& message = engine->failure()->message;
+    for (const std::string& text : texts) EXPECT_NE(message.find(text), std::string::npos) << message;
   }
   std::uint64_t count(Count which) const { return engine->counters()[which]; }
 

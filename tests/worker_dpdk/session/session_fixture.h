@@ -25,10 +25,9 @@ class Server {
   using Ios = std::vector<std::unique_ptr<io::PacketIo>>;
 
   explicit Server(std::uint16_t shards = 1, std::uint16_t codes_multiple = 1)
-      : Server(io::make_udp_ios({.local = kLoopback}, shards), codes_multiple) {}
-  /// Sockets that workers may have written to before.
-  explicit Server(Ios sockets, std::uint16_t codes_multiple = 1)
-      : ios_(std::move(sockets)), shards_(make_shards(ios_, codes_multiple)), thread_([this] { run(); }) {}
+      : ios_(io::make_udp_ios({.local = kLoopback}, shards)),
+        shards_(make_shards(ios_, codes_multiple)),
+        thread_([this] { run(); }) {}
   ~Server() {
     stop_ = true;
     ios_.front()->wake();
@@ -41,9 +40,7 @@ class Server {
     std::uint64_t sum = 0;
     for (const auto& shard : shards_) {
       sum += shard->strays().drops[kSlot].get();
-      for (const ps::JobCounters& job : shard->jobs()) {
-        sum += job.packets.drops[kSlot].get();
-      }
+      for (const ps::JobCounters& job : shard->jobs()) sum += job.packets.drops[kSlot].get();
     }
     return sum;
   }
@@ -63,9 +60,7 @@ class Server {
   void run() {
     while (!stop_) {
       std::size_t received = 0;
-      for (const auto& shard : shards_) {
-        received += shard->poll(Clock::now());
-      }
+      for (const auto& shard : shards_) received += shard->poll(Clock::now());
       if (received == 0) {
         ios_.front()->wait(Duration(ios_.size() == 1 ? 10'000 : 500));  // the others are not watched
       }
@@ -78,20 +73,17 @@ class Server {
   std::thread thread_;
 };
 
-inline SessionConfig config_of(io::Endpoint server, std::uint8_t worker, std::uint8_t workers) {
+inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::uint8_t workers) {
   std::vector<std::uint16_t> values(16);
   std::iota(values.begin(), values.end(), std::uint16_t{0});
   SessionConfig config{.table = LookupTable(4, values)};
-  config.servers = {server};
+  config.servers = {server.address()};
   config.job_id = 1;
   config.worker_id = worker;
   config.num_workers = workers;
   config.codes_per_packet = 1024;
   config.connect_timeout = kLongEnough;
   return config;
-}
-inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::uint8_t workers) {
-  return config_of(server.address(), worker, workers);
 }
 
 inline std::unique_ptr<io::PacketIo> udp(double fault_rate = 0) {
@@ -116,19 +108,13 @@ inline void push_and_check(const Server& server, std::uint8_t workers, double fa
       for (std::uint16_t p = 0; p < 4; ++p) {
         handles.push_back(session.push_codes(p, codes.data(), kCount, sums[p].data(), contributions[p].data()));
       }
-      for (const Session::OperationPtr& handle : handles) {
-        ASSERT_TRUE(session.wait(handle, kLongEnough));
-      }
+      for (const Session::OperationPtr& handle : handles) ASSERT_TRUE(session.wait(handle, kLongEnough));
       const auto sum = static_cast<std::uint8_t>(workers * (workers + 1) / 2);
-      for (const auto& own : sums) {
-        EXPECT_EQ(own, std::vector<std::uint8_t>(kCount, sum));
-      }
+      for (const auto& own : sums) EXPECT_EQ(own, std::vector<std::uint8_t>(kCount, sum));
       EXPECT_EQ(max_norms, std::vector<float>(100, static_cast<float>(workers - 1)));
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace thc::testing

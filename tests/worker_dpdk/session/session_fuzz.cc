@@ -1,4 +1,4 @@
-// Whatever servers send, a session neither crashes nor takes a result that does not fit. libFuzzer target.
+// A session neither crashes nor accepts a result that does not fit, with any answers of servers. libFuzzer target.
 //
 // Input: a sequence of (length u16 be, flags u8, bytes). Flags select how much of a valid header is put in front, so
 // that the fuzzer gets past the first checks: bit 0 a valid header of a packet in flight, bit 1 a foreign address, bit
@@ -13,9 +13,7 @@ namespace thc::testing {
 namespace {
 
 void require(bool condition) {
-  if (!condition) {
-    std::abort();
-  }
+  if (!condition) std::abort();
 }
 
 Datagram next_datagram(std::span<const std::uint8_t>& input, std::uint8_t flags, const Datagram& in_flight) {
@@ -69,9 +67,7 @@ void run(std::span<const std::uint8_t> input) {
     engine.step(now);
     packet_io.take_sent();
     if (push.operation->done() && !push.operation->failure()) {
-      for (const std::uint8_t contributions : push.contributions) {
-        require(contributions == 0 || contributions == 2);
-      }
+      for (const std::uint8_t contributions : push.contributions) require(contributions == 0 || contributions == 2);
     }
   }
   engine.end({Failure::Kind::kTransport, "the session is closed"});

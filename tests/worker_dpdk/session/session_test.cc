@@ -1,5 +1,4 @@
-// Sessions over kernel UDP, against the server's packet handling in a thread of this
-// process.
+// Sessions over kernel UDP, against the server's packet handling in a thread of this process.
 #include <gtest/gtest.h>
 
 #include "session_fixture.h"
@@ -94,9 +93,7 @@ TEST(Session, ADeadlineFailsEverythingInTheSameWay) {
   ASSERT_TRUE(session.wait_connected(kLongEnough));
   std::vector<Buffers> buffers(4, Buffers(7));
   std::vector<Session::OperationPtr> operations;
-  for (Buffers& part : buffers) {
-    operations.push_back(part.push(session, static_cast<std::uint16_t>(operations.size())));
-  }
+  for (Buffers& part : buffers) operations.push_back(part.push(session, static_cast<std::uint16_t>(operations.size())));
   for (const Session::OperationPtr& operation : operations) {
     EXPECT_THROW(session.wait(operation, kLongEnough), DeadlineError);
     EXPECT_EQ(operation->failure()->message, operations.front()->failure()->message);

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from joined_sessions import check_sums, next_job
+from joined_sessions import check_sums, next_job, sessions_at
 from private_mounts import NO_MOUNTS, can_mount
 
 from byteps_thc._cli.doctor.finding import State
@@ -18,13 +18,12 @@ from byteps_thc._cli.doctor.server import check_server
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
-from byteps_thc._scheme.config import ThcConfig
-from byteps_thc._scheme.errors import ConfigurationError
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
-    """Of a thc-ps on all addresses of this host, which are those of 127.0.0.0/8, too."""
+    """Yield the port of a thc-ps on all addresses of this host, which include 127.0.0.0/8."""
     with ParameterServer(ip="0.0.0.0") as server:
         yield server.address.partition(":")[2]
 
@@ -38,38 +37,12 @@ def sharded_port() -> Iterator[str]:
 
 @pytest.mark.parametrize("merged", [True, False])
 def test_each_worker_uses_another_address_of_the_servers(port: str, sharded_port: str, merged: bool) -> None:
-    config, job = ThcConfig(), next(next_job)
+    config, backend = ServerCodes(), UdpConfig(gso=merged, gro=merged)
+    servers = [[f"127.0.0.{2 + worker}:{port}", f"127.0.0.{7 - worker}:{sharded_port}"] for worker in range(3)]
     with ExitStack() as stack:
-        joined = [
-            stack.enter_context(
-                Session(
-                    [f"127.0.0.{2 + worker}:{port}", f"127.0.0.{7 - worker}:{sharded_port}"],
-                    job=job,
-                    worker=worker,
-                    workers=3,
-                    config=config,
-                    backend=UdpConfig(gso=merged, gro=merged),
-                )
-            )
-            for worker in range(3)
-        ]
+        joined = sessions_at(stack, servers, config, backend=backend)
         check_sums(joined, config, [1, 1024, 100_001])
         assert all(session.counters()["foreign"] == 0 for session in joined)
-
-
-def test_a_leaf_reaches_its_root_at_a_second_address(sharded_port: str) -> None:
-    arguments = ["--threads", "2", "--upstream", f"127.0.0.2:{sharded_port}", "--racks", "0,1"]
-    config, job = ThcConfig(), next(next_job)
-    with ExitStack() as stack:
-        racks = [
-            stack.enter_context(ParameterServer([*arguments, "--rack", str(rack)], ip="0.0.0.0")) for rack in (0, 1)
-        ]
-        ports = [rack.address.partition(":")[2] for rack in racks]
-        joined = [
-            stack.enter_context(Session([f"127.0.0.3:{port}"], job=job, worker=worker, workers=2, config=config))
-            for worker, port in enumerate(ports)
-        ]
-        check_sums(joined, config, [1024])
 
 
 def test_the_doctor_asks_a_second_address(port: str) -> None:
@@ -77,15 +50,9 @@ def test_the_doctor_asks_a_second_address(port: str) -> None:
 
 
 def test_servers_are_found_by_name(port: str) -> None:
-    with Session([f"localhost:{port}"], job=next(next_job), worker=0, workers=1, config=ThcConfig()) as session:
+    with Session([f"localhost:{port}"], job=next(next_job), worker=0, workers=1, codes=ServerCodes()) as session:
         assert session.addresses == [f"127.0.0.1:{port}"]
         assert session.inquiry()(5.0, 0.0) == ["there"]
-
-
-@pytest.mark.parametrize("second", ["10.0.0.1", "10.0.0.1:48865"])
-def test_the_same_server_twice_is_named(second: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf'"10\.0\.0\.1" and "{second}" are both 10\.0\.0\.1:48865'):
-        Session(["10.0.0.1", second], job=1, worker=0, workers=1, config=ThcConfig())
 
 
 NAMES = """
@@ -95,12 +62,12 @@ NAMES = """
 10.0.0.2 two.example
 """
 
-#: Says what every way to give a server's address says of each.
+#: Prints the errors of all ways to pass a server's address, by address.
 SCRIPT = r"""
 import json, os, socket, subprocess, sys, time
 from typer.testing import CliRunner
-from byteps_thc import ThcConfig, NetworkConfig
-from byteps_thc._scheme.errors import ThcError
+from byteps_thc import ServerCodes, NetworkConfig
+from byteps_thc._base.errors import ThcError
 from byteps_thc._cli.cli import app
 from byteps_thc._cli.launch import find_thc_ps
 from byteps_thc._net.session import Session, Timeouts
@@ -109,7 +76,7 @@ def error_of(server):
     os.environ["THC_SERVERS"] = server
     network = NetworkConfig.from_environment()
     try:
-        Session(network.servers, job=1, worker=0, workers=1, config=ThcConfig(), timeouts=Timeouts(connect_s=0.5))
+        Session(network.servers, job=1, worker=0, workers=1, codes=ServerCodes(), timeouts=Timeouts(connect_s=0.5))
     except ThcError as error:
         return type(error).__name__, str(error)
 
@@ -136,7 +103,7 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What SCRIPT prints on a host with these names."""
+    """Run SCRIPT on a host with these names."""
     if not can_mount():
         pytest.skip(NO_MOUNTS)
     folder = tmp_path_factory.mktemp("etc")

@@ -1,4 +1,4 @@
-"""Whether servers are there, asked without joining."""
+"""Inquiries about the presence of servers, without joining."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 KEY = bytes(range(32))
 
 
 def test_servers_are_there_leave_and_are_gone() -> None:
     with ParameterServer() as first, ParameterServer(["--threads", "2"]) as second:
-        with Session([first.address, second.address], job=1, worker=0, workers=1, config=ThcConfig()) as session:
+        with Session([first.address, second.address], job=1, worker=0, workers=1, codes=ServerCodes()) as session:
             ask = session.inquiry()
             assert ask(5.0, 0.0) == ["there", "there"]
             second.process.kill()
@@ -38,6 +38,6 @@ def test_a_server_with_a_key_answers_who_has_it(tmp_path: Path) -> None:
     key_file.chmod(0o600)
     with (
         ParameterServer(["--key-file", str(key_file)]) as server,
-        Session([server.address], job=1, worker=0, workers=1, config=ThcConfig(), key=KEY) as session,
+        Session([server.address], job=1, worker=0, workers=1, codes=ServerCodes(), key=KEY) as session,
     ):
         assert session.inquiry()(5.0, 0.0) == ["there"]

@@ -1,46 +1,26 @@
-"""Workers that a quorum leaves behind, against the real thc-ps: what they get, and what counts."""
+"""Workers that a quorum leaves behind, against the real thc-ps: their results, and the contributions that count."""
 
 from __future__ import annotations
 
-import re
-import socket
-import time
-import urllib.request
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import _core_test
 import numpy as np
 import numpy.typing as npt
 import pytest
+from free_ports import free_tcp_port
 from joined_sessions import make_codes, sessions
 from pushed_codes import push_codes
+from scraped_metrics import total
 
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
-from byteps_thc._scheme.config import ThcConfig
+from byteps_thc._scheme.adding.server_codes import ServerCodes
 
-if TYPE_CHECKING:
-    pass
-
-CONFIG = ThcConfig(codes_per_packet=1024)
+CONFIG = ServerCodes(codes_per_packet=1024)
 COUNT = 3000
-#: Of 16 slots 2 are for norms.
+#: Two slots are for norms.
 SLOTS = 16
-
-
-@pytest.fixture
-def metrics_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
-        text = response.read().decode()
-    return sum(float(value) for value in re.findall(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE))
 
 
 def push_norms(joined: list[Session], partition: int) -> list[npt.NDArray[np.float32]]:
@@ -59,14 +39,15 @@ def sum_of(codes: list[npt.NDArray[np.uint8]], workers: int) -> npt.NDArray[np.i
     values = np.asarray(CONFIG.resolve(workers).table.values, np.int64)
     total, unpacked = np.zeros(COUNT, np.int64), np.empty(COUNT, np.uint8)
     for packed in codes:
-        _core_test.unpack(packed, unpacked, bits=CONFIG.code_bits)
+        _core_test.unpack(packed, unpacked, bits=CONFIG.bits)
         total += values[unpacked]
     return total
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_who_is_late_for_the_norms_does_not_count(threads: int, metrics_port: int) -> None:
-    """3 + 1 workers: the codes of the late one are there before the others', and the sums are of three all the same."""
+def test_who_is_late_for_the_norms_does_not_count(threads: int) -> None:
+    """3 + 1 workers: the late worker's codes arrive before the others', and sums still have three contributions."""
+    metrics_port = free_tcp_port()
     arguments = ["--threads", str(threads), "--metrics-port", str(metrics_port), "--slots", str(SLOTS)]
     with ParameterServer(arguments) as server, ExitStack() as stack:
         *prompt, late = sessions(stack, [server.address], 4, CONFIG, quorum=3)
@@ -76,9 +57,7 @@ def test_who_is_late_for_the_norms_does_not_count(threads: int, metrics_port: in
         np.testing.assert_array_equal(push_norms([late], 0)[0], 0)
         codes = [make_codes(CONFIG, [COUNT], worker)[0] for worker in range(4)]
         pushed = [push_codes(late, 0, codes[3], count=COUNT)]
-        deadline = time.monotonic() + 30
-        while metric(metrics_port, "thc_ps_abstained_total") < 3:  # packets
-            assert time.monotonic() < deadline
+        assert total(metrics_port, "thc_ps_abstained_total", awaited=3) >= 3  # packets
         assert late.counters()["abstained"] >= 3
         pushed += [push_codes(session, 0, own, count=COUNT) for session, own in zip(prompt, codes[:3], strict=True)]
         for result in pushed:

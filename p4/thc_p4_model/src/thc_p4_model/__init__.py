@@ -1,6 +1,6 @@
 """A P4_16 model: compiles P4 programs to Python functions and runs packets through them.
 
-`compile_program` reads a program for one of the architectures; `thc_p4_model.interfaces` describes what comes out.
+`compile_program` reads a program for one of the architectures; `thc_p4_model.interfaces` describes its result.
 """
 
 from __future__ import annotations

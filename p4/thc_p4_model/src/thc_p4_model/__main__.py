@@ -120,7 +120,7 @@ def _switch(program: Program, pipes: int) -> V1ModelSwitch | TnaSwitch:
 
 
 def _open_ports(texts: list[str], stack: ExitStack) -> dict[int, Port]:
-    """The ports by number; the stack closes them, those too that were open when a later one failed."""
+    """The ports by number; the stack closes all, also after a later one failed to open."""
     ports: dict[int, Port] = {}
     for text in texts:
         number, _, target = text.partition("=")

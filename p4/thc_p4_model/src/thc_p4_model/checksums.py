@@ -1,4 +1,4 @@
-"""Checksums and hashes over bytes: what v1model and TNA offer to programs."""
+"""Checksums and hashes over bytes, as v1model and TNA offer them to programs."""
 
 from __future__ import annotations
 

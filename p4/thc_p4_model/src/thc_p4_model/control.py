@@ -1,8 +1,8 @@
-"""What a control plane may do with a running switch: tables, registers, counters, multicast groups, mirrors, digests.
+"""A control plane's rights on a running switch: tables, registers, counters, multicast groups, mirrors, digests.
 
 Objects go by their control-plane name (`Ingress.forwarding.routes`), with or without a leading `pipe.`, or by any
-suffix of it that is unique (`job_check.job`). Everything takes the switch's lock and so is safe while packets run.
-Errors are `ControlError`s that say what there is instead.
+unique suffix (`job_check.job`). Everything takes the switch's lock and so is safe while packets run. Errors are
+`ControlError`s that list the alternatives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TableEntry(NamedTuple):
     params: dict[str, Any]
     priority: int
     packets: int
-    """Of direct counters; otherwise 0."""
+    """For direct counters; otherwise 0."""
     bytes: int
 
 
@@ -78,13 +78,13 @@ class ControlPlane:
                 each.delete(match, priority)
 
     def table_clear(self, table: str) -> None:
-        """Remove all entries of a table but those that the program declares const."""
+        """Remove all entries of a table but const ones of the program."""
         with self.lock:
             for each in self._tables(table):
                 each.clear()
 
     def table_set_default(self, table: str, action: str, params: Params = ()) -> None:
-        """What happens on a miss."""
+        """The action on a miss."""
         with self.lock:
             for each in self._tables(table):
                 each.set_default(action, params)
@@ -144,7 +144,7 @@ class ControlPlane:
                 array.set(index, value)
 
     def register_clear(self, register: str, first: int = 0, count: int | None = None, pipe: int | None = None) -> None:
-        """Back to initial values: `count` of them from `first` on, or all that follow."""
+        """Reset `count` elements from `first`, or all that follow, to initial values."""
         with self.lock:
             for array in self._in_pipe(self._externs(register, RegisterArray), pipe):
                 array.reset(first, count)
@@ -201,7 +201,7 @@ class ControlPlane:
     def mirror_session_set(
         self, session: int, port: int | None = None, group: int | None = None, max_bytes: int | None = None
     ) -> None:
-        """Where clones of a session go."""
+        """The targets of a session's clones."""
         with self.lock:
             self.replication.set_mirror(session, MirrorSession(port, group, max_bytes))
 

@@ -1,4 +1,4 @@
-"""What the compiler of the P4 model and its runtime (tables, externs, packets, architectures) know of each other.
+"""Interfaces between the compiler of the P4 model and its runtime (tables, externs, packets, architectures).
 
 The compiler turns P4_16 source into a `Program`. `Program.instantiate(runtime)` asks the runtime for one object per
 table and extern instance and returns a `ProgramInstance`, whose blocks are Python callables.
@@ -43,7 +43,7 @@ class Location:
 
 
 class P4Error(Exception):
-    """The program is wrong, or uses what the model does not support; says where."""
+    """The program is wrong, or uses an unsupported feature. The message names the place."""
 
     def __init__(self, location: Location, message: str) -> None:
         super().__init__(f"{location}: {message}")
@@ -61,7 +61,7 @@ class ParserError(Exception):
 
 
 class Kind(enum.Enum):
-    """What sort of type a `TypeInfo` describes."""
+    """Sort of type that a `TypeInfo` describes."""
 
     BIT = "bit"
     INT = "int"
@@ -96,16 +96,16 @@ class TypeInfo:
     unpack: Callable[[int], Any]
     """The inverse of `pack`; headers come out valid."""
     fields: tuple[tuple[str, TypeInfo], ...] = ()
-    """Of headers, structs and unions; of tuples and list expressions with names "0", "1", ..."""
+    """For headers, structs and unions; for tuples and list expressions with names "0", "1", ..."""
     element: TypeInfo | None = None
-    """Of header stacks."""
+    """For header stacks."""
     size: int = 0
-    """Of header stacks: elements."""
+    """For header stacks: elements."""
     members: Mapping[str, Any] = field(default_factory=dict)
-    """Of enums: name to value."""
+    """For enums: name to value."""
     annotations: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     field_annotations: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
-    """Of headers, structs and unions: per field, where it has any."""
+    """For headers, structs and unions: per field, if it has any."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class CallInfo:
     name: str
     type_args: tuple[TypeInfo, ...]
     params: tuple[Param, ...]
-    """As declared, with the types this call gives them; parameters without argument (optional ones) are left out."""
+    """As declared, with the types of this call, and without parameters that have no argument (optional ones)."""
     result: TypeInfo
     constants: tuple[Any, ...]
     """Per parameter: the argument where it is known at compile time, otherwise None."""
@@ -151,7 +151,7 @@ class CallInfo:
 
 @dataclass(frozen=True)
 class ActionInfo:
-    """An action of a table. `params` are those the control plane gives."""
+    """An action of a table. The control plane gives `params`."""
 
     name: str
     """Control-plane name, for example `Ingress.blocks.set_values`."""
@@ -217,14 +217,14 @@ class TableInfo:
 
 
 class Table(Protocol):
-    """What generated code needs of a table. The keys are positional, in the order of `TableInfo.keys`."""
+    """A table as generated code uses it. The keys are positional, in the order of `TableInfo.keys`."""
 
     def match(self, *keys: Any) -> tuple[int, tuple[Any, ...], bool]:
         """Index of the action to run, its arguments, and whether an entry was hit."""
 
 
 class PacketIn(Protocol):
-    """What generated code needs of `packet_in`; everything raises ParserError."""
+    """`packet_in` as generated code uses it; everything raises ParserError."""
 
     def extract(self, header: Any, varbit_bits: int = 0) -> None:
         """Fill the header from the packet and advance."""
@@ -240,10 +240,10 @@ class PacketIn(Protocol):
 
 
 class PacketOut(Protocol):
-    """What generated code needs of `packet_out`."""
+    """`packet_out` as generated code uses it."""
 
     def emit(self, value: Any) -> None:
-        """Append a valid header, or those in a struct, stack or union, in order."""
+        """Append the valid headers of a header, struct, stack or union, in order."""
 
 
 class Runtime(Protocol):

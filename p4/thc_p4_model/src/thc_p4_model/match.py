@@ -1,4 +1,4 @@
-"""Match kinds: what the control plane gives for one key, checked, in one form, and compared with a packet's value."""
+"""Match kinds: the control plane's value for one key, checked, in one form, and compared with a packet's value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUPPORTED = ("exact", "lpm", "range", *MASKED)
 def normalize(keys: Sequence[KeyInfo], match: Mapping[str, Any] | Sequence[Any]) -> MatchKey:
     """The control plane's match, by key name or in order, in the form of `MatchKey`.
 
-    A key other than an exact one may be None or left out: it matches everything. A ternary, lpm or range key given as a
+    A key other than an exact one may be None or absent: it matches everything. A ternary, lpm or range key given as a
     single value matches that value only.
     """
     if isinstance(match, Mapping):

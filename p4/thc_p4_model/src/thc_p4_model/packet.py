@@ -62,7 +62,7 @@ class PacketIn:
         return len(self._data)
 
     def rest(self) -> bytes:
-        """What no parser state read: the payload. Bits up to the next byte boundary are not part of it."""
+        """The payload: bytes that no parser state read, without bits up to the next byte boundary."""
         return self._data[(self.position + 7) >> 3 :]
 
 
@@ -73,7 +73,7 @@ class PacketOut:
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
-        self._partial = 0  # bits after the last whole byte, and how many
+        self._partial = 0  # bits after the last whole byte, and their number
         self._bits = 0
 
     def emit(self, value: Struct | HeaderStack[Struct]) -> None:

@@ -1,8 +1,8 @@
-"""What the ports of a software switch can be: veth interfaces, a UDP socket, a function.
+"""Ports of a software switch: veth interfaces, a UDP socket, a function.
 
-Interfaces: a frame may reach the switch with its UDP checksum only begun, or as several packets in one (GSO, GRO),
-when the sender's interface leaves such work to hardware that a veth pair does not have. Who makes a veth pair turns
-that off at both ends: `ethtool -K DEV rx off tx off tso off gso off gro off`.
+Interfaces: a frame may reach the switch with its UDP checksum only begun, or as several packets in one (GSO, GRO), when
+the sender's interface leaves such work to hardware that a veth pair does not have. Turn these offloads off at both ends
+of a veth pair: `ethtool -K DEV rx off tx off tso off gso off gro off`.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class Port(Protocol):
     statistics: PortStatistics
 
     def fileno(self) -> int | None:
-        """What to wait for; None: frames come from sending only."""
+        """The file to wait for; None: frames come from sending only."""
 
     def receive(self) -> bytes | None:
-        """The next frame, or None when there is none now."""
+        """The next frame, or None if none waits."""
 
     def send(self, frame: bytes) -> None:
         """Send a frame; failures are counted."""
 
     def close(self) -> None:
-        """Release what the port holds."""
+        """Release the port's resources."""
 
 
 def disable_receive_merging(interface: str) -> None:
@@ -88,7 +88,7 @@ class InterfacePort:
     """An Ethernet interface, one end of a veth pair for example. Needs CAP_NET_RAW."""
 
     def __init__(self, interface: str) -> None:
-        """OSError when there is no such interface, or no right to it."""
+        """Raises OSError if the interface does not exist, or without the right to open it."""
         self.statistics = PortStatistics()
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
         try:
@@ -107,7 +107,7 @@ class InterfacePort:
         return self._socket.fileno()
 
     def receive(self) -> bytes | None:
-        """The next frame that came in; what this host sent does not count."""
+        """The next received frame; this host's own frames do not count."""
         while True:
             try:
                 frame, address = self._socket.recvfrom(MAX_FRAME_BYTES)
@@ -137,13 +137,13 @@ class InterfacePort:
 class UdpPort:
     """A UDP socket at the switch's service address, for workers without interfaces of their own.
 
-    What a worker sends there becomes an Ethernet/IPv4/UDP frame from its address to the service's; a UDP frame from the
+    A worker's datagram becomes an Ethernet/IPv4/UDP frame from its address to the service's; a UDP frame from the
     switch goes to the address it carries. Everything else (ARP, other traffic) has no way through and counts as an
     error. Workers have made-up MAC addresses: 02:00 and their IPv4 address.
     """
 
     def __init__(self, address: str, port: int, mac: bytes) -> None:
-        """address, port: what workers send to. mac: the service's MAC address."""
+        """address, port: the workers' destination. mac: the service's MAC address."""
         self.statistics = PortStatistics()
         self._mac = mac
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -166,7 +166,7 @@ class UdpPort:
             payload, sender = self._socket.recvfrom(MAX_FRAME_BYTES)
         except BlockingIOError:
             return None
-        except OSError:  # what an earlier datagram met, such as an unreachable host
+        except OSError:  # the error of an earlier datagram, such as an unreachable host
             self.statistics.receive_errors += 1
             return None
         self.statistics.received += 1
@@ -225,7 +225,7 @@ class FunctionPort:
 
 
 def enlarge_receive_buffer(sock: socket.socket) -> None:
-    """As large as bursts need; past the system's limit where the process may (CAP_NET_ADMIN)."""
+    """Set it as large as bursts need; with CAP_NET_ADMIN past the system's limit."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
     except PermissionError:

@@ -19,7 +19,7 @@ class Node(NamedTuple):
 
 
 class MirrorSession(NamedTuple):
-    """Where clones go: a port, a multicast group, or both."""
+    """Target of clones: a port, a multicast group, or both."""
 
     port: int | None = None
     group: int | None = None
@@ -65,7 +65,7 @@ class Replication:
         self._excluded_ports[exclusion_id] = frozenset(ports)
 
     def copies(self, group: int, rid: int = 0, level1: int = 0, level2: int = 0) -> Iterator[Node]:
-        """The copies of a packet of this group; none for a group nobody created.
+        """The copies of a packet of this group; none for an unknown group.
 
         A packet's `rid` and level 2 exclusion id drop the copies of its own replication id to the excluded ports.
         """

@@ -1,7 +1,7 @@
 """Tofino's rules that a program can be checked for without packets.
 
-Others are found elsewhere: accesses to registers and their value types in `externs.tna_registers`, how far an egress
-parser may read in `architectures.tna_pipe`. What fits into how many stages only the real compiler knows.
+Other modules check the rest: `externs.tna_registers` accesses to registers and their value types,
+`architectures.tna_pipe` the reach of an egress parser. Only the real compiler knows how many stages a program takes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _bits(type_info: TypeInfo) -> int:
 
 @functools.lru_cache(maxsize=16)
 def check_tree(program: s.Program) -> None:
-    """What controls may not do: multiply or divide packet values, and apply a table or control twice on one path."""
+    """Limits of controls: no products or quotients of packet values, and no table or control twice on one path."""
     for declaration in program.declarations:
         if isinstance(declaration, s.ControlDecl):
             _check_arithmetic(declaration)
@@ -74,14 +74,14 @@ def _constant(expr: s.Expr) -> bool:
 
 
 def _nodes(root: object) -> Iterator[s.Node]:
-    """The nodes of a tree as written, without what the checker links to them."""
+    """The nodes of a tree as written, without the checker's links."""
     if isinstance(root, list | tuple):
         for item in root:
             yield from _nodes(item)
     elif isinstance(root, s.Node):
         yield root
         for field in dataclasses.fields(root):
-            if field.repr:  # what the checker links to a node is not part of its text
+            if field.repr:  # the checker's link to a node is not part of its text
                 yield from _nodes(getattr(root, field.name))
 
 
@@ -151,7 +151,7 @@ class _Paths:
 
 
 def _most(*ends: Mapping[str, int] | None) -> Applied | None:
-    """The larger count of every table over paths that go on."""
+    """The larger count of every table over paths that continue."""
     reached = [end for end in ends if end is not None]
     if not reached:
         return None

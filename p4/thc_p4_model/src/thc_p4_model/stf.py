@@ -51,7 +51,7 @@ _CHECK_COUNTER = re.compile(
 
 
 class StfError(Exception):
-    """A test failed or is not written properly; says where."""
+    """A test failed or is malformed. The message names the place."""
 
     def __init__(self, path: Path, line: int, message: str) -> None:
         super().__init__(f"{path}:{line}: {message}")
@@ -95,7 +95,7 @@ class _Run:
             raise self._error(str(error)) from error
 
     def finish(self, line: int) -> None:
-        """Compare what was sent with what was expected."""
+        """Compare sent packets with the expected ones."""
         self._line = line
         for port in sorted(set(self._expected) | set(self._sent)):
             if port not in self._anything:

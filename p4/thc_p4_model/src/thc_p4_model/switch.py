@@ -1,4 +1,4 @@
-"""What the switches of both architectures share: the queue of packets in flight, limits, statistics."""
+"""Common base of both architectures' switches: the queue of packets in flight, limits, statistics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Arrival:
     passes: int = 0
     """Passes through ingress so far."""
     carried: Any = None
-    """What goes with a recirculated or resubmitted packet; the architecture's."""
+    """The architecture's state that travels with a recirculated or resubmitted packet."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Statistics:
     received: int = 0
     sent: int = 0
     dropped: int = 0
-    """By the program, or with nowhere to go."""
+    """Packets that the program dropped, or that had nowhere to go."""
     parser_errors: int = 0
     recirculated: int = 0
     recirculation_overflows: int = 0
@@ -49,7 +49,7 @@ class Statistics:
     resubmitted: int = 0
     cloned: int = 0
     program_errors: int = 0
-    """Passes given up because of an error of the program, such as an index past the end of a register."""
+    """Passes that ended with an error of the program, such as an index past the end of a register."""
 
 
 class Switch(ControlPlane):
@@ -74,7 +74,7 @@ class Switch(ControlPlane):
         self._recirculating = 0
 
     def process(self, port: int, frame: bytes, on_error: ErrorHandler | None = None) -> list[Output]:
-        """Run a frame, and everything in flight, until the switch is quiet; what it sent, in order.
+        """Run a frame, and everything in flight, until the switch is quiet. Returns the sent packets in order.
 
         Errors of the program are raised and nothing stays in flight; with `on_error` they cost only the packet of that
         pass.
@@ -122,7 +122,7 @@ class Switch(ControlPlane):
             return outputs
 
     def lose(self) -> bool:
-        """Drop the packet at the head of the queue, as a full recirculation queue does; False: there is none."""
+        """Drop the packet at the head of the queue, as a full recirculation queue does. Returns False if empty."""
         with self.lock:
             if not self._queue:
                 return False
@@ -138,7 +138,7 @@ class Switch(ControlPlane):
 
     @abstractmethod
     def _run(self, arrival: Arrival) -> list[Output]:
-        """Ingress and egress of one packet; queues what recirculates."""
+        """Ingress and egress of one packet; queues recirculating ones."""
 
     def _check_port(self, port: int) -> None:
         """ControlError when the switch has no such port."""

@@ -1,7 +1,7 @@
 """Match-action tables: entries, defaults and lookups.
 
-Every table answers from a dictionary of the keys it saw; a key not seen yet is looked up in the entries. So a hot table
-costs one dictionary access per packet whatever its match kinds. Changes empty the dictionary.
+Every table answers from a dictionary of the keys it saw; a key not seen yet is looked up in the entries. A hot table
+thus costs one dictionary access per packet for all match kinds. Changes empty the dictionary.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry:
 
 
 class _Remembered(dict[Any, Result]):
-    """Results of keys seen; finds the others in the table."""
+    """Results of seen keys; finds new keys in the table."""
 
     __slots__ = ("_find",)
 
@@ -123,7 +123,7 @@ class Table:
         )
 
     def _changed(self) -> None:
-        """Bring what lookups use up to date with the entries."""
+        """Update the lookup structures from the entries."""
         if self.prioritized:
             self._order = sorted(self._entries.values(), key=lambda entry: entry.priority)
         lpm = next((place for place, key in enumerate(self.info.keys) if key.match_kind == "lpm"), None)
@@ -142,7 +142,7 @@ class Table:
         params: Mapping[str, Any] | Sequence[Any] = (),
         priority: int | None = None,
     ) -> None:
-        """Add an entry; ControlError when it is there already, the table is full or constant, or values do not fit."""
+        """Add an entry. Raises ControlError if it exists, the table is full or constant, or values do not fit."""
         self._mutable()
         normalized = normalize(self.info.keys, match)
         identity = (normalized, self._priority(priority))
@@ -167,19 +167,19 @@ class Table:
         self._changed()
 
     def delete(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None = None) -> None:
-        """Remove an entry. Where the match alone says which, the priority may be left out."""
+        """Remove an entry. The priority is optional if the match is unique."""
         self._mutable()
         del self._entries[self._identify_mutable(match, priority)]
         self._changed()
 
     def clear(self) -> None:
-        """Remove all entries but those that the program declares const; the default action stays."""
+        """Remove all entries but const ones of the program; the default action stays."""
         self._mutable()
         self._entries = {identity: entry for identity, entry in self._entries.items() if entry.const}
         self._changed()
 
     def set_default(self, action: str, params: Mapping[str, Any] | Sequence[Any] = ()) -> None:
-        """What happens on a miss."""
+        """The action on a miss."""
         if self.info.const_default_action:
             raise ControlError(f"the default action of table {self.info.name} is constant")
         self._set_default(self.action_call(action, params, default=True))

@@ -1,7 +1,7 @@
 """Bases of the Python classes the compiler generates for headers, structs, stacks and unions.
 
 Invariant: every field of an invalid header is zero, but for headers that the program never makes valid: it uses these
-as metadata (`compiler.never_valid`). So reading one gives zero without a check, and only writes look at `valid`.
+as metadata (`compiler.never_valid`). Reads thus give zero without a check, and only writes look at `valid`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Header(Struct):
 
     __slots__ = ("valid",)
     VARBIT: ClassVar[str | None] = None
-    """The field of type varbit, if there is one."""
+    """The field of type varbit, if the header has one."""
     valid: bool
 
     def set_valid(self) -> None:
@@ -139,7 +139,7 @@ class HeaderStack(Generic[Element]):
         self.next_index = 0
 
     def at(self, index: int) -> Element:
-        """The element at a run-time index; one outside the stack gives an invalid element nobody else sees."""
+        """The element at a run-time index; outside the stack a new invalid element."""
         items = self.items
         return items[index] if 0 <= index < len(items) else self._detached()
 

@@ -14,7 +14,7 @@ SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[Healt
 
 @dataclass(frozen=True)
 class Number:
-    """An expression of type bit<width> or int<width>, and what it must be."""
+    """An expression of type bit<width> or int<width>, and its value."""
 
     text: str
     width: int

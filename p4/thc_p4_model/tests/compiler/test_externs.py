@@ -67,7 +67,7 @@ def logger(seen: list[Any]) -> Callable[[CallInfo], Callable[..., None]]:
 
 @pytest.fixture
 def run(instantiate: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a control; gives the instance, the data and what was logged."""
+    """Run a control; returns the instance, the data and the log."""
 
     def make(declarations: str, apply: str, **values: int) -> Any:
         code = f"control Test(inout data_t d) {{ {declarations} apply {{ {apply} }} }}"

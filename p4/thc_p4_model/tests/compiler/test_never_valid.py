@@ -1,4 +1,4 @@
-"""Headers used as metadata: what nothing makes valid keeps what is written, all others lose writes while invalid."""
+"""Headers used as metadata keep written values if nothing makes them valid; all others lose writes while invalid."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ TERNARY = """
 
 @pytest.mark.parametrize(("x", "y", "z", "result"), [(0x12, 5, False, 1), (0x12, 4, True, 240), (0x40, 7, False, 3)])
 def test_entries_in_order(program: Callable[..., Any], x: int, y: int, z: bool, result: int) -> None:
-    # Where z is set, `renamed` runs a second time.
+    # If z is set, `renamed` runs a second time.
     instance, run = program(TERNARY, "t.apply();")
     assert run(x, y, z) == result
     assert instance.table_infos["Outer.first.t"].entries[0].match == ((0x10, 0xF0), (5, 9), (0, 0))

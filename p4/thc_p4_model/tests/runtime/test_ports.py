@@ -40,7 +40,7 @@ def test_a_datagram_becomes_a_frame_and_back():
     assert frame[:12] == MAC + bytes.fromhex("0200 0a000009")
     assert csum16(frame[14:34]) == 0
     assert len(frame) == HEADERS_BYTES + 7
-    # Bytes behind what UDP's length says are Ethernet padding.
+    # Bytes beyond UDP's length are Ethernet padding.
     assert udp_datagram(frame + b"\0\0") == (b"payload", ("10.0.0.1", 48865))
 
 
@@ -127,7 +127,7 @@ def test_the_loop_ends_with_its_time(forwarder):
 
 
 class Frames:
-    """A port that frames wait at, and what was sent to it."""
+    """A port with waiting frames, and its sent frames."""
 
     def __init__(self, *frames: bytes) -> None:
         self._reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -155,7 +155,7 @@ def test_v1model_recirculates_whole_packets(tmp_path):
 
 
 def test_v1model_timestamps(tmp_path):
-    # simple_switch.cpp sets the ingress timestamp in receive_ only: that of a recirculated packet is reset.
+    # simple_switch.cpp sets the ingress timestamp in receive_ only, so a recirculated packet's is reset.
     stamps = "hdr.command.value = standard.ingress_global_timestamp[15:0] ++ standard.enq_timestamp[15:0];"
     program = compile_changed(
         tmp_path,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from free_ports import free_tcp_port
 
-from byteps_thc._scheme.errors import TransportError
+from byteps_thc._base.errors import TransportError
 from switch_lab.targets.model import V1MODEL_PROGRAM
 from switch_lab.targets.wired import Cables, WiredTarget, why_no_cables
 from thc_switch.programs import INCLUDE_FOLDER
@@ -23,7 +23,7 @@ CPU_PORT = 64
 #: simple_switch recirculates without a port; the number only has to be free.
 RECIRCULATION_PORT = 68
 START_TIMEOUT_S = 20.0
-#: simple_switch's default of 64 packets per egress queue is less than what recirculates in these tests.
+#: simple_switch's default of 64 packets per egress queue is less than the packets that recirculate in tests.
 QUEUE_PACKETS = 4096
 
 
@@ -66,7 +66,6 @@ class Bmv2Target(WiredTarget):
             timeout=300,
         )
         thrift_port = free_tcp_port()
-        interfaces = [f"-i{port}@{self._cables.switch_end(port)}" for port in self._cables.ports]
         command = [
             "simple_switch",
             "--thrift-port",
@@ -75,7 +74,7 @@ class Bmv2Target(WiredTarget):
             f"ipc://{self._folder.name}/notifications",
             "--log-level",
             "error",
-            *interfaces,
+            *[f"-i{port}@{self._cables.switch_end(port)}" for port in self._cables.ports],
             str(program),
         ]
         self._process = subprocess.Popen(command, cwd=self._folder.name, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Which targets there are, and which of them can run on this machine."""
+"""All targets, and the reasons why some cannot run on this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from switch_lab.targets.thc_ps import ThcPsTarget
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target."""
-
     name: str
     what: str
     make: Callable[[], Target]
     why_missing: Callable[[], str | None] = lambda: None
-    """What must be installed for it to run; None: it can run."""
+    """returns the programs that it lacks; None: it can run"""
     is_switch: bool = True
 
 

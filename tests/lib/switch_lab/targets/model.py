@@ -17,7 +17,7 @@ V1MODEL_PROGRAM = program_path("v1model")
 TNA_PROGRAM = program_path("tna")
 PORTS_PER_PIPE = 128
 CPU_PORT = 64
-#: Of every pipe; simple_switch recirculates without a port, and the number only has to be free.
+#: A port of every pipe; simple_switch recirculates without a port, and the number only has to be free.
 RECIRCULATION_PORT = {"v1model": 68, "tofino1": 68, "tofino2": 6}
 
 
@@ -33,8 +33,7 @@ class ModelTarget(SwitchTarget):
     def __init__(self, name: str, architecture: str, switch: V1ModelSwitch | TnaSwitch, pipes: int = 1) -> None:
         recirculation = tuple(PORTS_PER_PIPE * pipe + RECIRCULATION_PORT[architecture] for pipe in range(pipes))
         super().__init__(name, architecture, _front_ports(pipes), CPU_PORT, recirculation)
-        self.model = switch
-        self.pipes = pipes
+        self.model, self.pipes = switch, pipes
         self._control = ModelControl(switch, pipes)
 
     @property

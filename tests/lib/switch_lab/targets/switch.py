@@ -1,4 +1,4 @@
-"""What switches have in common: one deployment, planned by thc_switch, and the agent behind the CPU port."""
+"""Common parts of switches: one deployment, planned by thc_switch, and the agent behind the CPU port."""
 
 from __future__ import annotations
 
@@ -40,13 +40,10 @@ class SwitchTarget(ABC):
         cpu_port: int,
         recirculation_ports: tuple[int, ...],
     ) -> None:
-        self.name = name
-        self.front_ports = front_ports
-        self.cpu_port = cpu_port
+        self.name, self.front_ports, self.cpu_port = name, front_ports, cpu_port
         #: whether ingress is told how long a packet is
         self.knows_length = architecture == "v1model"
-        self._architecture = architecture
-        self._recirculation_ports = recirculation_ports
+        self._architecture, self._recirculation_ports = architecture, recirculation_ports
         self._installed: Deployment | None = None
         self._installed_table: tuple[int, ...] | None = None
         self._agent: SwitchAgent | None = None
@@ -63,7 +60,7 @@ class SwitchTarget(ABC):
 
     @abstractmethod
     def run_frame(self, port: int, frame: bytes) -> list[PortFrame]:
-        """Send a frame into any port; return all frames that leave because of it, the CPU's too."""
+        """Send a frame into any port; return all frames that leave in response, the CPU's too."""
 
     def close(self) -> None:  # noqa: B027  may be overridden
         """Nothing is left behind by a switch in this process."""
@@ -92,13 +89,13 @@ class SwitchTarget(ABC):
         return [(leaving, out) for leaving, out in sent if leaving != self.cpu_port]
 
     def answers_of_agent(self, sent: list[PortFrame]) -> list[bytes]:
-        """What the agent sends for those of the frames that left by its port."""
+        """Return the agent's answers to frames that left by its port."""
         assert self._agent is not None, "nothing was installed"
         to_cpu = [frame for port, frame in sent if port == self.cpu_port]
         return [answer for frame in to_cpu for answer in self._agent.handle(frame, self._now_s)]
 
     def status(self) -> SwitchStatus:
-        """What the switch counted since it started."""
+        """Return the switch's counts since its start."""
         assert self._installed is not None, "nothing was installed"
         return read_status(self.control, allocate(self._installed))
 

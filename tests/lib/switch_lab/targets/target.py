@@ -1,4 +1,4 @@
-"""What packet tests need of an aggregator: frames in at a port, frames out at ports."""
+"""Aggregators as packet tests use them: frames in at a port, frames out at ports."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Target(Protocol):
     """Ports with a cable to a host."""
 
     limits: Limits
-    """What it asks beyond the protocol."""
+    """its requirements beyond the protocol"""
 
     def install(self, jobs: Sequence[Job]) -> None:
-        """Start afresh, ready for the workers of these jobs to join."""
+        """Start afresh, ready for the jobs' workers to join."""
 
     def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
-        """Send a frame into a front port; return every frame that leaves front ports because of it."""
+        """Send a frame into a front port; return every frame that leaves front ports in response."""
 
     def late(self) -> list[PortFrame]:
         """Return frames that leave after exchange(), because results are paced; none after a second without any."""

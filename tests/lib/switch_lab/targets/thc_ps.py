@@ -79,9 +79,8 @@ class ThcPsTarget:
         self._fence.close()
 
     def _wait_until_handled(self) -> None:
-        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before. Loopback keeps
-        # the order of what one CPU sends: the busy kernel threads of two overtake each other. An answer repeats the
-        # round of its question: those to the questions of earlier exchanges may come late.
+        # thc-ps answers in order, and loopback keeps the order of one CPU's datagrams, not of two CPUs'. An answer
+        # repeats the round of its question, because answers to earlier exchanges may come late.
         asked = set()
         for _ in range(FENCE_ATTEMPTS):  # unknown jobs are answered at a limited rate
             asked.add(next(self._questions))

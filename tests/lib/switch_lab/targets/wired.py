@@ -55,7 +55,7 @@ class Wires:
         self._sockets[port].send(frame)
 
     def receive(self, timeout_s: float) -> list[PortFrame]:
-        """What is there, or comes first within the timeout."""
+        """Return the frames that have arrived, or the first within the timeout."""
         ready, _, _ = select.select(list(self._sockets.values()), [], [], timeout_s)
         frames = []
         for port, raw in self._sockets.items():
@@ -81,10 +81,9 @@ def _with_vlan_tag(frame: bytes, ancillary: list[Any]) -> bytes:
 
 
 class WiredTarget(SwitchTarget):
-    """A switch behind cables.
+    """A switch behind cables. Its fence is a job of one worker per front port that completes with every packet.
 
-    The fence is a job of one worker per front port that completes with every packet. A fence packet takes all passes up
-    and down before its result leaves by all front ports, behind everything that an earlier frame has caused.
+    A fence packet takes all passes, and leaves by all front ports behind all that an earlier frame has caused.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -108,8 +107,7 @@ class WiredTarget(SwitchTarget):
             self._wires.close()
 
     def describe(self, jobs: Sequence[Job]) -> Deployment:
-        thc = jobs[0].thc if jobs else self._fence.thc
-        self._fence = dataclasses.replace(self._fence, thc=thc, epoch=0)
+        self._fence = dataclasses.replace(self._fence, thc=jobs[0].thc if jobs else self._fence.thc, epoch=0)
         return super().describe([*jobs, self._fence])
 
     def install(self, jobs: Sequence[Job]) -> None:
@@ -126,8 +124,7 @@ class WiredTarget(SwitchTarget):
         sender = next((worker for worker in self._fence.workers if worker.switch_port == port), self._fence.workers[0])
         self._fences += 1
         fence = self._fence.codes(sender, np.zeros(CODES_PER_PACKET, np.uint8), slot=1, round=self._fences)
-        ports = set(self.front_ports)
-        sent = self._exchange_with_fence(sender.switch_port, bytes(fence), TYPES["aggregate"], ports)
+        sent = self._exchange_with_fence(sender.switch_port, bytes(fence), TYPES["aggregate"], set(self.front_ports))
         while more := self.wires.receive(SETTLE_S if _is_for_slots(frame) else AGENT_SETTLE_S):
             sent += more
         return [(out, data) for out, data in sent if not _is_fence(data, TYPES["aggregate"])]
@@ -202,7 +199,7 @@ class Cables:
 
 
 def why_no_cables() -> str | None:
-    """What is missing for veth interfaces and raw sockets."""
+    """Return the reason why veth interfaces or raw sockets are missing; None: they work."""
     if os.geteuid() != 0:
         return "needs root for veth interfaces"
     return None if shutil.which("ip") else "ip (iproute2) is not on PATH"

@@ -19,5 +19,5 @@ def architecture_of(program: Program) -> str:
 
 
 def new_switch(program: Program, **options: Any) -> V1ModelSwitch | TnaSwitch:
-    """A switch of the program's architecture; the options are those of its class."""
+    """A switch of the program's architecture, with the options of its class."""
     return V1ModelSwitch(program, **options) if architecture_of(program) == "v1model" else TnaSwitch(program, **options)

@@ -59,7 +59,7 @@ class TnaSwitch(Switch):
         return package
 
     def set_loopback(self, port: int, loopback: bool = True) -> None:
-        """What leaves a port in loopback mode comes back to its ingress: a recirculation port."""
+        """Make it a recirculation port: packets that leave a port in loopback mode return to its ingress."""
         with self.lock:
             self._check_port(port)
             if loopback:

@@ -25,7 +25,7 @@ MAX_EGRESS_PARSE_BYTES = {"tna": 160, "t2na": None}
 
 @dataclass(slots=True)
 class IngressResult:
-    """What ingress hands to the traffic manager."""
+    """Ingress's results for the traffic manager."""
 
     data: bytes
     tm: Any
@@ -36,7 +36,7 @@ class IngressResult:
 
 @dataclass(slots=True)
 class EgressCopy:
-    """What the traffic manager hands to egress."""
+    """The traffic manager's results for egress."""
 
     port: int
     data: bytes

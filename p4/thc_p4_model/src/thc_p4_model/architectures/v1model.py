@@ -1,8 +1,8 @@
 """v1model as bmv2's simple_switch does it: ingress, replication, egress, clones, resubmission, recirculation.
 
-Also as there: metadata of recirculated, resubmitted and cloned packets are zero, `ingress_port` too, but for
-`instance_type`, `packet_length` and what `@field_list` preserves; a parser error does not drop the packet. An ingress
-clone is parsed a second time, with the `ingress_port` through which its packet came to the switch, recirculated or not.
+Also as in simple_switch: metadata of recirculated, resubmitted and cloned packets are zero, `ingress_port` too, but for
+`instance_type`, `packet_length` and fields of `@field_list`; a parser error does not drop the packet. An ingress clone
+is parsed a second time, with the `ingress_port` through which its packet came to the switch, recirculated or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Preserved = list[tuple[tuple[str, ...], Any]]
 
 
 class _Carried(NamedTuple):
-    """What goes with a packet back to ingress."""
+    """State that returns to ingress with a packet."""
 
     first_port: int
     fields: Preserved
@@ -56,7 +56,7 @@ class _Copy:
     packet: PacketIn
     passes: int
     truncate_bytes: int | None = None
-    """Asked for in ingress; only the packet itself, no copy of it, is cut then."""
+    """Asked for in ingress; only the packet itself is cut then, no copy."""
 
 
 class V1ModelSwitch(Switch):
@@ -132,7 +132,7 @@ class V1ModelSwitch(Switch):
         return headers
 
     def _leave_ingress(self, arrival: Arrival, copy: _Copy) -> list[_Copy]:
-        """Where simple_switch sends the packet: clones first; resubmission before multicast before unicast."""
+        """Send the packet as simple_switch does: clones first; resubmission before multicast before unicast."""
         state, standard = self._state, copy.standard
         resubmit_fields, digest = state.resubmit_fields, state.digest
         copies: list[_Copy] = []

@@ -44,7 +44,7 @@ def compile_program(
 
 
 def _deepest(error: RecursionError) -> Location | None:
-    """Where in the program the compiler was."""
+    """The compiler's place in the program."""
     for frame, _line in reversed(list(walk_tb(error.__traceback__))):
         for value in frame.f_locals.values():
             if isinstance(value, s.Node | Location):

@@ -1,4 +1,4 @@
-"""What a call in the source means, as the checker finds it."""
+"""The meaning of a call in the source, as the checker finds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thc_p4_model.compiler.types import Type
 
 
 class CallKind(enum.Enum):
-    """What is called."""
+    """The called thing."""
 
     BUILT_IN = enum.auto()  # isValid, setValid, push_front, minSizeInBits, ...
     FUNCTION = enum.auto()
@@ -24,7 +24,7 @@ class CallKind(enum.Enum):
 
 @dataclass(eq=False)
 class BoundArgument:
-    """One parameter with its argument: `value` None for `_` and for optional parameters left out (`given` False)."""
+    """One parameter with its argument: `value` None for `_` and for absent optional parameters (`given` False)."""
 
     param: s.Param
     type: Type
@@ -50,4 +50,4 @@ class CallTarget:
     args: list[BoundArgument]
     result: Type
     constructed: Type | None = None
-    """What a constructor makes, and the type T of `T.apply()` and of `T.minSizeInBits()`."""
+    """The type that a constructor makes, and the type T of `T.apply()` and of `T.minSizeInBits()`."""

@@ -1,4 +1,4 @@
-"""Calls: what is called, with which type arguments and arguments."""
+"""Calls: the called thing, type arguments and arguments."""
 
 from __future__ import annotations
 

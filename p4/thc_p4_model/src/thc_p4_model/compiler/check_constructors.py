@@ -26,7 +26,7 @@ class ConstructorChecker(ExpressionChecker):
     """Adds arguments and constructors."""
 
     def resolved(self, call: s.Call, target: CallTarget) -> None:
-        """Note what a call means."""
+        """Note the meaning of a call."""
         call.target = target
         call.type = target.result
 
@@ -38,7 +38,7 @@ class ConstructorChecker(ExpressionChecker):
         bindings: t.Bindings,
         args: Sequence[s.Argument],
     ) -> list[BoundArgument]:
-        """Check arguments, infer what is open in `bindings`, convert. Raises P4Error."""
+        """Check arguments, infer open types in `bindings`, convert. Raises P4Error."""
         pairs = match_arguments(name, params, args, node.location)
         checked: list[s.Expr | None] = []
         for param, arg in pairs:
@@ -133,7 +133,7 @@ class ConstructorChecker(ExpressionChecker):
 
 
 def _final_args(params: Sequence[s.TypeParam], bindings: Mapping[t.TypeVar, t.Type]) -> tuple[t.Type, ...]:
-    """The type arguments found; `_` for those nothing tells."""
+    """The inferred type arguments; `_` for unknown ones."""
     return tuple(
         t.DONT_CARE if bindings[t.TypeVar(param)] == t.TypeVar(param) else bindings[t.TypeVar(param)]
         for param in params

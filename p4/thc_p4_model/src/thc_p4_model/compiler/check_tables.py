@@ -23,7 +23,7 @@ class TableChecker(StatementChecker):
     """Adds tables."""
 
     def keyset(self, items: list[s.Expr], types: Sequence[t.Type], node: s.Node) -> list[s.Expr]:
-        """Check the values to match keys of these types; one `_` alone stands for all keys."""
+        """Check the values to match keys of the given types; a single `_` stands for all keys."""
         if len(items) == 1 and isinstance(items[0], s.DontCare):
             return [s.DontCare(node.location, type=type_) for type_ in types]
         if len(items) != len(types):
@@ -121,7 +121,7 @@ class TableChecker(StatementChecker):
             fail(reference, f"action {reference.name} is @tableonly: it cannot be the default")
 
     def _called_action(self, table: s.TableDecl, reference: s.ActionRef) -> None:
-        """An action with the arguments of its plain parameters; those with a direction may be repeated before them."""
+        """Check an action with the arguments of its plain parameters; directed ones may be repeated before them."""
         listed = next((item for item in table.actions if item.name == reference.name), None)
         if listed is None:
             fail(reference, f"{reference.name} is not in the list of actions of table {table.name}")

@@ -1,4 +1,4 @@
-"""Resolution of types as written, and what all parts of the checker share."""
+"""Resolution of types as written, and the checker's common base."""
 
 from __future__ import annotations
 

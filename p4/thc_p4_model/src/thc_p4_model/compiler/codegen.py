@@ -84,7 +84,7 @@ class _ProgramGenerator(BlockGenerator):
         try:
             return compile_nested(functions, f"<generated from {self._path}>")
         except SyntaxError as error:
-            # Nothing but Python's limit to loops in each other: a call of what returns early is one too.
+            # Only Python's limit on nested loops remains: a call of a function that returns early is a loop too.
             names = _FUNCTION.findall("\n".join(functions.split("\n")[: error.lineno]))
             where = next((self.locations[name] for name in reversed(names) if name in self.locations), None)
             raise P4Error(
@@ -126,7 +126,7 @@ class _Source:
 
 
 def _pipelines(main: s.Instantiation) -> set[s.Call]:
-    """The constructor calls of the packages in main, if there are several: their blocks may be of the same types."""
+    """The constructor calls of the packages in main, if it has several: their blocks may share types."""
     calls: set[s.Call] = set()
     for arg in main.call.target.args:
         value = arg.value.decl.call if isinstance(arg.value, s.Name) else arg.value

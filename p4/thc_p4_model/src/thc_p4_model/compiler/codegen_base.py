@@ -1,4 +1,4 @@
-"""What the parts of the code generator share: emitted lines, bindings of declarations, functions being generated."""
+"""Common base of the code generator: emitted lines, bindings of declarations, functions being generated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TableInstance:
 
 @dataclass(eq=False)
 class BlockInstance:
-    """A parser or control instance, with what its declarations mean in it."""
+    """A parser or control instance, with the meanings of its declarations."""
 
     decl: s.ParserDecl | s.ControlDecl
     name: str
@@ -80,11 +80,11 @@ class ReturnTarget:
     """How `return` leaves the code being generated."""
 
     is_function: bool
-    """By a Python `return` of `results`; otherwise by breaking out of a loop around the inlined code."""
+    """Python's `return` of `results`; otherwise a break out of a loop around the inlined code."""
     outs: list[str] = field(default_factory=list)
-    """Variables whose values a Python `return` gives back, after the return value."""
+    """Variables whose values follow the return value in a Python `return`."""
     flag: str = ""
-    """For inlined code: the variable that says, inside P4 loops, that the code returned."""
+    """Variable of inlined code that tells, inside P4 loops, that the code returned."""
     used: bool = False
     loops: int = 0
 
@@ -119,7 +119,7 @@ class GeneratorBase:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Lines emitted inside are indented; `pass` if there are none."""
+        """Indent lines emitted inside; emit `pass` if none are."""
         before = len(self.lines)
         self.indent += 1
         yield
@@ -139,7 +139,7 @@ class GeneratorBase:
     # Names
 
     def name(self, hint: str) -> str:
-        """A Python name nobody else uses."""
+        """An unused Python name."""
         self._names += 1
         return f"{_NOT_WORD.sub('_', hint)}_{self._names}"
 

@@ -40,7 +40,7 @@ class BlockGenerator(ParserGenerator):
     # Instances
 
     def instance(self, decl: s.Instantiation, prefix: str) -> Any:
-        """Make what a declaration instantiates; emits the construction of externs and tables."""
+        """Make a declaration's instance; emits the construction of externs and tables."""
         name = full_name(prefix, decl)
         if isinstance(decl.type, t.ExternType):
             return self._extern(decl.call, name, decl)

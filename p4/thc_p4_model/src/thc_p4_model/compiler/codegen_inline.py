@@ -35,7 +35,7 @@ class InlineGenerator(StatementGenerator):
             self.inline_action(call.target.decl, call.target.args)
             return
         instance = self._called_instance(call)
-        args = [  # bound to the parameters of the block itself, which may differ from those of its declared type
+        args = [  # bound to the block's own parameters, which may differ from its declared type's
             BoundArgument(param, arg.type, arg.value, arg.given)
             for param, arg in zip(instance.decl.params, call.target.args, strict=True)
         ]
@@ -141,7 +141,7 @@ class InlineGenerator(StatementGenerator):
     def _object_argument(
         self, arg: BoundArgument, cell: Variable | None, outs: list[tuple[Place, str]], is_shared: bool
     ) -> Variable:
-        """Objects are passed by reference unless somebody else could see the difference to a copy."""
+        """Objects are passed by reference unless another reference could show the difference to a copy."""
         new = self.types.new_code(self.substituted(arg.type))
         if arg.value is None:
             return self._set(cell, arg.param.name, new)
@@ -170,7 +170,7 @@ class InlineGenerator(StatementGenerator):
 
 
 def _names_in(decl: s.ActionDecl) -> list[s.Name]:
-    """The names an action uses, and those used by what it calls: actions, and externs with methods of the program."""
+    """The names used by an action and by its callees: actions, and externs with methods of the program."""
     todo: list[s.Node] = [decl]
     names: list[s.Name] = []
     for each in todo:

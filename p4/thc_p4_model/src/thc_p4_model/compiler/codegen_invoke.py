@@ -39,7 +39,7 @@ class InvokeGenerator(PlaceGenerator):
         return t.substitute(type_, self.type_bindings)
 
     def passed(self, args: Sequence[BoundArgument]) -> list[BoundArgument]:
-        """The arguments without the optional ones left out at the end."""
+        """The arguments without absent optional ones at the end."""
         kept = list(args)
         while kept and kept[-1].value is None and not kept[-1].given:
             kept.pop()
@@ -175,7 +175,7 @@ class InvokeGenerator(PlaceGenerator):
         return [arg for arg in args if arg.value is not None and t.is_object(self.type_of(arg.value))]
 
     def aliases(self, args: Sequence[BoundArgument]) -> list[tuple[BoundArgument, BoundArgument]]:
-        """Pairs of an object and another argument that may share parts, one of them written.
+        """Pairs of an object and another argument that may share parts, one of which is written.
 
         A scalar counts only if it is written itself: its value at the call is a copy in any case.
         """

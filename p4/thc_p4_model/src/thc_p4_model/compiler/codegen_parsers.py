@@ -125,7 +125,7 @@ class _Machine:
         return self.numbers.setdefault(name, len(self.numbers))
 
     def is_numbered(self, name: str, depth: int) -> bool:
-        """Whether a transition goes through the loop; too deep ones do if there is a loop."""
+        """Whether a transition uses the loop, as too deep ones do if a loop exists."""
         return name in self.numbers or (depth >= _MAX_DEPTH and bool(self.variable))
 
     def _reachable(self) -> list[s.State]:

@@ -1,4 +1,4 @@
-"""What can be written to: places, and storing into them."""
+"""Places that can be written, and stores into them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thc_p4_model.interfaces import P4Error
 
 @dataclass(eq=False)
 class Place:
-    """Where a value can be stored."""
+    """A place that can store a value."""
 
     code: str
     """The Python expression or target."""
@@ -37,7 +37,7 @@ class PlaceGenerator(ValueGenerator):
     never_valid: NeverValid
 
     def place(self, expr: s.Expr) -> Place:
-        """The place an expression names; what it needs to be computed once is emitted."""
+        """The place an expression names; emits code that must run once."""
         type_ = self.type_of(expr)
         match expr:
             case s.Name():

@@ -60,7 +60,7 @@ class TableGenerator(InlineGenerator):
         return TableInstance(decl, variable, owner)
 
     def _table_info(self, decl: s.TableDecl, owner: BlockInstance, name: str) -> tuple[TableInfo, dict[str, str]]:
-        """The TableInfo without those properties that are extern instances, and the variables of these."""
+        """The TableInfo without its properties that are extern instances, and their variables."""
         actions = [self._action_info(reference, owner) for reference in decl.actions]
         default = self._default_action(decl, actions)
         properties: dict[str, Any] = {}

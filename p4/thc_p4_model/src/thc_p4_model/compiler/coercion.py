@@ -10,7 +10,7 @@ from thc_p4_model.interfaces import Location, P4Error
 
 
 def literal(location: Location, value: int, bits: t.BitType, type_: t.Type | None = None) -> s.IntLit:
-    """An integer literal of a type; of `type_` if that is a new type of these bits."""
+    """An integer literal of a type: `type_` itself if it is a new type with these bits."""
     return s.IntLit(location, value, bits.width, bits.signed, type=type_ or bits)
 
 

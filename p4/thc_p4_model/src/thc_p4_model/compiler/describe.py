@@ -23,7 +23,7 @@ def is_simple_key(expr: s.Expr) -> bool:
 
 
 def same_text(one: s.Expr, other: s.Expr) -> bool:
-    """Whether two expressions, one of them perhaps not checked yet, name the same thing."""
+    """Whether two expressions, of which one may be unchecked yet, name the same thing."""
     return source_text(one) == source_text(other)
 
 

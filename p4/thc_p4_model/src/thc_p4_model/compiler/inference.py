@@ -56,7 +56,7 @@ def open_bindings(params: Sequence[s.TypeParam], args: Sequence[t.Type]) -> t.Bi
 def match_arguments(
     name: str, params: Sequence[s.Param], args: Sequence[s.Argument], location: Location
 ) -> list[tuple[s.Param, s.Argument | None]]:
-    """Each parameter with its argument, None where an optional one is left out. Raises P4Error."""
+    """Each parameter with its argument, None for an absent optional one. Raises P4Error."""
     named = [arg for arg in args if arg.name is not None]
     if named and len(named) != len(args):
         raise P4Error(location, f"{name}: either all arguments are named or none")
@@ -130,7 +130,7 @@ def finish_bindings(bindings: t.Bindings) -> t.Bindings:
 
 
 def bound_argument(param: s.Param, type_: t.Type, value: s.Expr | None, given: bool) -> BoundArgument:
-    """A parameter with its converted argument; the default value where the argument is left out."""
+    """A parameter with its converted argument, by default the default value."""
     if not given and param.default is not None:
         return BoundArgument(param, type_, param.default)
     return BoundArgument(param, type_, value, given)

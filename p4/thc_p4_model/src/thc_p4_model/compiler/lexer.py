@@ -1,4 +1,4 @@
-"""The part of lexing that needs to know what names mean.
+"""Lexing that depends on the meaning of names.
 
 P4's grammar is LALR(1) only if type names and other names are different tokens, and if the `<` that opens type
 arguments is not the `<` of a comparison. Types are declared before use, so one pass over the tokens decides both. It
@@ -142,7 +142,7 @@ class _Scan:
         return self._tokens[index].type if index < len(self._tokens) else ""
 
     def _skip_type_params(self, index: int) -> int:
-        """The index after `<A, B>` at `index`; `index` itself if there is none."""
+        """The index after `<A, B>` at `index`; `index` itself without such a list."""
         if self._kind(index) not in ("LESSTHAN", "LESS_ARGS"):
             return index
         end = index + 1
@@ -161,7 +161,7 @@ class _Scan:
             result.type = "TYPE_NAME"
 
     def _is_generic_prototype(self, index: int, previous: str) -> bool:
-        """Whether the name at `index` is that of a generic function or method being declared: `T name<T>(`."""
+        """Whether a generic function or method is declared with the name at `index`: `T name<T>(`."""
         if previous not in _TYPE_ENDS or self._kind(index + 1) != "LESSTHAN":
             return False
         end = self._skip_type_params(index + 1)
@@ -201,7 +201,7 @@ def _fold_annotations(tokens: list[Token]) -> list[Token]:
 
 
 def _annotation_args(tokens: list[Token], index: int) -> tuple[int, list[int | str]]:
-    """The arguments in the brackets at `index`, commas left out, and the index after them."""
+    """The arguments in the brackets at `index`, without commas, and the index after them."""
     depth = 0
     args: list[int | str] = []
     while index < len(tokens):

@@ -23,8 +23,8 @@ class Macro:
     variadic: bool
 
 
-class _Unfinished(Exception):  # noqa: N818 - not an error: the call goes on in the next line
-    """A macro call goes on behind the end of the text."""
+class _Unfinished(Exception):  # noqa: N818 - not an error: the call continues in the next line
+    """A macro call continues behind the end of the text."""
 
 
 def tokenize(text: str) -> list[str]:
@@ -166,7 +166,7 @@ def _is_paste(body: Sequence[str], index: int) -> bool:
 
 
 def _paste(pieces: list[list[str]]) -> list[str]:
-    """Join pieces, gluing what stands on both sides of `##`."""
+    """Join pieces, gluing the neighbours of `##`."""
     result: list[str] = []
     gluing = False
     for piece in pieces:

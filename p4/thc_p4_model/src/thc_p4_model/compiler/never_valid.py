@@ -1,7 +1,7 @@
-"""Headers that nothing in a program makes valid: programs use such as metadata, and they keep what is written.
+"""Headers that nothing in a program makes valid. Programs use such headers as metadata, and they keep written values.
 
-What becomes valid is asked of places: a variable, a parameter, or a field of a record, whichever value holds it. Places
-between which headers are copied or passed go together.
+Validity is tracked by place: a variable, a parameter, or a field of a record, whichever value holds it. Places between
+which headers are copied or passed form one group.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _PRAGMA = re.compile(r"^(\s*)@pragma\s+(\w+)(.*)$")
 
 @dataclass(frozen=True)
 class SourceText:
-    """Preprocessed text; `origins[i]` is where line i + 1 of it came from."""
+    """Preprocessed text; `origins[i]` is the origin of line i + 1."""
 
     text: str
     origins: Sequence[Location]
@@ -32,7 +32,7 @@ class SourceText:
     """Names, without folders, of all files included."""
 
     def origin(self, line: int) -> Location:
-        """Where line `line` (from 1) of the text came from."""
+        """The origin of line `line` (from 1) of the text."""
         return self.origins[min(max(line, 1), len(self.origins)) - 1]
 
 

@@ -18,8 +18,8 @@ Known = Callable[[s.Expr, str], Any]
 def entry_priorities(table: s.TableDecl, known: Known) -> list[int]:
     """The priority of each entry of a checked table; the smallest wins, as for entries of the control plane.
 
-    Where the source lets the largest win, the one with the largest has 1, the others as much more as they are behind
-    it. The annotation `@priority(p)` is bmv2's: it sets the priority itself.
+    If the source lets the largest win, the entry with the largest has 1, and the others as much more as they are
+    behind. The annotation `@priority(p)` is bmv2's: it sets the priority itself.
     """
     largest_wins, delta = True, 1
     for item in table.properties:

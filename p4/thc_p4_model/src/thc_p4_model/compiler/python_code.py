@@ -17,7 +17,7 @@ def compile_nested(source: str, filename: str) -> CodeType:
 
 
 def _parse(lines: Sequence[str], first: int, filename: str) -> ast.Module:
-    """The tree of lines numbered from `first`; what is indented too deeply is parsed by itself and put in place."""
+    """The tree of lines numbered from `first`. Too deeply indented code is parsed by itself and inserted."""
     margin = len(lines[0]) - len(lines[0].lstrip())
     limit = margin + _MAX_LEVELS * len(INDENT)
     kept: list[str] = []

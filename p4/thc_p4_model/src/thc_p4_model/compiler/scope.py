@@ -1,4 +1,4 @@
-"""Names and what they mean."""
+"""Names and their meanings."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Scope:
                 )
 
     def own(self, name: str) -> s.Decl | None:
-        """What the name means if declared in this very scope."""
+        """The name's declaration in this very scope."""
         declarations = self._declarations.get(name)
         return declarations[0] if declarations else None
 
     def lookup(self, name: str) -> list[s.Decl]:
-        """What the name means here, innermost first; empty if nothing."""
+        """The name's declarations here, innermost first; may be empty."""
         scope: Scope | None = self
         while scope is not None:
             found = scope._declarations.get(name)
@@ -50,14 +50,14 @@ class Scope:
         return []
 
     def lookup_global(self, name: str) -> list[s.Decl]:
-        """What the name means at top level."""
+        """The name's declarations at top level."""
         scope = self
         while scope._parent is not None:
             scope = scope._parent
         return scope._declarations.get(name, [])
 
     def require(self, name: str, location: Location, what: str) -> s.Decl:
-        """The declaration of a name. Raises P4Error if there is none."""
+        """The declaration of a name. Raises P4Error if none exists."""
         found = self.lookup(name)
         if not found:
             raise P4Error(location, refusal(name) or f"unknown {what} {name}")

@@ -10,7 +10,7 @@ from thc_p4_model.interfaces import Location, P4Error
 _PARTS = r'//[^\n]*|/\*.*?\*/|%s|\\\n|\n|/\*|[^/"\\\n]+|.'
 #: A string ends at the next quote, which may be lines away.
 _WITH_STRINGS = re.compile(_PARTS % r'"(?:\\.|[^"\\])*"', re.DOTALL)
-#: In directives and in text that is skipped, it ends with the line at the latest: there may be quotes in prose.
+#: A string in directives and skipped text ends with the line at the latest: prose may have quotes.
 _WITHIN_A_LINE = re.compile(_PARTS % r'"(?:\\[^\n]|[^"\\\n])*"', re.DOTALL)
 _CHARACTER = re.compile(r"\\.|.", re.DOTALL)
 
@@ -33,7 +33,7 @@ class SourceLine:
 
 
 class SourceLines:
-    """The lines of a file, one after another. path: what errors call it."""
+    """The lines of a file, one after another. path: the file's name in errors."""
 
     def __init__(self, source: str, path: str) -> None:
         self._source, self._path = source, path
@@ -63,7 +63,7 @@ class SourceLines:
             elif part.startswith(("//", "/*")):
                 text += " "
                 if "\n" in part and not directive:
-                    break  # so that what follows has the number of its own line
+                    break  # so that the next token has the number of its own line
             else:
                 text += part
         return SourceLine(text, tuple(numbers))

@@ -18,7 +18,7 @@ ParseTree: TypeAlias = Tree[Token]
 
 
 def is_tree(item: Any, *names: str) -> bool:
-    """Whether the item is a tree of one of these rules."""
+    """Whether the item is a tree of one of the rules."""
     return isinstance(item, Tree) and item.data in names
 
 
@@ -50,7 +50,7 @@ class ExpressionBuilder:
         self._source = source
 
     def location(self, tree: ParseTree) -> Location:
-        """Where the tree begins."""
+        """The tree's start."""
         return self._source.origin(getattr(tree.meta, "line", 1))
 
     def build(self, tree: Any) -> Any:

@@ -109,7 +109,7 @@ class StackType(Type):
 
 @dataclass(frozen=True)
 class TupleType(Type):
-    """A tuple, or the type of a list expression; with names that of a struct initialiser."""
+    """A tuple, or the type of a list expression; with names a struct initialiser's."""
 
     items: tuple[Type, ...]
     names: tuple[str, ...] | None = None
@@ -193,7 +193,7 @@ class TableType(Type):
 
 @dataclass(frozen=True)
 class ApplyResult(Type):
-    """What `table.apply()` gives: hit, miss, action_run."""
+    """The result of `table.apply()`: hit, miss, action_run."""
 
     decl: s.TableDecl
 
@@ -291,7 +291,7 @@ def is_numeric(type_: Type) -> bool:
 
 
 def width_of(type_: Type) -> int:
-    """Bits of a value; varbits count with their maximum; 0 where there is none."""
+    """Bits of a value; varbits count with their maximum; 0 for types without bits."""
     match strip(type_):
         case BitType(width) | VarbitType(width):
             return width

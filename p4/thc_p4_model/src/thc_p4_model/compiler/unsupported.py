@@ -18,7 +18,7 @@ UNSUPPORTED = frozenset(_NAMES.split())
 
 
 def refusal(name: str) -> str | None:
-    """What to say of a name that is not declared, if p4c has it: of `Meter`, or of a method, `Checksum.get`."""
+    """The message for an undeclared name, if p4c has it: `Meter`, or a method, `Checksum.get`."""
     if name not in UNSUPPORTED:
         return None
     return f'{name} is not supported by the model: README, "Not supported"'

@@ -11,7 +11,7 @@ from thc_p4_model.interfaces import CallInfo, ExternInfo, P4Error
 
 
 class Count(NamedTuple):
-    """What a counter counted; what it does not count stays 0."""
+    """A counter's counts; an uncounted quantity stays 0."""
 
     packets: int
     bytes: int
@@ -51,7 +51,7 @@ class CounterArray:
         return count
 
     def get(self, index: int) -> Count:
-        """For the control plane."""
+        """Read a count, for the control plane."""
         if not 0 <= index < len(self._packets):
             raise ControlError(f"index {index} is outside counter {self.name} of size {len(self._packets)}")
         return Count(

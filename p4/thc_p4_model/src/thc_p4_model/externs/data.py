@@ -1,4 +1,4 @@
-"""The bits of what a program hands to a checksum, hash or digest."""
+"""The bits of a program's data for a checksum, hash or digest."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RegisterArray:
         self.values[self._check(index)] = self._import(value)
 
     def reset(self, first: int = 0, count: int | None = None) -> None:
-        """Initial values from `first` on, to the end or `count` of them."""
+        """Reset `count` elements from `first`, or all to the end, to initial values."""
         stop = len(self.values) if count is None else first + count
         if stop > first:
             self._check(first)

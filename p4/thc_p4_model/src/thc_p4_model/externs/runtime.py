@@ -13,7 +13,7 @@ from thc_p4_model.tables import CountedTable, Table
 
 @dataclass(eq=False)
 class PassState:
-    """What externs know of the pass in progress: one trip of a packet through ingress or egress."""
+    """The externs' view of the pass in progress: one trip of a packet through ingress or egress."""
 
     random: random.Random
     number: int = 0

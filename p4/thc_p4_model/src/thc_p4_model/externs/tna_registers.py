@@ -59,7 +59,7 @@ class Register(RegisterArray):
         return read
 
     def bind_write(self, call: CallInfo) -> Callable[[int, Any], Any]:
-        """`T write(in I index, in T value)`: gives what was there before."""
+        """`T write(in I index, in T value)`: returns the earlier value."""
 
         def write(index: int, value: Any) -> Any:
             self.use(call)
@@ -96,7 +96,7 @@ class RegisterAction:
         nothing: Any = (0,) * (outputs + 1) if outputs else 0
 
         def results(given: tuple[Any, ...]) -> Any:
-            """What apply returned besides the new value, as callers of execute take it; 0 for what it left out."""
+            """The results of apply besides the new value, as callers of execute take them; 0 for absent ones."""
             return (*given, *nothing[len(given) :]) if outputs else given[0]
 
         def execute_scalar(index: int) -> Any:

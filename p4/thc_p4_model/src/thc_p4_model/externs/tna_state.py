@@ -1,4 +1,4 @@
-"""What the externs of TNA know of the pass in progress, and what a deparser asked for."""
+"""The TNA externs' view of the pass in progress, and the requests of a deparser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_DIGESTS = 1024
 
 
 class MirrorRequest(NamedTuple):
-    """A copy to a mirror session, with the bits of the header in front of it."""
+    """A copy to a mirror session, behind the bits of its header."""
 
     session: int
     header: bytes
@@ -28,7 +28,7 @@ class TnaState(PassState):
     mirror: MirrorRequest | None = None
     resubmit: bytes | None = None
     digests: deque[tuple[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_DIGESTS))
-    """(name of the Digest, data) for the control plane; the oldest is lost when nobody takes them."""
+    """(name of the Digest, data) for the control plane; the oldest is lost if the control plane is slow."""
 
     def begin(self, gress: str, packet_bytes: int) -> None:
         """A pass starts."""

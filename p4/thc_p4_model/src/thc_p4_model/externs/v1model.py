@@ -35,7 +35,7 @@ ALGORITHMS: Mapping[str, Callable[[bytes], int]] = {
 
 @dataclass(eq=False)
 class V1State(PassState):
-    """The packet in progress and what the program asked the switch to do with it after this pass."""
+    """The packet in progress, and the program's requests for the time after this pass."""
 
     gress: str = "ingress"
     packet: PacketIn = field(default_factory=lambda: PacketIn(b""))
@@ -46,9 +46,9 @@ class V1State(PassState):
     recirculate_fields: int | None = None
     truncate_bytes: int | None = None
     digest: tuple[int, Any] | None = None
-    """Of this pass: the last one asked for."""
+    """The last request in this pass."""
     digests: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=MAX_DIGESTS))
-    """(receiver, data) for the control plane; the oldest is lost when nobody takes them."""
+    """(receiver, data) for the control plane; the oldest is lost if the control plane is slow."""
 
     def begin(self, gress: str, packet: PacketIn, packet_bytes: int) -> None:
         """A pass starts."""
@@ -223,7 +223,7 @@ def bind_log_msg(_: V1State, call: CallInfo) -> Callable[..., None]:
 
 
 def _filled(message: str, items: Sequence[Any]) -> str:
-    """The message, each `{}` replaced by the next item while there is one; other braces stay as they are."""
+    """The message, each `{}` replaced by the next item as long as items last; other braces stay as they are."""
     first, *parts = message.split("{}")
     given = [str(item) for item in items[: len(parts)]]
     return first + "".join(item + part for item, part in zip(given + ["{}"] * len(parts), parts, strict=False))

@@ -1,5 +1,5 @@
 // Tofino 2 Native Architecture as the P4 model implements it, written from its public documentation (Open-Tofino).
-// Programs that compile with this file compile with p4c's t2na.p4 too; what is not declared here, the model does not do.
+// Programs that compile with this file compile with p4c's t2na.p4 too; the model lacks all else.
 #ifndef _TOFINO2_NATIVE_ARCHITECTURE_
 #define _TOFINO2_NATIVE_ARCHITECTURE_
 
@@ -70,7 +70,7 @@ header ghost_intrinsic_metadata_t {
     bit<2>  pipe_id;
 }
 
-// What the egress parser finds in front of a packet.
+// Metadata in front of a packet, for the egress parser.
 @__intrinsic_metadata
 header egress_intrinsic_metadata_t {
     @padding bit<(8 - PORT_ID_WIDTH % 8)> _pad0;

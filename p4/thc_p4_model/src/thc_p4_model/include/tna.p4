@@ -1,5 +1,5 @@
 // Tofino Native Architecture (Tofino 1) as the P4 model implements it, written from its public documentation (Open-Tofino).
-// Programs that compile with this file compile with p4c's tna.p4 too; what is not declared here, the model does not do.
+// Programs that compile with this file compile with p4c's tna.p4 too; the model lacks all else.
 #ifndef _TOFINO1_NATIVE_ARCHITECTURE_
 #define _TOFINO1_NATIVE_ARCHITECTURE_
 
@@ -31,7 +31,7 @@ struct ingress_intrinsic_metadata_for_deparser_t {
     MirrorType_t mirror_type;
 }
 
-// What the egress parser finds in front of a packet.
+// Metadata in front of a packet, for the egress parser.
 @__intrinsic_metadata
 header egress_intrinsic_metadata_t {
     @padding bit<(8 - PORT_ID_WIDTH % 8)> _pad0;

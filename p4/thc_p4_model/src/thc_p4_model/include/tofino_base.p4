@@ -34,7 +34,7 @@ error {
     IbufUnderflow
 }
 
-// What the ingress parser finds in front of a packet.
+// Metadata in front of a packet, for the ingress parser.
 @__intrinsic_metadata
 header ingress_intrinsic_metadata_t {
     bit<1> resubmit_flag;                           // 1: the port metadata are replaced by resubmit data

@@ -1,5 +1,5 @@
 // The v1model architecture (bmv2's simple_switch) as the P4 model implements it, written from its public documentation.
-// Programs that compile with this file compile with p4c's v1model.p4 too; what is not declared here, the model does not do.
+// Programs that compile with this file compile with p4c's v1model.p4 too; the model lacks all else.
 #ifndef _V1_MODEL_P4_
 #define _V1_MODEL_P4_
 
@@ -119,7 +119,7 @@ extern action_selector {
     action_selector(HashAlgorithm algorithm, bit<32> size, bit<32> outputWidth);
 }
 
-// Where the packet goes.
+// The packet's destination.
 
 @pure
 extern void mark_to_drop(inout standard_metadata_t standard_metadata);

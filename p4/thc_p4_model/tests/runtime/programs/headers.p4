@@ -1,4 +1,4 @@
-// Headers of the test programs: a command byte says what the program shall do with the packet.
+// Headers of the test programs: a command byte selects the treatment of the packet.
 #ifndef TEST_HEADERS_P4_
 #define TEST_HEADERS_P4_
 
@@ -6,7 +6,7 @@ header command_h {
     bit<8>  command;
     bit<8>  index;
     bit<8>  passes;
-    bit<8>  seen;       // what the program saw: an instance type, a replication id, a register
+    bit<8>  seen;       // the program's finding: an instance type, a replication id, a register
     bit<32> value;
 }
 

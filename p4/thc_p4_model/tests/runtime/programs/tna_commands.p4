@@ -1,4 +1,4 @@
-// What a Tofino can do with a packet, one command each.
+// Abilities of a Tofino, one command each.
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
 #include <t2na.p4>

@@ -1,4 +1,4 @@
-// What simple_switch can do with a packet, one command each.
+// Abilities of simple_switch, one command each.
 #include <core.p4>
 #include <v1model.p4>
 #include "headers.p4"

@@ -1,4 +1,4 @@
-"""Declarations. Those that may stand among statements are statements."""
+"""Declarations. Declarations that may stand among statements are statements."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TypeParam(Decl):
 
 @dataclass(eq=False)
 class Callable(Decl):
-    """What functions, methods, and their like have in common."""
+    """Common base of functions, methods and the like."""
 
     result: TypeNode
     type_params: list[TypeParam]

@@ -93,7 +93,7 @@ class StringLit(Expr):
 
 @dataclass(eq=False)
 class Name(Expr):
-    """A name in an expression; `decl` is what it means."""
+    """A name in an expression; `decl` is its declaration."""
 
     name: str
     absolute: bool = False

@@ -1,0 +1,1 @@
+"""Foundations of all rooms: errors, settings, environment, limits, the compiled modules, torch, the wire format."""

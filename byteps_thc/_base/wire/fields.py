@@ -1,0 +1,39 @@
+"""Messages as dataclasses of fields of whole bytes: the base of the generated layout.py."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+U8 = int
+U16 = int
+U24 = int
+U32 = int
+U64 = int
+
+
+class Struct:
+    """A message, or a part of one: consecutive big-endian fields."""
+
+    __slots__ = ()
+    SIZE_BYTES: ClassVar[int]
+    #: (name, bits) in wire order
+    FIELDS: ClassVar[tuple[tuple[str, int], ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS = tuple((name, int(kind.removeprefix("U"))) for name, kind in cls.__annotations__.items())
+        cls.SIZE_BYTES = sum(bits for _, bits in cls.FIELDS) // 8
+
+    def pack(self) -> bytes:
+        """Return the wire bytes; OverflowError if a field does not fit."""
+        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Read the first SIZE_BYTES of `data`. Raises ValueError if it is shorter."""
+        if len(data) < cls.SIZE_BYTES:
+            raise ValueError(f"{cls.__name__} needs {cls.SIZE_BYTES} bytes, got {len(data)}")
+        values, offset = {}, 0
+        for name, bits in cls.FIELDS:
+            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
+            offset += bits // 8
+        return cls(**values)

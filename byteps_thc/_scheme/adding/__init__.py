@@ -1,0 +1,1 @@
+"""Codes that servers and switches add: lookup tables, clamping, random rounding, compressors of host and GPU."""

@@ -1,0 +1,1 @@
+"""GPU kernels of ranks that decode. block_batch.BlockBatch launches them."""

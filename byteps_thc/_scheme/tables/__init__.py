@@ -1,9 +1,0 @@
-"""Lookup tables: the integers of the codes that servers add.
-
-The folder tables/ of the repository has the solved tables.
-"""
-
-from byteps_thc._scheme.tables.lookup_table import LookupTable, solve_grid
-from byteps_thc._scheme.wire.layout import CODE_BITS
-
-__all__ = ["CODE_BITS", "LookupTable", "solve_grid"]
