@@ -15,9 +15,9 @@ from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._cli.doctor.visit import Visit
 from byteps_thc._cli.doctor.way import PushArrays, measure_way
+from byteps_thc._cli.quantities import show_seconds
 
-_CONNECT_S = 3.0
-_OPERATION_S = 2.0
+_CONNECT_S, _OPERATION_S = 3.0, 2.0
 #: More than the round trip of an ICMP message.
 _REJECTED_S = 1.0
 _ROUND_TRIPS = 50
@@ -71,8 +71,7 @@ def check_server(visit: Visit) -> Sequence[Finding]:
 
 def _why_rejected(server: tuple[str, int]) -> str:
     """Return the network's error for a packet to a closed port; empty: no error."""
-    host, port = server
-    for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM):
+    for family, kind, _, _, address in socket.getaddrinfo(server[0].strip("[]"), server[1], type=socket.SOCK_DGRAM):
         with socket.socket(family, kind) as asking:
             asking.settimeout(_REJECTED_S)
             try:
@@ -124,9 +123,9 @@ def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
     name = f"link to {visit.address}"
     try:
         way = measure_way(visit, packets.codes_per_packet, min(packets.round_trips_s))
+        return Finding(name, State.OK, way.describe())
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
         return Finding(name, State.PROBLEM, f"cannot be measured: {error}", required=True)
-    return Finding(name, State.OK, way.describe())
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,8 @@ class _PacketTest:
         datagram_bytes = Header.SIZE_BYTES + self.codes_per_packet
         return (
             f"{self.codes_per_packet} codes a packet (datagrams of {datagram_bytes} bytes down) are summed and back in "
-            f"{_us(statistics.median(self.round_trips_s))}, the median of {len(self.round_trips_s)}; fastest "
-            f"{_us(min(self.round_trips_s))}"
+            f"{show_seconds(statistics.median(self.round_trips_s))}, the median of {len(self.round_trips_s)}; fastest "
+            f"{show_seconds(min(self.round_trips_s))}"
         )
 
 
@@ -161,7 +160,3 @@ def _try_packets(visit: Visit, codes_per_packet: int | Literal["auto"]) -> _Pack
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
         return _PacketTest(size, [], str(error), refused=isinstance(error, TransportError))
     return _PacketTest(size, times_s)
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

@@ -31,7 +31,8 @@ class Way:
     """The path to a server with codes and sums at the same time.
 
     up_bps, down_bps: bits per second of UDP payloads with codes that were summed, and with sums. round_trip_s: of the
-    idle path. repeated: share of the packets sent while the rate was measured.
+    idle path. repeated: share of the packets sent while the rate was measured. window_bytes, loaded_s: in flight at
+    most, and round trip, by congestion control at the end.
     """
 
     up_bps: float
@@ -39,13 +40,15 @@ class Way:
     round_trip_s: float
     repeated: float
     datagram_bytes: int
+    window_bytes: int
+    loaded_s: float
 
     def describe(self) -> str:
         """Return the measured rates as a sentence."""
-        round_trip = show_seconds(self.round_trip_s)
         return (
-            f"{show_bandwidth(self.down_bps)} down with {show_bandwidth(self.up_bps)} up, {round_trip} of round trip, "
-            f"{self.repeated:.1%} of packets repeated, datagrams of {self.datagram_bytes} bytes"
+            f"{show_bandwidth(self.down_bps)} down with {show_bandwidth(self.up_bps)} up, {self.repeated:.1%} of "
+            f"packets repeated, {show_seconds(self.round_trip_s)} of round trip, {show_seconds(self.loaded_s)} under "
+            f"load with {self.window_bytes / 1e3:.0f} kB in flight, datagrams of {self.datagram_bytes} bytes"
         )
 
 
@@ -77,6 +80,8 @@ def measure_way(visit: Visit, codes_per_packet: int, round_trip_s: float) -> Way
         round_trip_s=round_trip_s,
         repeated=(end["retransmissions"] - begin["retransmissions"]) / max(1, end["codes_sent"] - begin["codes_sent"]),
         datagram_bytes=max(codes_bytes, sums_bytes),
+        window_bytes=end["window_bytes"],
+        loaded_s=end["smoothed_rtt_us"] / 1e6,
     )
 
 

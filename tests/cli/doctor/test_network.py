@@ -240,9 +240,9 @@ def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes:
 
 
 def test_words_of_a_way() -> None:
-    said = Way(50e6, 100e6, 0.3e-3, 0.0123, 1056).describe()
-    assert said == (
-        "100 Mb/s down with 50 Mb/s up, 300 us of round trip, 1.2% of packets repeated, datagrams of 1056 bytes"
+    assert Way(50e6, 100e6, 0.3e-3, 0.0123, 1056, 36_000, 2.5e-3).describe() == (
+        "100 Mb/s down with 50 Mb/s up, 1.2% of packets repeated, 300 us of round trip, 2.5 ms under load with 36 kB "
+        "in flight, datagrams of 1056 bytes"
     )
 
 
