@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from byteps_thc._base.errors import InputError
+from byteps_thc._base.errors import ConfigurationError, InputError
+from byteps_thc._base.settings import warn_once
 from byteps_thc._base.torch_private import NO_BACKWARD, at_end_of_backward, current_backward
 from byteps_thc._engine.stages import Reduction
 from byteps_thc._engine.steps import Steps
@@ -54,38 +55,46 @@ class BackwardSteps:
 class UnhookedGroups:
     """Finds groups without compression when the first step begins, and counts their gradients in every step.
 
-    hooked: the compressed groups. report: called with the others. count: called with elements and bytes of each.
+    hooked: the compressed groups. caller: the function that has compressed them, for the warning of the first rank.
+    count: called with elements and bytes of each of the others. refused: why there may be none; empty: there may.
     """
 
     def __init__(
         self,
         model: nn.Module,
         hooked: Iterable[ParameterGroup],
-        report: Callable[[str], None],
-        count: Callable[[int, int], None] | None = None,
+        caller: str,
+        count: Callable[[int, int], None] = lambda _, __: None,
+        refused: str = "",
     ) -> None:
         # A weak reference, because the model has the hooks, which have this object.
         self._model = weakref.ref(model)
         self._hooked = {id(group.source) for group in hooked}
-        self._report, self._count = report, count
+        self._caller, self._count, self._refused = caller, count, refused
         self._groups: list[ParameterGroup] | None = None
 
     def begin_step(self) -> None:
         """Call when a step begins."""
         if self._groups is None:
             self._groups = self._find()
-        if self._count is None:
-            return
         for group in self._groups:
             self._count(sum(own.elements for own in group.trained()), group.gradient_dtype.itemsize)
 
     def _find(self) -> list[ParameterGroup]:
         model = self._model()
-        everyone = [] if model is None else parameter_groups(model)
+        everyone = [] if model is None else parameter_groups(model, replicated=True)
         groups = [group for group in everyone if id(group.source) not in self._hooked and group.trained()]
         if groups:
             share = sum(_elements(group) for group in groups) / sum(map(_elements, everyone))
-            self._report(f"{', '.join(repr(group.name) for group in groups)}, {share:.0%} of the model's elements")
+            text = (
+                f"{self._caller}() was called before fully_shard() of {', '.join(repr(own.name) for own in groups)}, "
+                f"{share:.0%} of the model's elements: {self._refused or 'they travel uncompressed'}. Call it after "
+                "the last fully_shard()"
+            )
+            if self._refused:
+                raise ConfigurationError(text)
+            if everyone[0].process_group.rank() == 0:
+                warn_once(text)
         return groups
 
 

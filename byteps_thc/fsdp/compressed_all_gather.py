@@ -33,6 +33,7 @@ from byteps_thc._net.handshake import introduce
 from byteps_thc._net.transport import PlainCollective
 from byteps_thc._scheme.decoding.codec import GatherPlan, RankCodec
 from byteps_thc._scheme.decoding.settings import RankCodes, RankKeywords, ResolvedRankCodes
+from byteps_thc.fsdp.backward import UnhookedGroups
 from byteps_thc.fsdp.parameters import ParameterGroup, groups_of_mesh, parameter_groups, shard_matrix, with_embeddings
 
 if TYPE_CHECKING:  # it needs Triton
@@ -58,13 +59,16 @@ def compress_all_gather(
     Raises ConfigurationError if gathers are compressed already, if ranks have different settings, or if parameters are
     on a GPU without usable kernels.
     """
-    groups = groups_of_mesh(parameter_groups(model, replicated=True), _is_compressed)
+    everyone = parameter_groups(model, replicated=True)
+    groups = groups_of_mesh(everyone, _is_compressed)
     process_group = groups[0].process_group
     with refusals_told(process_group):
         codes, policy = one_way_codes(settings), choose_policy(policy)
         chosen = gather_settings(groups, codes, codes.bits if "bits" in codes.model_fields_set else None)
         policy = with_embeddings(policy, groups, process_group.rank())
-    return GatherCompression(groups, policy, open_gathers(groups, chosen, policy))
+    tools = open_gathers(groups, chosen, policy)
+    tools.begin = UnhookedGroups(model, everyone, "compress_all_gather").begin_step
+    return GatherCompression(groups, policy, tools)
 
 
 def one_way_codes(settings: RankKeywords) -> RankCodes:
@@ -91,7 +95,7 @@ class GatherTools:
     """Tools of a model's gathers.
 
     modules: names of all by module_hash(). ranks: their numbers in the world. device: a GPU that encodes; None: the
-    host. keeps_codes: from forward to backward.
+    host. keeps_codes: from forward to backward. begin: called before each gather.
     """
 
     codec: RankCodec
@@ -101,6 +105,7 @@ class GatherTools:
     recorder: StatsRecorder
     exact: bool = False  # nothing is compressed now
     keeps_codes: bool = False
+    begin: Callable[[], None] = lambda: None
 
     def codes(self, plan: GatherPlan, rank: int, module: str) -> HostCodes | GatherBatch:
         """Return the kernels of a parameter group. rank: the own one. module: its name, for errors."""
@@ -201,6 +206,7 @@ class CompressedAllGather:
     ) -> dist.Work | None:
         """Write the shards of all ranks to `output_tensor`, of which `input_tensor` may be this rank's part."""
         tools, ranks = self._tools, group.size()
+        tools.begin()
         if not self._compresses(output_tensor, input_tensor):
             tools.recorder.add_gradient(uncompressed=output_tensor.numel())
             tools.recorder.add_collective(output_tensor.nbytes, ranks)

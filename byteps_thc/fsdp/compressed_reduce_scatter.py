@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Unpack, cast
 
 import torch
@@ -11,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from byteps_thc._base.errors import ConfigurationError
-from byteps_thc._base.settings import warn_once
 from byteps_thc._base.torch_private import fsdp_reduce_scatter
 from byteps_thc._engine.door import Opened, choose_policy, open_engine
 from byteps_thc._engine.engine import ShardMatrix
@@ -108,8 +106,8 @@ def _compress(
     engine = opened.engine
     assert isinstance(engine, FlatEngine)
     pending = PendingGradients()
-    report = partial(_warn_of_unhooked, process_group.rank(), "compress" if gathers else "compress_reduce_scatter")
-    unhooked = UnhookedGroups(model, everyone, report, engine.count_uncompressed)
+    caller = "compress" if gathers else "compress_reduce_scatter"
+    unhooked = UnhookedGroups(model, everyone, caller, engine.count_uncompressed)
     backward_steps = BackwardSteps(opened.steps, unhooked.begin_step, pending.settle)
     before = [(fsdp_reduce_scatter(group.source), group.source.force_sum_reduction_for_comms) for group in groups]
     for group, (uncompressed, _) in zip(groups, before, strict=True):
@@ -136,14 +134,6 @@ def _compress(
 
 def _is_compressed(group: ParameterGroup) -> bool:
     return isinstance(fsdp_reduce_scatter(group.source), CompressedReduceScatter)
-
-
-def _warn_of_unhooked(rank: int, caller: str, groups: str) -> None:
-    if rank == 0:
-        warn_once(
-            f"{caller}() was called before fully_shard() of {groups}: they travel uncompressed. Call it after the last "
-            "fully_shard()"
-        )
 
 
 def _scope(process_group: dist.ProcessGroup) -> str | None:

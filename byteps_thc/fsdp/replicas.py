@@ -101,7 +101,8 @@ def compress_replicas(
     except ThcError:
         engine.close()
         raise
-    unhooked = UnhookedGroups(model, groups, _refuse_unhooked)
+    refused = "nothing would average their gradients over the replicas"
+    unhooked = UnhookedGroups(model, groups, "compress_replicas", refused=refused)
     backward_steps = BackwardSteps(opened.steps, unhooked.begin_step)
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, backward_steps, policy))
@@ -138,13 +139,6 @@ class _ReplicaAverage:
         parts = apart(own_shard(self._group, trained, shard, self._policy), self._policy)
         for average in [self._engine.all_reduce(part) for part in parts]:
             average.wait()
-
-
-def _refuse_unhooked(groups: str) -> None:
-    raise ConfigurationError(
-        f"compress_replicas() was called before fully_shard() of {groups}: nothing would average their gradients over "
-        "the replicas. Call it after the last fully_shard()"
-    )
 
 
 def _process_group(mesh: object) -> dist.ProcessGroup:

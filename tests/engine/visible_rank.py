@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import CompressionPolicy, ThcReducer
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc.ddp import ThcState, compress
-from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.fsdp import compress_all_gather, compress_reduce_scatter, compress_replicas
 from thc_lab.ranks import joined_rank
 
 POLICY = CompressionPolicy(deadline_s=60)
@@ -32,13 +32,13 @@ def backward(module: nn.Module) -> None:
 def root_is_sharded_late() -> float:
     module = model()
     fully_shard(module[0])
-    handle = compress_reduce_scatter(module, policy=POLICY)
+    gathers, handle = compress_all_gather(module, policy=POLICY), compress_reduce_scatter(module, policy=POLICY)
     fully_shard(module)
     for _ in range(3):
         backward(module)
-    ratio = handle.compression_stats().ratio
+    gathers.close()
     handle.close()
-    return ratio
+    return handle.compression_stats().ratio
 
 
 def replicas_are_sharded_late() -> str:
