@@ -23,8 +23,10 @@ class Ipv6IoTest : public testing::Test {
     if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) {
       GTEST_SKIP() << reason;
     }
+    // The kernel adds an address's local route later, and drops packets to the address until then.
     // NOLINTNEXTLINE(bugprone-command-processor): in the network namespace of this program
-    if (std::system("ip -6 addr replace fd00:0:0:7::5/128 dev lo nodad 2>/dev/null") != 0) {
+    if (std::system("ip -6 addr replace fd00:0:0:7::5/128 dev lo nodad 2>/dev/null && timeout 10 sh -c "
+                    "'until ip -6 route show table local | grep -q fd00:0:0:7::5; do sleep .01; done'") != 0) {
       GTEST_SKIP() << "this kernel has no IPv6, or it is off (net.ipv6.conf.all.disable_ipv6)";
     }
   }
