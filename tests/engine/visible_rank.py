@@ -92,12 +92,8 @@ def nothing_is_wrong() -> float:
 
 
 cases: tuple[Callable[[], object], ...] = (
-    nothing_is_wrong,
-    root_is_sharded_late,
-    replicas_are_sharded_late,
-    no_hook_calls_the_state,
-    all_is_small,
-)
+    nothing_is_wrong, root_is_sharded_late, replicas_are_sharded_late, no_hook_calls_the_state, all_is_small,
+)  # fmt: skip
 with joined_rank() as rank:
     report: dict[str, Any] = {}
     for case in cases:
