@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from byteps_thc._base.errors import ConfigurationError
-from byteps_thc._base.settings import Settings, similar_to, warn_once
+from byteps_thc._base.settings import Settings, places_of, similar_to, warn_once
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -25,7 +25,7 @@ class Variable(NamedTuple):
 
 
 _EXAMPLES = {
-    "CONFIG": "bits=4,down_bits=6",
+    "CONFIG": "bits=4,seed=7",
     "POLICY": "warmup_steps=100,exclude=lm_head",
     "SERVERS": "10.0.0.1,10.0.0.2:4000,quorum=0.9",
 }
@@ -90,11 +90,11 @@ def whole_number(name: str, text: str, most: int) -> int:
     return int(text)
 
 
-def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
+def variable_settings(name: str, names: Collection[str], *, others: bool = False) -> dict[str, Any]:
     """Return the settings in THC_<name>; empty if it is not set.
 
     The text is like _EXAMPLES, or the path of a TOML file that ends in .toml. The caller checks values. Raises
-    ConfigurationError for anything else, and for a setting that is not in `names`.
+    ConfigurationError for anything else, and for a setting that is not in `names`, nor of other codes (others).
     """
     _warn_of_unknown()
     text, label = variable(name), f"THC_{name}"
@@ -106,7 +106,7 @@ def variable_settings(name: str, names: Collection[str]) -> dict[str, Any]:
             f"{label}={text!r}: {error}; write {label}={_EXAMPLES[name]} or the path of a TOML file"
         ) from error
     for setting in settings:
-        if setting not in names:
+        if setting not in names and not (others and places_of(setting)):
             raise ConfigurationError(f"{label}: {setting}: there is no such setting{similar_to(setting, names)}")
     return settings
 

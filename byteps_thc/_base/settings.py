@@ -82,10 +82,14 @@ def describe(value: object) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
+def places_of(name: str) -> list[str]:
+    """Return where a setting belongs, of kinds that users do not make."""
+    return [kind._place.format(name) for kind in Settings.__subclasses__() if kind._place and name in kind.model_fields]
+
+
 def similar_to(name: str, names: Collection[str]) -> str:
     """Return the end of a message about an unknown name: similar names, or all."""
-    kinds = Settings.__subclasses__() if names else []
-    if places := [kind._place.format(name) for kind in kinds if kind._place and name in kind.model_fields]:
+    if names and (places := places_of(name)):
         return f": it is a setting of {', or of '.join(places)}"
     if similar := difflib.get_close_matches(name, names, n=3):
         return f", did you mean {' or '.join(similar)}?"

@@ -85,21 +85,17 @@ class UnhookedGroups:
         everyone = [] if model is None else parameter_groups(model, replicated=True)
         groups = [group for group in everyone if id(group.source) not in self._hooked and group.trained()]
         if groups:
-            share = sum(_elements(group) for group in groups) / sum(map(_elements, everyone))
+            late, total = (sum(own.elements for group in of for own in group.parameters) for of in (groups, everyone))
             text = (
                 f"{self._caller}() was called before fully_shard() of {', '.join(repr(own.name) for own in groups)}, "
-                f"{share:.0%} of the model's elements: {self._refused or 'they travel uncompressed'}. Call it after "
-                "the last fully_shard()"
+                f"{late / total:.0%} of the model's elements: {self._refused or 'they travel uncompressed'}. Call it "
+                "after the last fully_shard()"
             )
             if self._refused:
                 raise ConfigurationError(text)
             if everyone[0].process_group.rank() == 0:
                 warn_once(text)
         return groups
-
-
-def _elements(group: ParameterGroup) -> int:
-    return sum(parameter.elements for parameter in group.parameters)
 
 
 #: x + NOTHING is x, bit for bit, and so is NOTHING + x: with 0.0, -0.0 would become 0.0.

@@ -64,7 +64,7 @@ def compress_all_gather(
     process_group = groups[0].process_group
     with refusals_told(process_group):
         codes, policy = one_way_codes(settings), choose_policy(policy)
-        chosen = gather_settings(groups, codes, codes.bits if "bits" in codes.model_fields_set else None)
+        chosen = gather_settings(groups, codes, settings.get("bits"))  # THC_CONFIG has the bits of gradients
         policy = with_embeddings(policy, groups, process_group.rank())
     tools = open_gathers(groups, chosen, policy)
     tools.begin = UnhookedGroups(model, everyone, "compress_all_gather").begin_step
@@ -180,6 +180,7 @@ class GatherCompression:
         """Restore torch's all-gather. Repeated calls are allowed."""
         for group, uncompressed in zip(self._groups, self._uncompressed, strict=True):
             group.module.set_custom_all_gather(uncompressed)
+        self._set_exact(False)
 
     def _set_exact(self, exact: bool) -> None:
         self._tools.exact = exact
@@ -208,13 +209,13 @@ class CompressedAllGather:
         tools, ranks = self._tools, group.size()
         tools.begin()
         if not self._compresses(output_tensor, input_tensor):
+            self._kept = None  # of an earlier forward pass
             tools.recorder.add_gradient(uncompressed=output_tensor.numel())
             tools.recorder.add_collective(output_tensor.nbytes, ranks)
             return cast(dist.Work | None, self._uncompressed(output_tensor, input_tensor, group, async_op))
         compressed = sum(part.size for part in self._matrix.compressed)
         tools.recorder.add_gradient(compressed=compressed, uncompressed=ranks * self._matrix.exact_columns)
-        # A Work without async_op, too, in host memory: torch waits for any before it uses parameters, and a prefetch
-        # overlaps with backward. torch's own gather on CPUs would wait here. On a GPU, only the stream waits.
+        # In host memory always a Work: torch waits for it before it uses parameters. On a GPU, only the stream waits.
         later, in_backward = async_op or tools.device is None, current_backward() != NO_BACKWARD
         gathered, self._kept, work = self._kept, None, None
         if gathered is None or not in_backward:
@@ -234,9 +235,9 @@ class CompressedAllGather:
     def _compresses(self, output: Tensor, shard: Tensor) -> bool:
         # With reshard_after_forward=n, backward gathers forward's decoded weights, exactly, among n ranks. If dtypes
         # differ within a group, torch gathers bytes.
-        matrix = self._matrix
-        fits = shard.dtype in DTYPES and (shard.numel(), output.numel()) == (matrix.columns, matrix.size)
-        return fits and bool(matrix.compressed) and not self._tools.exact
+        sizes = (self._matrix.columns, self._matrix.size)
+        fits = shard.dtype in DTYPES and (shard.numel(), output.numel()) == sizes
+        return fits and bool(self._matrix.compressed) and not self._tools.exact
 
 
 class _Decoding(dist.Work):

@@ -164,8 +164,7 @@ class CompressedReduceScatter:
         dtype: torch dtype.
         device: torch device.
         """
-        memory: Tensor = self._uncompressed.allocate(size, dtype=dtype, device=device)
-        return memory
+        return cast(Tensor, self._uncompressed.allocate(size, dtype=dtype, device=device))
 
     def __call__(
         self,

@@ -230,7 +230,7 @@ def _require_plain(name: str, sources: list[Any], replicated: bool) -> None:
             raise ConfigurationError(
                 f"module {name!r} is sharded with a 2-D mesh: torch averages over the replicas itself, uncompressed. "
                 'Shard over one dimension, fully_shard(module, mesh=mesh["shard"]), and leave the other to '
-                'byteps_thc.fsdp.compress_replicas(model, mesh["replicate"], config)'
+                'byteps_thc.fsdp.compress_replicas(model, mesh["replicate"])'
             )
 
 

@@ -277,21 +277,9 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
 
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
-    steps,
-    near_the_largest,
-    first_dimension_fast,
-    other_order,
-    buffers,
-    some_ranks,
-    different_levels,
-    network,
-    quorum,
-    flat_on_shards,
-    skipped,
-    synchronized,
-    broken_engine,
-    refusals,
-]
+    steps, near_the_largest, first_dimension_fast, other_order, buffers, some_ranks, different_levels,
+    network, quorum, flat_on_shards, skipped, synchronized, broken_engine, refusals,
+]  # fmt: skip
 
 
 def main() -> None:

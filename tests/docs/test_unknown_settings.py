@@ -49,7 +49,7 @@ def test_an_unknown_variable_is_one_warning(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("RANK", "1")
     ServerCodes.from_environment()
     nothing = "there is no such variable, and nothing reads it"
-    written = "THC_CONFIG=bits=4,down_bits=6 and THC_POLICY=warmup_steps=100,exclude=lm_head"
+    written = "THC_CONFIG=bits=4,seed=7 and THC_POLICY=warmup_steps=100,exclude=lm_head"
     assert sorted(caplog.messages) == [
         f"THC_BITS: {nothing}: settings go into {written}",
         f"THC_POLICYY: {nothing}: did you mean THC_POLICY?",

@@ -1,7 +1,9 @@
 """Cases of a rank with compressed gathers; test_gathers.py checks their results."""
 
+import os
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -91,15 +93,27 @@ def weights(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def evaluation(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
-    """Weights of training, of evaluation, of evaluation with exact parameters, and of training again."""
+    """Weights of training, of evaluation, of evaluation with exact parameters, and of training again.
+
+    Then weights are doubled. A forward pass has them exactly, and its backward pass is outside of exact().
+    """
     model = sharded(mesh)
-    exact, handle = full(model), compress_all_gather(model, policy=POLICY)
+    with patch.dict(os.environ, {"THC_CONFIG": "bits=4"}):  # of gradients
+        exact, handle = full(model), compress_all_gather(model, policy=POLICY)
     model(inputs_of(rank)).square().mean().backward()
     with torch.inference_mode():
         model(inputs_of(rank))
         with handle.exact():
             model(inputs_of(rank))
     model(inputs_of(rank)).square().mean().backward()
+    handle.keep_codes()
+    with torch.no_grad():
+        model(inputs_of(rank))
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    with handle.exact():
+        outputs = model(inputs_of(rank))
+    outputs.square().mean().backward()
     return {"exact": exact, "seen": [block.seen for block in model]}
 
 
@@ -107,7 +121,7 @@ def training(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Losses of plain FSDP2 and with both directions compressed; weights of a forward pass after close()."""
     losses: dict[str, list[float]] = {"plain": [], "compressed": []}
     for kind, of_kind in losses.items():
-        model = sharded(mesh)
+        model = sharded(mesh, reshard_after_forward=False)
         handle = compress(model, policy=POLICY)
         if kind == "plain":
             handle.close()
@@ -120,8 +134,11 @@ def training(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
             optimizer.step()
             optimizer.zero_grad()
     ratios = handle.compression_stats().ratio, handle.gathers.compression_stats().ratio
+    model(inputs_of(rank))
     handle.close()
     model(inputs_of(rank))
+    for block in model:
+        block.reshard()
     return {"losses": losses, "ratios": ratios, "exact": full(model), "seen": [block.seen[-1:] for block in model]}
 
 
@@ -177,10 +194,5 @@ def other_order(rank: Rank, mesh: DeviceMesh) -> list[str]:
 
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
-    weights,
-    evaluation,
-    training,
-    checkpoints,
-    gather_refusals,
-    other_order,
-]
+    weights, evaluation, training, checkpoints, gather_refusals, other_order,
+]  # fmt: skip

@@ -172,15 +172,6 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
 
 
 CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
-    two_steps,
-    bfloat16,
-    other_bits,
-    both_dimensions,
-    excluded,
-    network,
-    resuming,
-    unused,
-    not_finite,
-    synchronized,
-    refusals,
-]
+    two_steps, bfloat16, other_bits, both_dimensions, excluded, network,
+    resuming, unused, not_finite, synchronized, refusals,
+]  # fmt: skip

@@ -72,9 +72,12 @@ def test_training_with_both_directions_compressed(reports: Reports) -> None:
 
 def test_evaluation_has_the_weights_of_training_unless_exact(reports: Reports) -> None:
     for report in reports:
-        for block, (trained, _, evaluated, exactly, *again) in enumerate(report["evaluation"]["seen"]):
+        for block, (trained, _, evaluated, exactly, *again, _, late) in enumerate(report["evaluation"]["seen"]):
+            exact = of_block(report["evaluation"]["exact"], block)
+            assert nmse(trained["up.weight"], exact["up.weight"]) < NMSE[8], "THC_CONFIG is of gradients"
             assert all(equal(weights, trained) for weights in (evaluated, *again))
-            assert equal(exactly, of_block(report["evaluation"]["exact"], block))
+            assert equal(exactly, exact)
+            assert equal(late, {name: 2 * weight for name, weight in trained.items()}), "codes of an earlier pass"
 
 
 def test_checkpoints_have_exact_parameters(reports: Reports) -> None:

@@ -112,9 +112,9 @@ class Rollback:
         key = (residual.data_ptr(), tuple(residual.shape))
         if not self.active or key in self._saved:
             return
-        if key not in self._copies:
-            self._copies[key] = (residual, torch.empty_like(residual))
-        self._copies[key][1].copy_(residual)
+        both = self._copies.get(key) or (residual, torch.empty_like(residual))
+        both[1].copy_(residual)
+        self._copies[key] = both  # release() may have cleared them meanwhile, for a new layout
         self._saved.add(key)
 
     def request_unless(self, finite: bool) -> None:
@@ -133,7 +133,7 @@ class Rollback:
 
     def restore(self) -> None:
         """Restore the residuals of begin(), and keep the copies."""
-        for key in self._saved:
+        for key in tuple(self._saved):
             residual, copy = self._copies[key]
             residual.copy_(copy)
 

@@ -114,7 +114,8 @@ class ServerCodes(Settings):
 
     def check_environment(self) -> None:
         """Warn of the settings of $THC_CONFIG that these override; ConfigurationError for unknown settings."""
-        say_unused("CONFIG", variable_settings("CONFIG", type(self).model_fields), self.model_dump(), "a ServerCodes")
+        found = variable_settings("CONFIG", type(self).model_fields, others=True)
+        say_unused("CONFIG", found, self.model_dump(), "a ServerCodes")
 
     @model_validator(mode="after")
     def _check(self) -> ServerCodes:

@@ -66,7 +66,7 @@ def demo(
     workers: Annotated[int, typer.Option(help="Worker processes, each on a host of its own.")] = DEFAULTS.workers,
     steps: Annotated[int, typer.Option(help="Training steps of each run.")] = DEFAULTS.steps,
     batch_size: Annotated[int, typer.Option(help="Sequences per worker and step.")] = DEFAULTS.batch_size,
-    bits: Annotated[int, typer.Option(help="Bits of a code: 1 to 8.")] = DEFAULTS.bits,
+    bits: Annotated[int, typer.Option(min=1, max=8, help="Bits of a code.")] = DEFAULTS.bits,
     granularity: Annotated[str, typer.Option(help="With thc-ps: largest table value, or 'auto'.")] = "auto",
     p: Annotated[float | None, typer.Option(help="With thc-ps: fraction of the coordinates that is clamped.")] = None,
     loss_tolerant: Annotated[
