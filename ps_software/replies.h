@@ -19,10 +19,7 @@ struct Message {
   Payload payload;
 };
 
-template <typename T>
-std::span<const std::uint8_t> bytes_of(const T& value) noexcept {
-  return {reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)};
-}
+using io::bytes_of;
 
 wire::Header reply_header(const wire::Header& request, wire::MessageType type) noexcept;
 wire::Header result_header(const wire::Header& request, const SlotReply& reply) noexcept;

@@ -147,7 +147,7 @@ UdpFrameHeader make_frame_template(const MacAddress& from_mac, Endpoint from, co
 void complete_frame(UdpFrameHeader& frame, std::uint16_t to_port, std::size_t datagram_bytes) noexcept {
   frame.ip.total_bytes = static_cast<std::uint16_t>(kIpUdpHeaderBytes + datagram_bytes);
   frame.ip.checksum = 0;
-  frame.ip.checksum = ip_checksum({reinterpret_cast<const std::uint8_t*>(&frame.ip), sizeof frame.ip});
+  frame.ip.checksum = ip_checksum(bytes_of(frame.ip));
   frame.udp.destination_port = to_port;
   frame.udp.length_bytes = static_cast<std::uint16_t>(sizeof(UdpHeader) + datagram_bytes);
   frame.udp.checksum = 0;

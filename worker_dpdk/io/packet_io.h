@@ -83,6 +83,11 @@ inline constexpr std::uint8_t kEcnMask = 3;
 inline constexpr std::uint8_t kEcnCapable = 2;     ///< ECT(0)
 inline constexpr std::uint8_t kEcnCongestion = 3;  ///< CE
 
+template <typename T>
+std::span<const std::uint8_t> bytes_of(const T& value) noexcept {
+  return {reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)};
+}
+
 /// One endpoint's packets, for one thread. Its functions do not throw, log or allocate after construction.
 class PacketIo {
  public:

@@ -50,8 +50,7 @@ TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePo
     }
     if (asked.join.is_hello_due(now)) {
       const Join::Message hello = asked.join.say_hello(now);
-      packet_io.send(asked.server, {reinterpret_cast<const std::uint8_t*>(&hello.header), sizeof(hello.header)},
-                     hello.payload);
+      packet_io.send(asked.server, io::bytes_of(hello.header), hello.payload);
     }
     next = std::min(next, asked.join.next_hello());
   }

@@ -40,6 +40,8 @@ class LossDetector {
   void probed(std::size_t shard) noexcept { ++shards_[shard].probes; }
   /// Works once per probe, so that a host without CPU time still probes.
   void postpone_probes(TimePoint now) noexcept;
+  /// Time of the last repeats that a server has asked for.
+  TimePoint& asked_at(std::size_t shard) noexcept { return shards_[shard].asked_at; }
   std::size_t shards() const noexcept { return shards_.size(); }
   std::size_t shard_number(const InFlight& packet) const noexcept { return packet.slot % shards_.size(); }
 
@@ -52,6 +54,7 @@ class LossDetector {
     RecentMax<Duration, 1024> reordered_for{};
     TimePoint active_at{};   ///< last packet sent or answered
     TimePoint noticed_at{};  ///< last notice
+    TimePoint asked_at{};
     std::uint32_t in_flight = 0;
     unsigned probes = 0;     ///< since the last result
     bool postponed = false;  ///< since the last packet sent or answered

@@ -20,10 +20,6 @@ bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexc
          a.codes_multiple == b.codes_multiple;
 }
 
-std::span<const std::uint8_t> bytes_of(const wire::Header& header) noexcept {
-  return {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)};
-}
-
 }  // namespace
 
 Membership::Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
@@ -118,13 +114,13 @@ TimePoint Membership::next_timer() const noexcept {
 }
 
 void Membership::send_hello(const Join::Message& hello) noexcept {
-  io_.send(address_of(hello.header.slot), bytes_of(hello.header), hello.payload);
+  io_.send(address_of(hello.header.slot), io::bytes_of(hello.header), hello.payload);
   io_.flush();  // the payload changes with the next cookie
   counters_.add(Count::kHelloSent);
 }
 
 void Membership::send_notice(wire::MessageType type, std::uint32_t shard) noexcept {
-  io_.send(address_of(shard), bytes_of(shards_[shard].notice(type)), {});
+  io_.send(address_of(shard), io::bytes_of(shards_[shard].notice(type)), {});
 }
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {

@@ -124,7 +124,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->noticed_at = now;
     lane_of(packet->slot).answered_at = now;
     forget_unanswered();
-    packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
+    // The own packet has arrived, even if it abstains.
+    packet->seen_workers = of_racks ? 0 : error.worker_bitmap | std::uint64_t{1} << context_.config.worker_id;
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
     if (packet->retransmissions == 1) {  // only repeated packets get notices

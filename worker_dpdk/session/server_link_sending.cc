@@ -75,8 +75,7 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   lane.losses.sent(packet, now);
   packet.mark = congestion_.on_sent(packet.bytes, now);
   packet.first_mark = packet.retransmissions == 0 ? packet.mark : packet.first_mark;
-  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
-                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+  packet.unsent = !context_.packet_io.send(address_of(packet.slot), io::bytes_of(header),
                                            packet.operation().chunk_payload(packet.chunk));
   context_.counters.add(Count::kAbstained, abstains ? 1 : 0);
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);

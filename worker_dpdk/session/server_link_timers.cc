@@ -112,12 +112,13 @@ ServerLink::Ends ServerLink::ends_in_flight(Lane& lane, std::size_t shard) noexc
 }
 
 void ServerLink::ask_again(Lane& lane, std::size_t shard, TimePoint now) noexcept {
+  // Anybody can forge a PROBE without a key, and a search of everything in flight takes microseconds.
+  TimePoint& asked_at = lane.losses.asked_at(shard);
+  if (gives_up(lane) || elapsed(asked_at, now) < kAskAgainPeriod) return;
+  asked_at = now;
   const auto [oldest, newest] = ends_in_flight(lane, shard);
-  if (newest == nullptr || gives_up(lane)) {
-    return;
-  }
   for (InFlight* packet : {newest, oldest}) {  // repeated once if they are the same
-    if (!packet->unsent && elapsed(packet->sent_at, now) >= kAskAgainPeriod) {
+    if (packet != nullptr && !packet->unsent && elapsed(packet->sent_at, now) >= kAskAgainPeriod) {
       repeat(lane, *packet, now);
     }
   }

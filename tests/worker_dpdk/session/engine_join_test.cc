@@ -208,7 +208,10 @@ TEST_F(EngineTest, AsksForOverdueResultsWhenProbed) {
   pass(Duration(50'000));
   arrive(probe());
   EXPECT_EQ(packet_io.take_sent().size(), 1U) << "ALIVE alone: the result is not late";
-  for (int step = 0; step < 24; ++step) pass(Duration(50'000));
+  pass(Duration(60'000));
+  arrive(probe());
+  EXPECT_EQ(packet_io.take_sent().size(), 1U) << "it has just looked for late results";
+  for (int step = 0; step < 23; ++step) pass(Duration(50'000));
   EXPECT_TRUE(packet_io.take_sent().empty()) << "by itself it asks after 1.4 s";
   arrive(probe());
   auto sent = packet_io.take_sent();

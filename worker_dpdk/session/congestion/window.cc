@@ -140,9 +140,8 @@ void Window::grow(double rate, bool waits) noexcept {
 }
 
 void Window::shrink(double factor) noexcept {
-  if (phase_ == Phase::kStartup) {
-    phase_ = Phase::kSteady;
-  }
+  if (phase_ == Phase::kStartup) phase_ = Phase::kSteady;
+  if (phase_after_probe_ == Phase::kStartup) phase_after_probe_ = Phase::kSteady;
   // The present delivery rate needs this window even without a queue.
   const double needed = path_.capacity(kParams.loss.needed);
   const auto window = static_cast<double>(window_bytes_);
