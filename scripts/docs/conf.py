@@ -70,7 +70,7 @@ include_patterns = ["*.md", "docs/**.md", "evaluation/*.md", "**/README.md"]
 exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
 
 myst_heading_anchors = 6  # levels of headings that links may name
-suppress_warnings = ["myst.header"]  # a page may begin at ##  # a page may begin at ###
+suppress_warnings = ["myst.header"]  # a page may begin at ###
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
