@@ -14,15 +14,15 @@ readonly stamps=$venv/.stamps
 
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
 packages=(g++ cmake ninja-build ccache
-  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
-test_packages=(libgtest-dev libgmock-dev iproute2 ethtool git shellcheck)
+  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev
+  iproute2)
+test_packages=(libgtest-dev libgmock-dev ethtool git shellcheck)
 byteps_packages=(make patch libnuma-dev)
 build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
 extras=cli,torch
 test_module=OFF
 case $purpose in
-  demo) ;;
-  demo-switch) packages+=(iproute2) ;;
+  demo | demo-switch) ;;
   model-check) packages+=(spin) ;;
   byteps) packages+=("${byteps_packages[@]}") ;;
   test)
