@@ -72,10 +72,10 @@ def refusals_told(
 class Communicators:
     """Communicators of one engine over the ranks of a process group (gloo or NCCL); they end with it.
 
-    Host tensors travel over gloo, so that no thread starts a collective of NCCL beside the training's; device tensors
-    over NCCL. All ranks must open the same communicators in the same order. timeout_s: of every collective. callers:
-    number of later for_caller() calls, whose communicators connect with the first ones of of_host(). The constructor
-    raises ConfigurationError for other back ends.
+    Device tensors travel over NCCL, host tensors over gloo: threads would start NCCL's collectives in other orders on
+    other ranks (two levels with kernels on the host risk that within a node). All ranks must open the same
+    communicators in the same order. timeout_s: of every collective. callers: number of later for_caller() calls, whose
+    communicators connect with the first ones of of_host(). It raises ConfigurationError for other back ends.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, timeout_s: float, *, callers: int = 0) -> None:
