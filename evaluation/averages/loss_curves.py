@@ -17,7 +17,7 @@ from trainings.train import MODELS, Average, Losses, spread, train
 from averages.averagers import Scheme, make
 
 PROCESSES = 2
-OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD", "GPT, fine-tuned": "AdamW"}
+OPTIMIZERS = {"GPT": "AdamW", "CNN": "SGD", "GPT, fine-tuned": "AdamW", "GPT, large": "AdamW"}
 #: Decay of a coordinate's running mean square: AdamW's second beta in these trainings.
 DECAY = 0.95
 

@@ -23,6 +23,7 @@ NAMES = (
     "round_time",
     "time_to_loss",
     "loss_by_bits",
+    "timed_model",
     "scale",
     "loss_and_stragglers",
     "ablation",

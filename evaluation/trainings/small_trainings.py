@@ -20,6 +20,7 @@ from torch.nn import functional
 from thc_lab.demo.data import ALPHABET, UNKNOWN, BatchSampler, Corpus, load_corpus
 from thc_lab.demo.data import HELD_OUT_STRIDE as TOPIC_STRIDE
 from thc_lab.demo.model import Gpt, GptShape, loss_of, window_losses
+from trainings import models
 from trainings.models import CHARACTERS, PIXELS, Batch, Training, character_images
 
 OPTIMIZERS = ("SGD", "AdamW")
@@ -28,6 +29,8 @@ HELD_OUT_STRIDE = 3
 GPT_SHAPE = GptShape(layers=2, heads=4, width=96, context=64)
 #: Training windows in a loss of the GPT; its loss on held-out text covers all windows.
 GPT_WINDOWS = 96
+#: Held-out windows in a loss of the large GPT.
+LARGE_GPT_WINDOWS = 512
 #: Steps of the GPT before fine-tuning, with exact averages.
 PRETRAINING_STEPS = 200
 LEARNING_RATE, FINE_TUNING_RATE = 5e-3, 1e-3
@@ -80,6 +83,20 @@ def fine_tuned_gpt(workers: int, steps: int, optimizer: str, seed: int) -> Small
     model = Gpt(GPT_SHAPE)
     model.load_state_dict(_pretrained(workers, optimizer, seed))
     return _reading(_prose(), model, workers, steps, optimizer, seed, FINE_TUNING_RATE)
+
+
+def large_gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
+    """The GPT whose steps are timed (10.7 M parameters)."""
+    training, corpus = models.gpt(workers, steps, large=True, seed=seed), _code()
+    training.optimizer = _optimizer(optimizer, training.model, sgd=0.1, adamw=FINE_TUNING_RATE)
+    context = training.model.positions.num_embeddings
+
+    def loss_on(tokens: Tensor) -> float:
+        stride = max(1, (len(tokens) - 1) // context // LARGE_GPT_WINDOWS)
+        total, count = window_losses(training.model, tokens, context, None, 0, stride)
+        return total / count
+
+    return SmallTraining(training, lambda: (loss_on(corpus.training), loss_on(corpus.held_out)))
 
 
 @cache

@@ -12,12 +12,13 @@ from torch import Tensor
 from trainings import small_trainings
 from trainings.small_trainings import SmallTraining
 
-#: name -> (workers, steps, optimizer, seed) -> a training; 0.24 M, 10 k, 42 k and 0.24 M parameters.
+#: name -> (workers, steps, optimizer, seed) -> a training; 0.24 M, 10 k, 42 k, 0.24 M and 10.7 M parameters.
 MODELS: dict[str, Callable[[int, int, str, int], SmallTraining]] = {
     "GPT": small_trainings.gpt,
     "CNN": small_trainings.cnn,
     "MLP": small_trainings.mlp,
     "GPT, fine-tuned": small_trainings.fine_tuned_gpt,
+    "GPT, large": small_trainings.large_gpt,
 }
 #: Two-sided 95 % of Student's distribution, by degrees of freedom.
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57}
