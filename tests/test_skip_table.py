@@ -19,10 +19,11 @@ def test_runs(): pass
 @pytest.mark.parametrize("number", range(3))
 def test_skipped(number): pass
 """
-#: Records the steps of CI. Python tests run in no time, and skip $LATE.
-MAKE = """#!/usr/bin/env bash
+#: Records the steps of CI. Python tests run in no time, and skip $LATE. A conftest.py of testpaths has CI's options.
+MAKE = f"""#!/usr/bin/env bash
 echo "$1" >>steps
 [[ $1 == test-slow ]] || exit 0
+{sys.executable} -m pytest --markers ${{2#ARGS=}} >&2 || exit
 cp build/ci/python first
 for file in $LATE; do echo "$file"; done >build/ci/python
 """
@@ -69,6 +70,9 @@ def checkout(tmp_path: Path) -> Path:
         file.chmod(0o755)
     shutil.copytree(ROOT / ".ci", checkout / ".ci")
     (checkout / "test_long.py").write_text("@pytest.mark.slow")
+    (checkout / "pytest.ini").write_text("[pytest]\ntestpaths = tests")
+    (checkout / "tests").mkdir()
+    (checkout / "tests/conftest.py").write_text("from skip_table import pytest_addoption")
     author = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "all"]):
         subprocess.run(["git", *command], cwd=checkout, check=True)
@@ -83,6 +87,7 @@ def ci(checkout: Path, *, late: str = "", after_s: int = 0) -> tuple[int, list[s
     (checkout / "steps").unlink(missing_ok=True)
     path = f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"
     variables = {"PATH": path, "XDG_CACHE_HOME": str(checkout / "cache"), "SECONDS": str(after_s), "LATE": late}
+    variables["PYTHONPATH"] = str(ROOT / "tests/lib")
     run = subprocess.run(["bash", ".ci/run"], cwd=checkout, env=os.environ | variables, capture_output=True, text=True)
     lint, test, *steps = (checkout / "steps").read_text().splitlines()
     assert (lint, test) == ("lint", "test"), run.stderr

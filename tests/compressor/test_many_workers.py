@@ -19,18 +19,10 @@ BLOCK = 1024
 KEY = reference.Key(5, 7, 11)
 #: bits of a code, ranks
 CASES = [
-    (4, 65),
-    (4, 256),
-    (4, MAX_RANKS),
+    (4, 65), (4, 256), (4, MAX_RANKS), (2, 85), (2, 86), (3, 1000), (5, MAX_RANKS), (6, MAX_RANKS), (8, MAX_RANKS),
     (1, 255),  # the most whose sums have 8 bits
-    (2, 85),
-    (2, 86),
-    (3, 1000),
-    (5, MAX_RANKS),
-    (6, MAX_RANKS),
     (8, 257),  # the most whose 8-bit codes are all used
-    (8, MAX_RANKS),
-]
+]  # fmt: skip
 
 
 def resolved_for(bits: int, workers: int, **settings: object) -> ResolvedCodes:
