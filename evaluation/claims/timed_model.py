@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from averages.averagers import BF16, FP32, Scheme
-from averages.loss_curves import Curve, train_all
-from averages.power_sgd import PowerSgd
-from averages.quantizers import Nvfp4
-from averages.ranks import RankCodes
+from averages.averagers import FP32, Scheme
+from averages.loss_curves import train_all
 from pages.claim import Check, Claim, Plot, Result, Series, Table
 
 from byteps_thc._engine.policy import CompressionPolicy
-from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
-from claims.loss_by_bits import both_ways
+from claims.loss_by_bits import DEFAULT, FP32_NAME, OURS, PEERS, RANKS, Curves, excess
 
-RANKS, STEPS, EVERY = 4, 400, 50
+STEPS, EVERY = 400, 50
 MODEL = "GPT, large"
-FP32_NAME = "fp32"
-DEFAULT = f"THC, {DEFAULT_BITS} + {DEFAULT_BITS}"
-SCHEMES: dict[str, Scheme] = {
-    FP32_NAME: FP32,
-    DEFAULT: RankCodes(DEFAULT_BITS, DEFAULT_BITS),
-    "PowerSGD, rank 4": PowerSgd(rank=4),
-    "THC, 3 + 3": RankCodes(3, 3),
-    "NVFP4 + NVFP4": both_ways(Nvfp4(nearest=True)),
-    "bf16": BF16,
-}
+NAMES = (DEFAULT, "PowerSGD, rank 4", "THC, 3 + 3", "NVFP4 + NVFP4", "bf16")
+SCHEMES: dict[str, Scheme] = {FP32_NAME: FP32, **{name: {**OURS, **PEERS}[name] for name in NAMES}}
 #: Share above fp32's loss: the interval over seeds of the small GPT from scratch.
 MOST = 0.01
-Curves = dict[str, Curve]
-
-
-def excess(curves: Curves, scheme: str) -> float:
-    """Share of the last loss above fp32's."""
-    return curves[scheme].excess(curves[FP32_NAME])[0]
 
 
 def result(curves: Curves) -> Result:

@@ -33,7 +33,7 @@ GPT_WINDOWS = 96
 LARGE_GPT_WINDOWS = 512
 #: Steps of the GPT before fine-tuning, with exact averages.
 PRETRAINING_STEPS = 200
-LEARNING_RATE, FINE_TUNING_RATE = 5e-3, 1e-3
+LEARNING_RATE, FINE_TUNING_RATE, LARGE_GPT_RATE = 5e-3, 1e-3, 1e-3
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,8 @@ def fine_tuned_gpt(workers: int, steps: int, optimizer: str, seed: int) -> Small
 
 def large_gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
     """The GPT whose steps are timed (10.7 M parameters)."""
-    training, corpus = models.gpt(workers, steps, large=True, seed=seed), _code()
-    training.optimizer = _optimizer(optimizer, training.model, sgd=0.1, adamw=FINE_TUNING_RATE)
-    context = training.model.positions.num_embeddings
-
-    def loss_on(tokens: Tensor) -> float:
-        stride = max(1, (len(tokens) - 1) // context // LARGE_GPT_WINDOWS)
-        total, count = window_losses(training.model, tokens, context, None, 0, stride)
-        return total / count
-
-    return SmallTraining(training, lambda: (loss_on(corpus.training), loss_on(corpus.held_out)))
+    model = models.gpt(1, 1, large=True, seed=seed).model
+    return _reading(_code(), model, workers, steps, optimizer, seed, LARGE_GPT_RATE, LARGE_GPT_WINDOWS)
 
 
 @cache
@@ -108,23 +100,34 @@ def _pretrained(workers: int, optimizer: str, seed: int) -> dict[str, Tensor]:
 
 
 def _reading(
-    corpus: Corpus, model: Gpt, workers: int, steps: int, optimizer: str, seed: int, adamw: float
+    corpus: Corpus,
+    model: Gpt,
+    workers: int,
+    steps: int,
+    optimizer: str,
+    seed: int,
+    adamw: float,
+    held_out_windows: int | None = None,
 ) -> SmallTraining:
-    """A training of a GPT on a text. adamw: the learning rate of that optimizer."""
+    """A training of a GPT on a text.
+
+    adamw: the learning rate of that optimizer. held_out_windows: about so many are in a held-out loss; None: all.
+    """
+    context = model.positions.num_embeddings
     samplers = [
-        BatchSampler(corpus.training, batch_size=8, context=GPT_SHAPE.context, seed=seed, worker=worker)
+        BatchSampler(corpus.training, batch_size=8, context=context, seed=seed, worker=worker)
         for worker in range(workers)
     ]
     batches = [iter(sampler.next_batch, None) for sampler in samplers]
     made = _optimizer(optimizer, model, sgd=0.1, adamw=adamw)
 
-    def loss_on(tokens: Tensor, stride: int = 1) -> float:
-        total, count = window_losses(model, tokens, GPT_SHAPE.context, None, 0, stride)
+    def loss_on(tokens: Tensor, windows: int | None) -> float:
+        stride = 1 if windows is None else max(1, (len(tokens) - 1) // context // windows)
+        total, count = window_losses(model, tokens, context, None, 0, stride)
         return total / count
 
     def losses() -> tuple[float, float]:
-        stride = max(1, (len(corpus.training) - 1) // GPT_SHAPE.context // GPT_WINDOWS)
-        return loss_on(corpus.training, stride), loss_on(corpus.held_out)
+        return loss_on(corpus.training, GPT_WINDOWS), loss_on(corpus.held_out, held_out_windows)
 
     training = Training(model, lambda _, inputs, targets: loss_of(model, inputs, targets), batches, made, steps)
     return SmallTraining(training, losses)
