@@ -63,7 +63,7 @@ def compress_all_gather(
     groups = groups_of_mesh(everyone, _is_compressed)
     process_group = groups[0].process_group
     with refusals_told(process_group):
-        codes, policy = one_way_codes(settings), choose_policy(policy)
+        codes, policy = one_way_codes(settings, "partition_bytes"), choose_policy(policy)
         chosen = gather_settings(groups, codes, settings.get("bits"))  # THC_CONFIG has the bits of gradients
         policy = with_embeddings(policy, groups, process_group.rank())
     tools = open_gathers(groups, chosen, policy)
@@ -71,10 +71,10 @@ def compress_all_gather(
     return GatherCompression(groups, policy, tools)
 
 
-def one_way_codes(settings: RankKeywords) -> RankCodes:
-    """Return the codes of a collective without a way back; ConfigurationError for down_bits."""
-    if "down_bits" in settings:
-        raise ConfigurationError("down_bits: only compress() has codes of gradients and of parameters: omit it")
+def one_way_codes(settings: RankKeywords, *unused: str) -> RankCodes:
+    """Return the codes of a collective without a way back; ConfigurationError for down_bits and unused settings."""
+    for name in sorted({"down_bits", *unused} & settings.keys()):
+        raise ConfigurationError(f"{name} has no effect in this call: omit it, or call compress()")
     return RankCodes.from_environment(**settings)
 
 
@@ -235,8 +235,7 @@ class CompressedAllGather:
     def _compresses(self, output: Tensor, shard: Tensor) -> bool:
         # With reshard_after_forward=n, backward gathers forward's decoded weights, exactly, among n ranks. If dtypes
         # differ within a group, torch gathers bytes.
-        sizes = (self._matrix.columns, self._matrix.size)
-        fits = shard.dtype in DTYPES and (shard.numel(), output.numel()) == sizes
+        fits = shard.dtype in DTYPES and (shard.numel(), output.numel()) == (self._matrix.columns, self._matrix.size)
         return fits and bool(self._matrix.compressed) and not self._tools.exact
 
 

@@ -172,6 +172,7 @@ def gather_refusals(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
         "one": lambda: (compress if odd else compress_reduce_scatter)(sharded(mesh)),
         "both": lambda: compress(sharded(mesh), down_bits=6 if odd else 8),
         "down_bits": lambda: compress_all_gather(sharded(mesh), down_bits=6),
+        "partition_bytes": lambda: compress_all_gather(sharded(mesh), partition_bytes=256),
     }
     return {name: error_of(call) for name, call in calls.items()}
 

@@ -100,7 +100,8 @@ def test_refusals(reports: Reports) -> None:
         different = "engine is 'reduce-scatter' on rank 0, 'all-gather' on rank 1"
         assert refusals["one"].startswith(f"ConfigurationError: ranks have different settings: {different}")
         assert refusals["one"].endswith(": call the same function with the same arguments on all ranks")
-        assert "down_bits: only compress() has codes" in refusals["down_bits"]
+        for unused in ("down_bits", "partition_bytes"):
+            assert f"{unused} has no effect in this call: omit it, or call compress()" in refusals[unused]
 
 
 def test_ranks_that_gather_different_modules_are_told_which(reports: Reports) -> None:
