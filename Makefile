@@ -87,7 +87,7 @@ bench-gpu: ## on a GPU, ten minutes: bits, then all costs; writes evaluation/ben
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/bench.py gpu
 
-evaluate: ## the paper's claims, about two hours; writes evaluation/claims.md (ARGS="scale" for one again)
+evaluate: ## claims without a result, all: five hours; writes evaluation/claims.md (ARGS="scale" for one again)
 	@scripts/setup.sh all
 	@$(BIN)/python evaluation/evaluate.py $(ARGS)
 

@@ -1,6 +1,6 @@
 """Measure the claims of evaluation/claims.md that were not measured yet, and write the page (make evaluate).
 
-    make evaluate                          # about two hours; claims with a result in evaluation/results are skipped
+    make evaluate                          # five hours; claims with a result in evaluation/results are skipped
     make evaluate ARGS="scale ablation"    # those claims, again
     make evaluate-quick                    # ten minutes: all claims on less data; into build/evaluation, not the page
     make evaluate ARGS=--page              # only the page, from existing results

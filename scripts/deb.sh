@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the Debian package of thc-ps into build/deb: scripts/deb.sh
 #
-# It needs the compiler and headers that the README names. Libraries that it links with become its dependencies.
+# It needs the packages of scripts/setup.sh. Libraries that it links with become its dependencies.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

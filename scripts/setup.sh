@@ -3,7 +3,7 @@
 #
 # Usage: scripts/setup.sh demo|demo-switch|byteps|model-check|test|all
 #   demo  build and run the project        test  demo + C++ and Python tests        all  test + byteps, lint, fuzzing, benchmarks
-#   demo-switch  demo + network namespaces             byteps  demo + the needs of scripts/byteps/build.py
+#   demo-switch  as demo                               byteps  demo + the needs of scripts/byteps/build.py
 #   model-check  demo + the model checker spin
 set -euo pipefail
 cd "$(dirname "$0")/.."

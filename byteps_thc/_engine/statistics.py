@@ -29,7 +29,7 @@ class CompressionStats:
     coordinates: int = 0
     """Coordinates of all gradients that travelled compressed."""
     sent_bytes: int = 0
-    """Payload bytes sent by this rank: norms, codes, aggregates and uncompressed tensors, without packet headers."""
+    """Payload bytes sent by this rank: norms, codes, aggregates and uncompressed tensors, with servers also headers."""
     received_bytes: int = 0
     """Payload bytes received by this rank."""
     ratio: float = math.nan

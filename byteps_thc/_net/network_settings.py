@@ -216,7 +216,7 @@ def network_from_environment() -> dict[str, Any]:
     if "servers" in settings:
         settings["servers"] = servers_of(settings["servers"])
         for address in settings["servers"]:
-            if not re.fullmatch(r"[\w.:\[\]-]+", address):  # Session checks IPv6 and ports
+            if not re.fullmatch(r"[\w.:%\[\]-]+", address):  # Session checks IPv6 and ports
                 raise ConfigurationError(f"THC_SERVERS: {address!r} is not a server: write HOST or HOST:PORT")
     return settings
 

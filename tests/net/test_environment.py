@@ -19,8 +19,8 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 
 def test_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_variables(monkeypatch, THC_SERVERS="10.0.0.1, 10.0.0.2:4000")
-    assert NetworkConfig.from_environment() == NetworkConfig(("10.0.0.1", "10.0.0.2:4000"))
+    set_variables(monkeypatch, THC_SERVERS="10.0.0.1, [fe80::1%eth0]:4000")
+    assert NetworkConfig.from_environment() == NetworkConfig(("10.0.0.1", "[fe80::1%eth0]:4000"))
 
 
 @pytest.mark.parametrize(("text", "quorum"), [("3", 3), ("0.9", 0.9)])
