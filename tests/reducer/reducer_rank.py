@@ -96,11 +96,11 @@ def equals_the_engine(rank: Rank) -> dict[str, Any]:
         for step in range(2):
             tensors = {"a": normal(rank, step, 3000), "b": normal(rank, step + 50, 4, 1000)}
             # As ThcReducer does it; random keys come from the key of the buffer.
-            key = next(iter(reducer._calls.packings.values()))._slots[0]._key if step else None
+            key = next(iter(reducer._calls.packings.values()))._buffers[0][0] if step else None
             room = torch.zeros(24 * 128 - 3000)  # so that blocks end at tensors
             flat = torch.cat([tensors["a"], room, tensors["b"].flatten()])
             reducer.all_reduce(tensors)
-            key = key or next(iter(reducer._calls.packings.values()))._slots[0]._key
+            key = key or next(iter(reducer._calls.packings.values()))._buffers[0][0]
             engine.start_step()
             slices = (ParameterSlice("a", 0, 3000), ParameterSlice("b", 3072, 7072))
             engine.all_reduce(GradientBuffer(key, flat, slices)).wait()
