@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from byteps_thc import ThcReducer
+from byteps_thc import CompressionPolicy, NetworkConfig, ThcReducer
 from byteps_thc._engine.door import Worker, open_engine
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._net.store import StoreCommunicator
-from byteps_thc._own_loop import CompressionPolicy, NetworkConfig
 from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.checkpoint import checkpointable, load
 from thc_lab.ranks import Rank, default_group, joined_rank
