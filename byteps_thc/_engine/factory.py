@@ -170,11 +170,7 @@ def open_kernels(
     """Return the kernels of a device, None for host memory. Raises the errors of Compressor and GpuCompressor."""
     if device is None:
         return Kernels(Compressor(codes, workers=workers, worker=worker, threads=threads), SideStream(_CPU))
-    return device_kernels(open_gpu_compressor(device, codes, workers=workers, worker=worker), recorder)
-
-
-def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
-    """Return gpu/'s kernels, for engines whose codes travel through host memory, with the engine's recorder."""
+    compressor = open_gpu_compressor(device, codes, workers=workers, worker=worker)
     stream = SideStream(compressor.device)
     return Kernels(StagedCompressor(compressor, stream, recorder), stream)
 
