@@ -138,7 +138,7 @@ class Piece:
         self._batch.decode(self.averages, self.out)
 
     def average(self) -> None:
-        self._batch.average(self.received, self.out)
+        self._batch.decode(self.received, self.out)
 
 
 def bandwidth_rows(n: int) -> list[dict[str, Any]]:
