@@ -37,10 +37,17 @@ from byteps_thc._scheme.decoding.settings import RankCodes, RankKeywords
 def choose_scheme(network: NetworkConfig | None, settings: RankKeywords) -> Scheme:
     """Return `network`, or the codes of ranks from a front end's keyword arguments `settings` and $THC_CONFIG.
 
-    Raises ConfigurationError for invalid settings, and for settings beside a network.
+    Warns once, on the first rank, of $THC_SERVERS without a network. Raises ConfigurationError for invalid settings,
+    and for settings beside a network.
     """
     if network is None:
-        return RankCodes.from_environment(**settings)
+        codes = RankCodes.from_environment(**settings)
+        if variable("SERVERS") and os.environ.get("RANK", "0") == "0":
+            warn_once(
+                "THC_SERVERS is ignored, ranks average without servers: pass network=NetworkConfig.from_environment() "
+                "(to ThcReducer as its first argument), or unset the variable"
+            )
+        return codes
     RankCodes(**settings)  # reports its own mistakes first
     if settings:
         raise ConfigurationError(
@@ -64,15 +71,6 @@ def choose_policy(
     require_log_interval(log_every)
     chosen = CompressionPolicy.chosen(cast(CompressionPolicy | None, policy))
     return chosen.among_ranks() if network is None else chosen
-
-
-def warn_of_unused_servers(network: NetworkConfig | None) -> None:
-    """Warn once, on the first rank, if $THC_SERVERS is set and the front end does not use it."""
-    if network is None and variable("SERVERS") and os.environ.get("RANK", "0") == "0":
-        warn_once(
-            "THC_SERVERS is ignored, ranks average without servers: pass network=NetworkConfig.from_environment() "
-            "(to ThcReducer as its first argument), or unset the variable"
-        )
 
 
 def _require(name: str, value: object, kind: type, example: str) -> None:

@@ -14,7 +14,7 @@ from byteps_thc._base.arrays import HostZeros
 from byteps_thc._base.limits import require_packet_workers
 from byteps_thc._engine.adding.feedback import Feedback, GrowthGuard, server_pieces
 from byteps_thc._engine.adding.residuals import AddingEngine, AddingState, Residuals, Rollback
-from byteps_thc._engine.adding.server_piece import AnyCompressor, ServerTools, in_rounds
+from byteps_thc._engine.adding.server_piece import PieceCompressor, ServerTools, in_rounds
 from byteps_thc._engine.adding.staged_compressor import StagedCompressor
 from byteps_thc._engine.agreement import SAME_MODEL, SAME_ROWS, DeviceAgreement, Questions, RankAgreement
 from byteps_thc._engine.decoding.device_piece import DeviceTools, device_pieces
@@ -150,7 +150,7 @@ def shared_settings(scheme: Scheme, workers: int) -> dict[str, object]:
 class Kernels:
     """The tools that compress partitions. stream: of the kernels, on the device that has the residuals."""
 
-    compressor: AnyCompressor
+    compressor: PieceCompressor
     stream: SideStream
 
     @property
@@ -170,11 +170,7 @@ def open_kernels(
     """Return the kernels of a device, None for host memory. Raises the errors of Compressor and GpuCompressor."""
     if device is None:
         return Kernels(Compressor(codes, workers=workers, worker=worker, threads=threads), SideStream(_CPU))
-    return device_kernels(open_gpu_compressor(device, codes, workers=workers, worker=worker), recorder)
-
-
-def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
-    """Return gpu/'s kernels, for engines whose codes travel through host memory, with the engine's recorder."""
+    compressor = open_gpu_compressor(device, codes, workers=workers, worker=worker)
     stream = SideStream(compressor.device)
     return Kernels(StagedCompressor(compressor, stream, recorder), stream)
 

@@ -77,7 +77,7 @@ class FlatEngine(Engine):
         self._driver = drive(Stages(self._in_flight.finish), stream, self._in_flight.fail)
         if watch is not None:
             watch.start(partial(_end_early, self._in_flight, questions))
-        end = partial(_end, self._watch, self._driver, self._in_flight, hang_up, stream, leave)
+        end = partial(end_engine, self._watch, self._driver, self._in_flight, hang_up, leave, stream)
         self._ending = Ending(self, end, at_exit=not in_stream)
 
     @override
@@ -291,22 +291,26 @@ def _end_early(in_flight: InFlight, questions: Questions, error: InputError) -> 
     questions.spoil(error)
 
 
-def _end(
+def end_engine(
     watch: Watch | None,
-    driver: StreamDriver | StageThreads,
+    driver: StreamDriver | StageThreads | None,
     in_flight: InFlight,
     hang_up: Callable[[], None],
-    stream: SideStream,
     leave: Callable[[], None] | None,
+    stream: SideStream | None = None,
 ) -> None:
+    """End an engine. driver: None: its work is on streams alone. stream: has uploads. Others: see FlatEngine."""
     if watch is not None:
         watch.close()
-    driver.end()
+    if driver is not None:
+        driver.end()
     in_flight.fail(TransportError("the engine was closed"))
-    hang_up()
-    driver.join()
     try:
-        stream.wait_at_most(_UPLOADS_S)
+        hang_up()
+        if driver is not None:
+            driver.join()
+        if stream is not None:
+            stream.wait_at_most(_UPLOADS_S)
     finally:  # also after an error of CUDA's
         if leave is not None:
             leave()

@@ -13,7 +13,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -42,19 +41,6 @@ _AVERAGE_S = 0.1
 _ROUNDS = 3
 
 _logger = logging.getLogger("byteps_thc")
-
-
-@dataclass(frozen=True)
-class WayTimes:
-    two_levels_s: float
-    flat_s: float
-
-    def agreed(self, gather: Gather) -> WayTimes:
-        everyone = [json.loads(text) for text in gather(json.dumps([self.two_levels_s, self.flat_s]).encode())]
-        return WayTimes(*map(max, zip(*everyone, strict=True)))
-
-    def __str__(self) -> str:
-        return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
 
 
 def find_levels(
@@ -88,9 +74,12 @@ def find_levels(
         if "nccl" not in backends(process_group):
             exchange_s = seconds_of_exchange(gather)
             if exchange_s < _LONG_S:
-                times = time_both_ways(process_group, levels, scheme, policy, gather).agreed(gather)
-                levels = levels if times.two_levels_s <= times.flat_s else None
-                measured = f' (levels="auto": {times})'
+                own_s = time_both_ways(process_group, levels, scheme, policy, gather)
+                all_s = [json.loads(text) for text in gather(json.dumps(own_s).encode())]
+                two_levels_s, flat_s = map(max, zip(*all_s, strict=True))
+                levels = levels if two_levels_s <= flat_s else None
+                took = f"{two_levels_s * 1e3:.1f} ms in two levels, {flat_s * 1e3:.1f} ms in one"
+                measured = f' (levels="auto": an average took {took})'
             else:
                 measured = f' (levels="auto": ranks take {exchange_s * 1e3:.0f} ms for a word, so the network is slow)'
     if process_group.rank() == 0:
@@ -102,14 +91,14 @@ def find_levels(
 
 def time_both_ways(
     process_group: dist.ProcessGroup, levels: MeshGroups, scheme: Scheme, policy: CompressionPolicy, gather: Gather
-) -> WayTimes:
+) -> tuple[float, float]:
     """Return the seconds of averages on this rank in two levels and in one, over new engines; collective."""
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
     flat_s, two_levels_s = seconds_of_averages(
         [lambda: flat_engine(process_group, scheme, always), lambda: hierarchical_engine(levels, scheme, always)],
         lambda seconds: max(_everyones(gather, seconds)),
     )
-    return WayTimes(two_levels_s, flat_s)
+    return two_levels_s, flat_s
 
 
 def seconds_of_averages(engines: Sequence[Callable[[], Engine]], slowest: Callable[[float], float]) -> list[float]:

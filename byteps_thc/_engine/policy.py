@@ -171,17 +171,6 @@ class CompressionPolicy(Settings):
                 f"CompressionPolicy(bypass_elements={self.bypass_elements}, exclude={self.exclude})"
             )
 
-    def require_host_kernels(self, route: str) -> None:
-        """Raise ConfigurationError if kernels="device", for routes that compress in host memory only.
-
-        route: name of the route in the error.
-        """
-        if self.kernels == "device":
-            raise ConfigurationError(
-                f'CompressionPolicy(kernels="device"): {route} compress in host memory only: omit kernels, or use '
-                "DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
-            )
-
     def thread_count(self, local_ranks: int | None = None) -> int:
         """Return the number of threads for kernels.
 

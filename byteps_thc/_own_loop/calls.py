@@ -149,7 +149,6 @@ class AverageWork:
         self._tensors = list(tensors)
         self._future: Future[list[Tensor]] = Future(devices=list(cuda_devices) or None)
         self._over = threading.Event()
-        self._error: Exception | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the tensors hold the average, and return True. Repeated calls are allowed.
@@ -169,25 +168,15 @@ class AverageWork:
         """Whether wait() would return, or raise, at once."""
         return self._over.is_set()
 
-    def is_success(self) -> bool:
-        """Whether the tensors hold the average."""
-        return self._over.is_set() and self._error is None
-
-    def exception(self) -> Exception | None:
-        """Return why the average failed, None if it did not or has not yet."""
-        return self._error
-
-    def result(self) -> list[Tensor]:
-        """Return the tensors, in the order they were given."""
-        return self._tensors
-
     def get_future(self) -> Future[list[Tensor]]:
-        """Return a future of result(). Its callbacks are run by a thread of the reducer: they must not wait."""
+        """Return a future of the tensors, in the order they were given.
+
+        Its callbacks are run by a thread of the reducer: they must not wait.
+        """
         return self._future
 
     def finish(self, error: Exception | None) -> None:
         """End it; by the reducer, once."""
-        self._error = error
         self._over.set()
         if error is None:
             self._future.set_result(self._tensors)

@@ -72,23 +72,11 @@ class _Bin:
         self.slices.append(ParameterSlice(name, start, start + size, row))
         self.size = start + size
 
-
-class _Slot:
-    """A buffer of a packing."""
-
-    def __init__(self, content: _Bin) -> None:
-        self._numbers = content.tensors
-        self._packed = Packed(content.slices, content.size)
+    @property
+    def key(self) -> str:
         # Not the device: random keys come from this, and must be the same on all ranks.
-        identity = [(part.name, part.size) for part in content.slices], str(content.dtype)
-        self._key = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
-
-    def pack(self, tensors: Sequence[Tensor]) -> GradientBuffer:
-        flat = self._packed.pack([tensors[number] for number in self._numbers])
-        return GradientBuffer(self._key, flat, self._packed.slices)
-
-    def unpack(self, buffer: GradientBuffer, tensors: Sequence[Tensor]) -> None:
-        self._packed.unpack(buffer.gradient, [tensors[number] for number in self._numbers])
+        identity = [(part.name, part.size) for part in self.slices], str(self.dtype)
+        return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
 class Packing:
@@ -107,7 +95,9 @@ class Packing:
             for name, size, row, dtype, device in signature
         )
         self.contents = Contents("a call of all_reduce()", tuple(lines))
-        self._slots = [_Slot(content) for content in _bins(signature, policy)]
+        bins = _bins(signature, policy)
+        #: key, numbers of the tensors in the call, and memory of each buffer
+        self._buffers = [(each.key, each.tensors, Packed(each.slices, each.size)) for each in bins]
         #: done once nobody works on the buffers; None: they were not used yet
         self.used_until: Future[Any] | None = None
         self.cuda_devices = [device for device in devices if device.type == "cuda"]
@@ -120,13 +110,16 @@ class Packing:
     @torch.no_grad()
     def pack(self, tensors: Sequence[Tensor]) -> list[GradientBuffer]:
         """Return the buffers; a single contiguous tensor's buffer shares its memory, others are copies."""
-        return [slot.pack(tensors) for slot in self._slots]
+        return [
+            GradientBuffer(key, packed.pack([tensors[number] for number in numbers]), packed.slices)
+            for key, numbers, packed in self._buffers
+        ]
 
     @torch.no_grad()
     def unpack(self, buffers: Sequence[GradientBuffer], tensors: Sequence[Tensor]) -> None:
         """Copy the copied buffers back."""
-        for slot, buffer in zip(self._slots, buffers, strict=True):
-            slot.unpack(buffer, tensors)
+        for (_, numbers, packed), buffer in zip(self._buffers, buffers, strict=True):
+            packed.unpack(buffer.gradient, [tensors[number] for number in numbers])
 
 
 def require_memory_of_its_own(tensors: Mapping[str, Tensor]) -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc._base.errors import ConfigurationError, InputError
-from byteps_thc._engine.door import Worker, choose_policy, choose_scheme, open_engine, warn_of_unused_servers
+from byteps_thc._engine.door import Worker, choose_policy, choose_scheme, open_engine
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.parameters import real_view
 from byteps_thc._engine.policy import CompressionPolicy
@@ -83,7 +83,6 @@ class ThcReducer:
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             policy = policy.with_rows(rows or ())
             scheme = choose_scheme(network, settings)
-            warn_of_unused_servers(network)
         ranks = group if group is not None else _worker(worker, workers)
         opened = open_engine(ranks, levels, scheme, policy, asks=True, grad_scaler=grad_scaler, log_every=log_every)
         self._opened, self._engine = opened, opened.engine

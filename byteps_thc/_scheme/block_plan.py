@@ -51,7 +51,8 @@ class BlockPlan:
     def within(self, span: slice) -> BlockPlan:
         """Return the plan of a partition, counted from its beginning."""
         overlapping = (row for row in self.rows if row.start < span.stop and row.stop > span.start)
-        return BlockPlan(ends_within(self.ends, span), tuple(row.within(span) for row in overlapping))
+        ends = (end - span.start for end in self.ends if span.start < end < span.stop)
+        return BlockPlan(tuple(ends), tuple(row.within(span) for row in overlapping))
 
     def __str__(self) -> str:
         """Return a text that identifies the plan; empty for blocks of whole partitions without rows."""
@@ -72,10 +73,6 @@ def block_ends(tensors: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     """
     neighbours = itertools.pairwise(_with_own_blocks(tensors))
     return tuple(sorted({end for before, behind in neighbours for end in _ends_between(before[1], behind[0])}))
-
-
-def ends_within(ends: Sequence[int], span: slice) -> tuple[int, ...]:
-    return tuple(end - span.start for end in ends if span.start < end < span.stop)
 
 
 def ends_array(ends: Sequence[int]) -> U64 | None:

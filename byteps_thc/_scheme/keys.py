@@ -10,10 +10,8 @@ from byteps_thc._scheme.rounding import Rounding
 
 ROUND = 3
 
-_FIRST = Rounding(1, 0)
 
-
-def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, rounding: Rounding = _FIRST) -> Tensor:
+def device_key(device: torch.device, *, seed: int, tensor: int, rounding: Rounding, round: int = 0) -> Tensor:
     """Return a key, int32[8]: seed (lower, upper half), tensor, round, domain, phase, 0 (encode's first entry), 0.
 
     seed: 64 bits. tensor, round: 32 bits. rounding: of the worker; signs need none.

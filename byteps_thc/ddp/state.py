@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._base.settings import describe, warn_once
 from byteps_thc._base.torch_private import has_communication_hook, uncompiled
-from byteps_thc._engine.door import Opened, choose_policy, choose_scheme, open_engine, warn_of_unused_servers
+from byteps_thc._engine.door import Opened, choose_policy, choose_scheme, open_engine
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.in_flight import require_not_captured
 from byteps_thc._engine.parameters import apart
@@ -101,7 +101,6 @@ class ThcState:
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
             scheme = choose_scheme(network, settings)
             require_levels(levels)
-            warn_of_unused_servers(network)
             self._buckets = BucketBuffers(model, policy)
             self._buckets.check()
         self._scheme, self._policy = scheme, self._buckets.policy

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from byteps_thc._base.errors import ConfigurationError, ThcError
 from byteps_thc._base.settings import describe
 from byteps_thc._base.torch_private import fsdp_all_reduce_hook, remove_fsdp_all_reduce_hook
-from byteps_thc._engine.door import choose_policy, choose_scheme, open_engine, warn_of_unused_servers
+from byteps_thc._engine.door import choose_policy, choose_scheme, open_engine
 from byteps_thc._engine.engine import Engine
 from byteps_thc._engine.hierarchy.exchange import network_of_shard
 from byteps_thc._engine.in_flight import require_not_captured
@@ -68,7 +68,6 @@ def compress_replicas(
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(network, settings)
-        warn_of_unused_servers(network)
         require_group_dtypes(groups, policy)
         policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)

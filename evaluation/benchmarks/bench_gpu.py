@@ -35,6 +35,7 @@ from byteps_thc._scheme.decoding.settings import DEFAULT_BITS
 from byteps_thc._scheme.gpu.frontend import INTERPRETED
 from byteps_thc._scheme.gpu.launch import Launcher
 from byteps_thc._scheme.keys import device_key
+from byteps_thc._scheme.rounding import Rounding
 from byteps_thc._scheme.shares import block_words, row_shards, share_out
 
 BLOCK = 8192
@@ -71,7 +72,7 @@ class Partition:
         self.keep = torch.ones(1, dtype=torch.int32, device=GPU)
         self.clamped = torch.zeros(1, dtype=torch.int64, device=GPU)
         self.energy = torch.zeros(1, dtype=torch.float64, device=GPU)
-        self.key = device_key(GPU, seed=1, tensor=2, round=3)
+        self.key = device_key(GPU, seed=1, tensor=2, rounding=Rounding(1, 0), round=3)
         self.contributions = torch.full((1,), 4, dtype=torch.uint8, device=GPU)
         self.sums = torch.randint(0, 121, (n,), dtype=torch.uint8, device=GPU)
         self.measure()
@@ -137,7 +138,7 @@ class Piece:
         self._batch.decode(self.averages, self.out)
 
     def average(self) -> None:
-        self._batch.average(self.received, self.out)
+        self._batch.decode(self.received, self.out)
 
 
 def bandwidth_rows(n: int) -> list[dict[str, Any]]:

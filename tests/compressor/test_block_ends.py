@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from server_oracle import ServerOracle
 
 from byteps_thc import Compressor, ServerCodes
-from byteps_thc._scheme.block_plan import (
-    END_MULTIPLE,
-    OWN_BLOCKS_COORDINATES,
-    BlockPlan,
-    block_ends,
-    ends_array,
-    ends_within,
-)
+from byteps_thc._scheme.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES, BlockPlan, block_ends, ends_array
 
 WORKERS = 4
 #: Tensors of a bucket, and the scale of their gradients.
@@ -40,7 +33,7 @@ def test_blocks_mix_large_tensors_only_in_groups_of_their_own(parts: list[tuple[
     ends = block_ends(tensors)
     assert list(ends) == sorted({*ends})
     assert all(end % END_MULTIPLE == 0 for end in ends)
-    inside = ends_within(ends, slice(0, position))
+    inside = BlockPlan(ends).within(slice(0, position)).ends
     edges = np.cumsum([0, *reference.block_sizes(position, 8192, inside)]).tolist()
     large = [tensor for tensor in tensors if tensor[1] - tensor[0] >= OWN_BLOCKS_COORDINATES]
     for start, stop in itertools.pairwise(edges):

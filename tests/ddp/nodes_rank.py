@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import byteps_thc._engine.door
 import byteps_thc._engine.levels
-from byteps_thc._engine.levels import WayTimes
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
 from thc_lab.ranks import Rank, joined_rank
@@ -27,13 +26,13 @@ calls = 0
 def placed(rank: Rank, nodes: list[str]) -> None:
     """Let this rank be on that node, where two levels are fast."""
     byteps_thc._engine.levels.node_identity = lambda: nodes[rank.rank]  # type: ignore[attr-defined]
-    measuring(lambda *_: WayTimes(0.1, 0.2))
+    measuring(lambda *_: (0.1, 0.2))
 
 
-def measuring(measure: Callable[..., WayTimes]) -> None:
+def measuring(measure: Callable[..., tuple[float, float]]) -> None:
     """Let that measure both ways, and count how often it does."""
 
-    def counting(*arguments: Any) -> WayTimes:
+    def counting(*arguments: Any) -> tuple[float, float]:
         global calls
         calls += 1
         return measure(*arguments)
@@ -93,7 +92,7 @@ def measured(rank: Rank) -> dict[str, Any]:
     byteps_thc._engine.levels.seconds_of_exchange = lambda _: 1e-3  # a loaded host takes longer
     for name, (two_levels, flat, options) in ways.items():
         before = calls
-        mine = WayTimes(two_levels[rank.rank], flat[rank.rank])
+        mine = two_levels[rank.rank], flat[rank.rank]
         measuring(lambda *_, mine=mine: mine)  # type: ignore[misc]
         result[name] = averages(rank, **options)
         result["calls"][name] = calls - before

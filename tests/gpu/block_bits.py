@@ -22,7 +22,7 @@ from byteps_thc._engine.decoding.plan import PiecePlan, piece_plans
 from byteps_thc._engine.device.self_check import different_gather, different_kernel, layout_of
 from byteps_thc._engine.layout import Layout
 from byteps_thc._scheme.decoding.codec import MessageLayout
-from byteps_thc._scheme.decoding.gpu.block_batch import BlockBatch, GatherBatch
+from byteps_thc._scheme.decoding.gpu.block_batch import LAUNCHERS, BlockBatch, GatherBatch
 from byteps_thc._scheme.decoding.settings import RankCodes, ResolvedRankCodes
 from byteps_thc._scheme.shares import block_words
 
@@ -117,8 +117,9 @@ def check_round(case: Case, device: str, rng: np.random.Generator) -> None:  # n
 
 def check_corruption(case: Case, device: str, rng: np.random.Generator) -> None:
     """The comparison names the first kernel with other bits."""
-    for kernel in ("encode", "average") if case.sharded else ("encode", "recode", "decode"):
-        with patch.object(BlockBatch, kernel, corrupted(getattr(BlockBatch, kernel))), refused(MismatchError, kernel):
+    calls = {"encode": "encode", "average": "decode"} if case.sharded else {name: name for name in LAUNCHERS}
+    for kernel, call in calls.items():
+        with patch.object(BlockBatch, call, corrupted(getattr(BlockBatch, call))), refused(MismatchError, kernel):
             check_round(case, device, rng)
 
 
@@ -147,7 +148,7 @@ def check_agreement(case: Case, device: str, rng: np.random.Generator) -> None: 
         received[last, :8].view(torch.int32).copy_(torch.tensor([other, LARGEST - other]))
         out = torch.full((case.columns,), 7.0, device=device)
         if case.sharded:
-            batch.average(received, out)
+            batch.decode(received, out)
         else:
             own = messages(1, plan.down).to(device)
             batch.recode(received, own[0])
@@ -178,8 +179,8 @@ def check_gather(case: Case, device: str, rng: np.random.Generator) -> None:  # 
 
 
 def check_refusals(case: Case, device: str, rng: np.random.Generator) -> None:  # noqa: ARG001
-    """Calls that do not fit. A batch of an all-reduce has no average(), and one of rows no recode()."""
-    (batch, plan), (of_rows, _) = (batch_of(one, device) for one in (case, replace(case, sharded=True)))
+    """Calls that do not fit."""
+    batch, plan = batch_of(case, device)
     gradient, sent = case.gradient(0).to(device), messages(case.ranks, plan.up).to(device)
     with refused(InputError, "gradient must be contiguous"):
         batch.encode(gradient[1:], sent, (0, 0, 0, 0), 0)
@@ -187,12 +188,6 @@ def check_refusals(case: Case, device: str, rng: np.random.Generator) -> None:  
         batch.encode(gradient, sent[:1], (0, 0, 0, 0), 0)
     with refused(InputError, "sent must begin at a multiple of 16 bytes"):
         batch.encode(gradient, place(sent, device, 4), (0, 0, 0, 0), 0)
-    with refused(InputError, "use recode"):
-        batch.average(sent, gradient)
-    with refused(InputError, "use average"):
-        of_rows.recode(sent, sent[0])
-    with refused(InputError, "use average"):
-        of_rows.decode(sent, gradient)
 
 
 @contextmanager

@@ -220,8 +220,9 @@ def check_kernel_fails(rank: int) -> None:
 def check_choice(rank: int, corrupted: str) -> None:
     """kernels="auto" compresses on the device, unless one rank's kernels have other bits than the host's."""
     texts, gradient = list[str](), self_check._gradient
-    of_gathers = corrupted.startswith("gather's ")
-    batches, name = GatherBatch if of_gathers else BlockBatch, corrupted.removeprefix("gather's ")
+    of_gathers, sharded = corrupted.startswith("gather's "), corrupted == "average"
+    batches = GatherBatch if of_gathers else BlockBatch
+    name = "decode" if of_gathers or sharded else corrupted
     launch = getattr(batches, name, None)
 
     def corrupt(batch: BlockBatch | GatherBatch, source: Tensor, to: Tensor, *others: Any) -> None:
@@ -251,7 +252,6 @@ def check_choice(rank: int, corrupted: str) -> None:
         if of_gathers:
             in_stream = choice.agree_on_kernels(group, RankCodes(), policy, DEVICE, gathers=True).kernels == "device"
         else:
-            sharded = name == "average"
             engine = open_engine(group, None, RankCodes(), policy, gradients_on=DEVICE, sharded=sharded).engine
             assert isinstance(engine, FlatEngine)
             in_stream = engine.in_stream

@@ -9,7 +9,7 @@ import pytest
 from byteps_thc import NetworkConfig
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._base.settings import warn_once
-from byteps_thc._engine.door import warn_of_unused_servers
+from byteps_thc._engine.door import choose_scheme
 from byteps_thc._net.session import DpdkConfig, Timeouts, UdpConfig
 
 
@@ -92,11 +92,11 @@ def test_servers_that_a_front_end_does_not_use(
 ) -> None:
     warn_once.cache_clear()
     set_variables(monkeypatch, THC_SERVERS="10.0.0.1", RANK="1")
-    warn_of_unused_servers(None)  # the first rank says it
+    choose_scheme(None, {})  # the first rank says it
     set_variables(monkeypatch, THC_SERVERS="10.0.0.1", RANK="0")
-    warn_of_unused_servers(NetworkConfig.from_environment())
+    choose_scheme(NetworkConfig.from_environment(), {})
     assert not caplog.messages
-    warn_of_unused_servers(None)
+    choose_scheme(None, {})
     assert "THC_SERVERS is ignored, ranks average without servers" in caplog.text
 
 

@@ -9,9 +9,7 @@ from torch import Tensor
 
 import byteps_thc._engine.door
 import byteps_thc._engine.levels
-from byteps_thc import ThcReducer
-from byteps_thc._engine.levels import WayTimes
-from byteps_thc._own_loop import CompressionPolicy
+from byteps_thc import CompressionPolicy, ThcReducer
 from thc_lab.ranks import Rank, joined_rank
 
 
@@ -79,5 +77,5 @@ def warm_up(rank: Rank) -> dict[str, Any]:
 
 with joined_rank() as rank:
     byteps_thc._engine.levels.node_identity = lambda: f"node {rank.rank // 2}"  # type: ignore[attr-defined]
-    byteps_thc._engine.levels.time_both_ways = lambda *_: WayTimes(0.1, 0.2)
+    byteps_thc._engine.levels.time_both_ways = lambda *_: (0.1, 0.2)
     rank.report({scenario.__name__: scenario(rank) for scenario in (auto, flat, mismatch, warm_up)})

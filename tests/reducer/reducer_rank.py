@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from byteps_thc import ThcReducer
+from byteps_thc import CompressionPolicy, NetworkConfig, ThcReducer
 from byteps_thc._engine.door import Worker, open_engine
 from byteps_thc._engine.engine import GradientBuffer, ParameterSlice
 from byteps_thc._engine.factory import flat_engine
 from byteps_thc._net.store import StoreCommunicator
-from byteps_thc._own_loop import CompressionPolicy, NetworkConfig
 from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.checkpoint import checkpointable, load
 from thc_lab.ranks import Rank, default_group, joined_rank
@@ -96,11 +95,11 @@ def equals_the_engine(rank: Rank) -> dict[str, Any]:
         for step in range(2):
             tensors = {"a": normal(rank, step, 3000), "b": normal(rank, step + 50, 4, 1000)}
             # As ThcReducer does it; random keys come from the key of the buffer.
-            key = next(iter(reducer._calls.packings.values()))._slots[0]._key if step else None
+            key = next(iter(reducer._calls.packings.values()))._buffers[0][0] if step else None
             room = torch.zeros(24 * 128 - 3000)  # so that blocks end at tensors
             flat = torch.cat([tensors["a"], room, tensors["b"].flatten()])
             reducer.all_reduce(tensors)
-            key = key or next(iter(reducer._calls.packings.values()))._slots[0]._key
+            key = key or next(iter(reducer._calls.packings.values()))._buffers[0][0]
             engine.start_step()
             slices = (ParameterSlice("a", 0, 3000), ParameterSlice("b", 3072, 7072))
             engine.all_reduce(GradientBuffer(key, flat, slices)).wait()
@@ -126,11 +125,10 @@ def asynchronous(rank: Rank) -> dict[str, Any]:
             results["state"] = error_of(reducer.state_dict)
             dist.barrier()
         thread, value = future.wait()
-        results["value"] = len(value) == 1 and torch.equal(value[0], second["b"])
+        results["value"] = len(value) == 1 and value[0] is second["b"]
         results["thread"] = thread
         results["waited"] = [work.wait() for work in works] + [work.wait(timedelta(seconds=9)) for work in works]
-        results["completed"] = [work.is_completed() and work.is_success() for work in works]
-        results["result"] = works[1].result()[0] is second["b"]
+        results["completed"] = [work.is_completed() for work in works]
         results["errors"] = [
             float((got - wanted).square().sum() / wanted.square().sum())
             for got, wanted in zip([first["a"], second["b"]], expected, strict=True)
@@ -210,7 +208,7 @@ def closed_in_flight(rank: Rank) -> dict[str, Any]:
         reducer.close()
     dist.barrier()
     reducer.close()
-    return {"error": "" if work is None else error_of(work.wait), "exception": work and str(work.exception())}
+    return {"error": "" if work is None else error_of(work.wait)}
 
 
 def policies(rank: Rank) -> dict[str, Any]:

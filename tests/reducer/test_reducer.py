@@ -60,7 +60,6 @@ def test_calls_in_flight(reports: Reports) -> None:
         assert report["thread"] in ("thc-finish", "MainThread")  # the latter when it was over by then
         assert report["waited"] == [True] * 4
         assert report["completed"] == [True] * 2
-        assert report["result"]
         assert max(report["errors"]) < 0.025
         if rank:
             assert report["late"] == "DeadlineError: the average did not arrive within 0.05 s; it is still under way"
@@ -112,7 +111,6 @@ def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
 def test_closing_fails_what_is_in_flight(reports: Reports) -> None:
     report = of(reports, "closed_in_flight")[0]
     assert report["error"] == "TransportError: the reducer was closed"
-    assert report["exception"] == "the reducer was closed"
 
 
 def test_policy_and_log(reports: Reports) -> None:

@@ -9,8 +9,7 @@ import torch
 from error_of import error_of
 from known_gradients import gradients
 
-from byteps_thc import ServerCodes, ThcReducer
-from byteps_thc._own_loop import CompressionPolicy, NetworkConfig
+from byteps_thc import CompressionPolicy, NetworkConfig, ServerCodes, ThcReducer
 from thc_lab.ranks import SETTINGS_VARIABLE, Rank
 
 CODES = ServerCodes(rotation_block=1024)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._base.arrays import F32, U8, U16
+from byteps_thc._base.arrays import F32
+from byteps_thc._engine.adding.staged_compressor import StagedCompressor
 from byteps_thc._engine.agreement import Questions
 from byteps_thc._engine.exact import ExactTools, Question, UncompressedPiece
 from byteps_thc._engine.fingerprint import Fingerprints, NormMessage
@@ -23,49 +24,18 @@ from byteps_thc._engine.piece import Piece, Pieces
 from byteps_thc._engine.statistics import StatsRecorder, WorkClock
 from byteps_thc._net.communicator import Waitable
 from byteps_thc._net.transport import Transport
-from byteps_thc._scheme.adding.server_codes import ResolvedCodes
-from byteps_thc._scheme.block_plan import BlockPlan
+from byteps_thc._scheme.adding.compressor import Compressor
 from byteps_thc._scheme.shares import random_key
 
-PartitionT = TypeVar("PartitionT")
-
-
-class PieceCompressor(Protocol[PartitionT]):
-    """The kernels of pieces, in host memory (Compressor) or on a device (StagedCompressor), with their partitions."""
-
-    resolved: ResolvedCodes
-    workers: int
-    worker: int
-
-    def sizes(self, coordinates: int, plan: BlockPlan) -> tuple[int, int]: ...
-
-    def partition(
-        self, name: str, coordinates: int, *, plan: BlockPlan, residual: Tensor | None, norms: F32, codes: U8
-    ) -> PartitionT: ...
-
-    def measure(self, partition: PartitionT, gradient: Tensor, *, round: int) -> F32: ...
-
-    def encode(self, partition: PartitionT, max_norms: F32) -> U8: ...
-
-    def decode(
-        self,
-        partition: PartitionT,
-        aggregate: U8 | U16,
-        contributions: U8 | U16,
-        out: Tensor,
-        *,
-        codes_per_chunk: int | None,
-    ) -> None: ...
-
-
-AnyCompressor = PieceCompressor[Any]
+#: Kernels of pieces, in host memory or on a device.
+PieceCompressor = Compressor | StagedCompressor
 
 
 @dataclass(frozen=True)
 class ServerTools:
     """Shared by the gradients of an engine."""
 
-    compressor: AnyCompressor
+    compressor: PieceCompressor
     transport: Transport
     recorder: StatsRecorder
     fingerprints: Fingerprints
@@ -90,7 +60,7 @@ class ServerPiece(Piece):
         self._tools, self._span = tools, span
         self._transfer = tools.transport.new_transfer(name, tools.transport.compared_words + norms, padded)
         self._norms: F32 = np.zeros(norms, np.float32)
-        self._partition = compressor.partition(
+        self._partition: Any = compressor.partition(  # the compressor's own kind
             name, coordinates, plan=plan, residual=residual, norms=self._norms, codes=self._transfer.codes
         )
         derived = f"{random_key(name)} {norms} {padded}"

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc._base.errors import InputError, TransportError
+from byteps_thc._base.errors import InputError
 from byteps_thc._engine.agreement import contents_of
 from byteps_thc._engine.engine import Engine, GradientBuffer
-from byteps_thc._engine.flat_engine import FlatEngine
+from byteps_thc._engine.flat_engine import FlatEngine, end_engine
 from byteps_thc._engine.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc._engine.layout import check_buffer
 from byteps_thc._engine.parameters import real_parts
@@ -127,7 +127,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
             self._threads = StageThreads(stages, self._fail, around)
         if watch is not None:
             watch.start(partial(_end_early, self._in_flight, inner))
-        end = partial(_end, self._watch, self._threads, self._in_flight, inner, leave)
+        end = partial(end_engine, self._watch, self._threads, self._in_flight, inner.close, leave)
         self._ending = Ending(self, end, at_exit=self._threads is not None)
 
     @override
@@ -294,24 +294,3 @@ def _end_early(in_flight: InFlight, inner: Engine, error: InputError) -> None:
     in_flight.fail(error)
     if isinstance(inner, FlatEngine):
         inner.fail(error)
-
-
-def _end(
-    watch: Watch | None,
-    threads: StageThreads | None,
-    in_flight: InFlight,
-    inner: Engine,
-    leave: Callable[[], None] | None,
-) -> None:
-    if watch is not None:
-        watch.close()
-    if threads is not None:
-        threads.end()
-    in_flight.fail(TransportError("the engine was closed"))
-    try:
-        inner.close()  # ends the wait for it
-        if threads is not None:
-            threads.join()
-    finally:
-        if leave is not None:
-            leave()

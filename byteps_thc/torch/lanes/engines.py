@@ -86,7 +86,11 @@ def _sending_engines(
 
 def _open_groups(settings: ThcCompression, lanes: int) -> list[HostGroup]:
     processes = process.local_size()
-    settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
+    if settings.policy.kernels == "device":
+        raise ConfigurationError(
+            f'CompressionPolicy(kernels="device"): BytePS workers of several processes (this one has {processes}) '
+            "compress in host memory only: omit kernels, or use DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
+        )
     if settings.route == "servers":
         raise ConfigurationError(
             f"route='servers' needs one BytePS worker per GPU, and this worker has {processes} processes: start "

@@ -96,10 +96,12 @@ class BlockBatch:
         self._sent = _Work(everyone, every, common | up | {"ranks": 1})
         self._exact_sent = _exact_table(counts, layouts[0], index).to(device)
         if down_bits is None:
+            self._last = self._up_size, UP, bits
             self._decoded = _Work(mine, counts[rank], common | up | {"ranks": ranks})
             own = index[sum(counts[:rank]) :][: counts[rank]] - rank * columns
             self._exact_decoded = _exact_table(counts[rank : rank + 1], layouts[0], own).to(device)
         else:
+            self._last = self._down_size, DOWN, down_bits
             into = {f"own_{name}": place for name, place in down.items() if name != "size"}
             self._own = _Work(mine, counts[rank], common | up | into | {"ranks": ranks})
             self._decoded = _Work(everyone, every, common | down | {"ranks": 1})
@@ -121,27 +123,18 @@ class BlockBatch:
 
     def recode(self, received: Tensor, own: Tensor) -> None:
         """Write the message `own` of the own shard's averages to all ranks, from their messages received[n]."""
-        if self._down_bits is None:
-            raise InputError("averages of rows stay with their owners: use average()")
         _require("received", received, self._ranks * self._up_size)
         _require("own", own, self._down_size)
         work = self._own
         arguments = received, own, work.fixed, self._begun, *work.tables
         _recode(work.programs, arguments, (self._bits, self._down_bits), WARPS)
 
-    def decode(self, gathered: Tensor, out: Tensor) -> None:
-        """Write the averages out[columns] of messages gathered[n]; NaN if ranks differ, in this round or before."""
-        if self._down_bits is None:
-            raise InputError("averages of rows stay with their owners: use average()")
-        self._average(gathered, out, self._down_size, DOWN, self._down_bits)
+    def decode(self, messages: Tensor, out: Tensor) -> None:
+        """Write the averages out[columns] of messages[n]; NaN if ranks differ, in this round or before.
 
-    def average(self, received: Tensor, out: Tensor) -> None:
-        """Write the averages of the own row, as decode(), of messages received[n] of all ranks."""
-        if self._down_bits is not None:
-            raise InputError("averages travel to all ranks: use recode() and decode()")
-        self._average(received, out, self._up_size, UP, self._bits)
-
-    def _average(self, messages: Tensor, out: Tensor, size: int, hop: int, bits: int) -> None:
+        messages: averages of all owners, or codes of all ranks if averages stay with their owners.
+        """
+        size, hop, bits = self._last
         require_tensor("out", out, _GRADIENTS, self._columns)
         _require("messages", messages, self._ranks * size)
         work = self._decoded
