@@ -6,7 +6,6 @@ BytePS's own shutdown at exit waits for all workers and servers, for ever if one
 from __future__ import annotations
 
 import atexit
-import concurrent.futures
 import ctypes
 import functools
 import importlib
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from byteps_thc._base.errors import ConfigurationError, DeadlineError
+from byteps_thc._net.ending import within
 
 
 @functools.cache
@@ -119,16 +119,8 @@ def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: floa
 
     purpose: for the message. Raises the call's errors, and DeadlineError after deadline_s, which ends BytePS here.
     """
-    outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(call())
-        except Exception as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="byteps", daemon=True).start()
-    if not concurrent.futures.wait([outcome], deadline_s).done:
+    outcome = within(deadline_s, call, "byteps")
+    if outcome is None:
         skip_shutdown_at_exit()
         raise DeadlineError(
             f"BytePS did not {purpose} within {deadline_s:g} s: the scheduler, a server or another worker is gone or "
