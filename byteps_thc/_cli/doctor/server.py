@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import socket
 import statistics
 import time
@@ -105,17 +106,17 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
 
 
 def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
-    """Return the largest packets below `limit` codes that come back, found by bisection; None: none do."""
-    sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
-    found, first, end = None, 0, len(sizes)
-    while first < end:
-        middle = (first + end) // 2
-        tried = _try_packets(visit, sizes[middle])
+    """Return the largest packets below `limit` codes that come back; None: none do."""
+    passed: list[_PacketTest] = []  # ascending
+
+    def fails(codes_per_packet: int) -> bool:
+        tried = _try_packets(visit, codes_per_packet)
         if tried.round_trips_s:
-            found, first = tried, middle + 1
-        else:
-            end = middle
-    return found
+            passed.append(tried)
+        return not tried.round_trips_s
+
+    bisect.bisect_left([codes for codes in _SMALLER_PACKETS if codes < limit], True, key=fails)
+    return passed[-1] if passed else None
 
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
