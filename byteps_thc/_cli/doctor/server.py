@@ -14,8 +14,7 @@ from byteps_thc._base.errors import ConfigurationError, DeadlineError, ThcError,
 from byteps_thc._base.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
-from byteps_thc._cli.doctor.visit import Visit
-from byteps_thc._cli.doctor.way import PushArrays, measure_way
+from byteps_thc._cli.doctor.way import PushArrays, Visit, measure_way
 from byteps_thc._cli.quantities import show_seconds
 
 _CONNECT_S, _OPERATION_S = 3.0, 2.0
