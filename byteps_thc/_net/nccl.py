@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc._base.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
-from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc._net.communicator import Backend, Communicator, Waitable, reduction, translate
 from byteps_thc._net.ending import close_at_exit, within
 
 _POLL_S = 1e-3
@@ -76,7 +76,7 @@ class DeviceCommunicator(Communicator):
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
-        return self._start(tensor, lambda: self._group.broadcast([tensor], from_rank_zero()))
+        return self._start(tensor, lambda: self._group.broadcast([tensor], dist.BroadcastOptions()))
 
     def _start(self, tensor: Tensor, collective: Callable[[], Waitable | None]) -> Waitable:
         try:
