@@ -16,7 +16,7 @@ from typing_extensions import override
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.communicator import Communicator, Waitable
 from byteps_thc._net.groups import open_communicator
-from byteps_thc._net.handshake import by_rank, first_difference, gather_over, with_rank
+from byteps_thc._net.handshake import first_difference, gather_by_rank, gather_over
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -98,7 +98,7 @@ def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> N
     """
     prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
     if len(set(prints)) > 1:
-        texts = by_rank(replicas.gather(with_rank(replicas.world_rank, "\n".join(lines))))
+        texts = gather_by_rank(replicas.gather, "\n".join(lines), replicas.world_rank)
         raise ConfigurationError(f"ranks have different {what}: {first_difference(texts)[1]}")
 
 
