@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import socket
 import statistics
 import time
@@ -106,16 +107,10 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
 
 def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
     """Return the largest packets below `limit` codes that come back; None: none do."""
-    passed: list[_PacketTest] = []  # ascending
-
-    def fails(codes_per_packet: int) -> bool:
-        tried = _try_packets(visit, codes_per_packet)
-        if tried.round_trips_s:
-            passed.append(tried)
-        return not tried.round_trips_s
-
-    bisect.bisect_left([codes for codes in _SMALLER_PACKETS if codes < limit], True, key=fails)
-    return passed[-1] if passed else None
+    sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
+    tried = functools.cache(lambda codes: _try_packets(visit, codes))
+    passing = bisect.bisect_left(sizes, True, key=lambda codes: not tried(codes).round_trips_s)
+    return tried(sizes[passing - 1]) if passing else None
 
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
