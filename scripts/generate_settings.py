@@ -7,17 +7,15 @@ The meaning of a setting is the first sentences of its docstring, as many as 120
 
 from __future__ import annotations
 
-import argparse
 import ast
 import dataclasses
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
+from generated import ROOT, main
 from pydantic import BaseModel
 
 from byteps_thc._base.environment import VARIABLES
@@ -25,7 +23,6 @@ from byteps_thc._net.network_settings import NetworkSettings, Timeouts
 from byteps_thc._scheme.decoding.settings import RankCodes
 from byteps_thc.torch.settings import ThcCompression
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/settings.md"
 MOST_CHARACTERS = 120
 
@@ -153,19 +150,5 @@ def page() -> str:
     return _TABLE.sub(lambda found: f"{found[1]}{tables[found[2]]}\n", text)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the page differs")
-    check = parser.parse_args().check
-    text = page()
-    stale = PAGE.read_text(encoding="utf-8") != text
-    if check and stale:
-        print(f"{PAGE.relative_to(ROOT)} is out of date: run scripts/generate_settings.py", file=sys.stderr)
-        return 1
-    if stale:
-        PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main({PAGE: page()}, __doc__)

@@ -5,14 +5,12 @@ Usage, with byteps_thc installed: python scripts/generate_tables.py [--check]
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
+
+from generated import ROOT, main
 
 from byteps_thc._scheme.adding.tables import solve_grid
 from byteps_thc._scheme.adding.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def outputs() -> dict[Path, str]:
@@ -23,24 +21,6 @@ def outputs() -> dict[Path, str]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a file differs")
-    check = parser.parse_args().check
-    files = outputs()
-    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    unknown = [path for path in (ROOT / "tables").rglob("*.json*") if path not in files]
-    for path in stale if check else []:
-        print(f"{path.relative_to(ROOT)} is out of date: run scripts/generate_tables.py", file=sys.stderr)
-    for path in unknown:
-        print(f"{path.relative_to(ROOT)} is not in the grid: delete it", file=sys.stderr)
-    if check:
-        return 1 if stale or unknown else 0
-    for path in stale:
-        path.write_text(files[path])
-    print(f"{len(files)} files, {len(stale)} written")
-    return 1 if unknown else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    files = outputs()
+    main(files, __doc__, [path for path in (ROOT / "tables").rglob("*.json*") if path not in files])

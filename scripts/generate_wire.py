@@ -5,14 +5,13 @@ Usage: python scripts/generate_wire.py [--check]
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from generated import ROOT, main
+
 SOURCE = ROOT / "byteps_thc/_base/wire/wire.toml"
 P4_LAYOUT = ROOT / "p4/programs/include/thc_wire.p4"
 DISSECTOR = ROOT / "docs/wireshark/thc.lua"
@@ -267,20 +266,5 @@ def outputs() -> dict[Path, str]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a file differs")
-    check = parser.parse_args().check
-    stale = [path for path, text in outputs().items() if not path.exists() or path.read_text() != text]
-    if check:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} differs from wire.toml: run scripts/generate_wire.py", file=sys.stderr)
-        return 1 if stale else 0
-    for path, text in outputs().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(outputs(), __doc__)

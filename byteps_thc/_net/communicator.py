@@ -78,13 +78,6 @@ def translate(error: RuntimeError) -> ThcError:
     return TransportError(f"the connection to another rank is lost: read the log of the rank that has ended. {text}")
 
 
-def from_rank_zero() -> dist.BroadcastOptions:
-    options = dist.BroadcastOptions()
-    options.rootRank = 0
-    options.rootTensor = 0
-    return options
-
-
 def reduction(operation: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(operation)

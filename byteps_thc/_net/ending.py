@@ -12,6 +12,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -86,6 +90,26 @@ class Ending:
 
 
 _open: list[Ending] = []
+
+
+def within(limit_s: float, call: Callable[[], T], name: str) -> Future[T] | None:
+    """Run a call that cannot be cancelled in a daemon thread; return its outcome, or None after limit_s.
+
+    name: of the thread.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:  # Python 3.12 starts none at its end
+        run()
+    return outcome if wait([outcome], limit_s).done else None
 
 
 def collect_forgotten() -> None:

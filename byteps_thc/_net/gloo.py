@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc._net.communicator import Backend, Communicator, Waitable, reduction, translate
 from byteps_thc._net.ending import close_at_exit
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
@@ -70,7 +70,7 @@ class GlooCommunicator(Communicator):
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
-        return self._work(lambda: [self._group.broadcast([tensor], from_rank_zero())])
+        return self._work(lambda: [self._group.broadcast([tensor], dist.BroadcastOptions())])
 
     def _exchange(
         self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None

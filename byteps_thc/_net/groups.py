@@ -79,7 +79,9 @@ class Communicators:
     """
 
     def __init__(self, process_group: dist.ProcessGroup, timeout_s: float, *, callers: int = 0) -> None:
-        _require_known(process_group)
+        names = backends(process_group)
+        if not {"gloo", "nccl"} & set(names):
+            raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
         collect_forgotten()  # before the ranks meet: then no rank is in a server's job of an earlier training
         self._process_group, self._timeout_s = process_group, timeout_s
         self._store, self._stores = _new_store(process_group), 0
@@ -149,17 +151,6 @@ class Communicators:
             self._opened.pop(0).close()
 
 
-def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> GlooCommunicator:
-    """Return a new communicator of host tensors over the ranks of `process_group`; collective.
-
-    timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
-    TransportError or DeadlineError if the ranks cannot connect.
-    """
-    _require_known(process_group)
-    questions = _questions(process_group, _new_store(process_group), timeout_s)
-    return _connect(questions, process_group, timeout_s, 1)[0]
-
-
 def _connect(
     questions: StoreCommunicator, process_group: dist.ProcessGroup, timeout_s: float, count: int
 ) -> list[GlooCommunicator]:
@@ -176,12 +167,6 @@ def _connect(
 
 def _questions(group: dist.ProcessGroup, store: Store, timeout_s: float) -> StoreCommunicator:
     return StoreCommunicator(PrefixStore("questions", store), group.rank(), group.size(), timeout_s)
-
-
-def _require_known(process_group: dist.ProcessGroup) -> None:
-    names = backends(process_group)
-    if not {"gloo", "nccl"} & set(names):
-        raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
 
 
 class GroupPart(dist.ProcessGroup):

@@ -113,18 +113,14 @@ def all_have_same(communicators: Iterable[Asking], fingerprint: int) -> bool:
     return torch.equal(largest[:2], -largest[2:])
 
 
-def gather_by_rank(gather: Gather, text: str) -> dict[int, str]:
-    """Return the texts of a group's ranks by their numbers in the world, as users know them."""
-    return by_rank(gather(with_rank(dist.get_rank(), text)))
+def gather_by_rank(gather: Gather, text: str, rank: int | None = None) -> dict[int, str]:
+    """Return the texts of a group's ranks by their numbers in the world, as users know them.
 
-
-def with_rank(rank: int, text: str) -> bytes:
-    return f"{rank} {text}".encode()
-
-
-def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
-    parts = (each.decode().partition(" ") for each in gathered)
-    return {int(rank): text for rank, _, text in parts}
+    rank: this rank's number; default: torch.distributed's.
+    """
+    own = dist.get_rank() if rank is None else rank
+    parts = (each.decode().partition(" ") for each in gather(f"{own} {text}".encode()))
+    return {int(number): theirs for number, _, theirs in parts}
 
 
 def gather_in_levels(fast: Gather, slow: Gather) -> Gather:

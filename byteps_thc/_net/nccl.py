@@ -15,8 +15,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc._base.torch_private import AllgatherOptions, AllToAllOptions, PrefixStore
-from byteps_thc._net.communicator import Backend, Communicator, Waitable, from_rank_zero, reduction, translate
-from byteps_thc._net.ending import close_at_exit
+from byteps_thc._net.communicator import Backend, Communicator, Waitable, reduction, translate
+from byteps_thc._net.ending import close_at_exit, within
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives under way at the end; with a dead rank they never finish
@@ -76,7 +76,7 @@ class DeviceCommunicator(Communicator):
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
-        return self._start(tensor, lambda: self._group.broadcast([tensor], from_rank_zero()))
+        return self._start(tensor, lambda: self._group.broadcast([tensor], dist.BroadcastOptions()))
 
     def _start(self, tensor: Tensor, collective: Callable[[], Waitable | None]) -> Waitable:
         try:
@@ -137,23 +137,8 @@ def _over(work: Backend, wait_s: float) -> bool:
 
 def _shut_down(group: Backend, wait_s: float) -> None:
     """Shut down; RuntimeError if that fails, or takes longer than wait_s."""
-    errors: list[RuntimeError] = []
-
-    def shut_down() -> None:
-        try:
-            group.shutdown()
-        except RuntimeError as error:
-            errors.append(error)
-
-    # A thread, because nothing in torch or NCCL ends the wait for a dead rank.
-    ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
-    try:
-        ending.start()
-    except RuntimeError:  # Python 3.12 starts none at its end; nothing is left to wait for
-        shut_down()
-    else:
-        ending.join(wait_s)
-    if errors:
-        raise errors[0]
-    if ending.is_alive():
+    # Nothing in torch or NCCL ends the wait for a dead rank.
+    outcome = within(wait_s, group.shutdown, "thc-end-nccl")
+    if outcome is None:
         raise RuntimeError(f"it was not shut down within {wait_s:g} s")
+    outcome.result()

@@ -127,10 +127,6 @@ def settings_of(network: NetworkSettings) -> dict[str, Any]:
     return {setting.name: getattr(network, setting.name) for setting in fields(NetworkSettings)}
 
 
-def has_key(key: JobKey | None) -> bool:
-    return key is not None or bool(variable("KEY_FILE"))
-
-
 def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
     key = variable("KEY_FILE") or None if key is None else key
     if isinstance(key, bytes):

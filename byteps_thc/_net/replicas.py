@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._net.groups import open_communicator
-from byteps_thc._net.handshake import by_rank, first_difference, gather_over, with_rank
+from byteps_thc._net.groups import Communicators
+from byteps_thc._net.handshake import first_difference, gather_by_rank, gather_over
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -47,7 +47,7 @@ class Replicas(Protocol):
 class RankReplicas(Replicas):
     """The ranks of a process group (gloo or NCCL), with rank 0 as root.
 
-    deadline_s: of each wait. The first call connects them, and raises open_communicator()'s errors.
+    deadline_s: of each wait. The first call connects them, and raises the errors of Communicators.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, deadline_s: float) -> None:
@@ -57,7 +57,7 @@ class RankReplicas(Replicas):
 
     @cached_property
     def _communicator(self) -> Communicator:
-        return open_communicator(self._process_group, self._deadline_s)
+        return Communicators(self._process_group, self._deadline_s).for_caller()
 
     @override
     def gather(self, text: bytes) -> list[bytes]:
@@ -98,7 +98,7 @@ def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> N
     """
     prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
     if len(set(prints)) > 1:
-        texts = by_rank(replicas.gather(with_rank(replicas.world_rank, "\n".join(lines))))
+        texts = gather_by_rank(replicas.gather, "\n".join(lines), replicas.world_rank)
         raise ConfigurationError(f"ranks have different {what}: {first_difference(texts)[1]}")
 
 

@@ -79,7 +79,7 @@ class NetworkConfig(network_settings.NetworkSettings):
             "job": self.job,
             "quorum": network_settings.resolve_quorum(self.quorum, workers),
             "loss_tolerant": self.loss_tolerant,
-            "authenticated": network_settings.has_key(self.key),
+            "authenticated": self.key is not None or bool(variable("KEY_FILE")),
             "run": told_run(self.run),
             "failover": self.goes_on(workers),
         }

@@ -41,7 +41,7 @@ from byteps_thc._net.run import run_number, run_of_launcher, told_run
 from byteps_thc._scheme.adding.server_codes import ServerCodes, require_codes
 from byteps_thc._scheme.arithmetic import arithmetic_version
 
-__all__ = ["DpdkConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig", "has_dpdk"]
+__all__ = ["DpdkConfig", "JobKey", "NetworkSettings", "Session", "Timeouts", "UdpConfig"]
 
 #: Length of a wait before it looks for silent servers.
 _LOOK_S = 1.0
@@ -223,11 +223,6 @@ class Session(NetworkSettings):
     def close(self) -> None:
         """Leave the job. Operations in flight fail with TransportError. Repeated calls are allowed."""
         self._session.close()
-
-
-def has_dpdk() -> bool:
-    """Whether this build has the DPDK back end and finds DPDK's libraries, which it loads."""
-    return _comm.has_dpdk()
 
 
 def _check_integer(name: str, value: object, end: int, error: type[ThcError]) -> None:

@@ -16,7 +16,7 @@ from byteps_thc._base.settings import describe
 from byteps_thc._base.torch_private import uncompiled
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.groups import choose_process_group
-from byteps_thc._net.handshake import by_rank, require_equal, with_rank
+from byteps_thc._net.handshake import gather_by_rank, require_equal
 from byteps_thc._net.replicas import RankReplicas, Replicas, require_same_lines
 from byteps_thc._own_loop.optimizer_state import broadcast_optimizer, local, parameters_of, require_optimizer
 
@@ -135,7 +135,7 @@ class ParameterSynchronizer:
     def _compare_ranks(self) -> None:
         """Raise ConfigurationError on all ranks unless their settings, steps and tensors are the same."""
         mine = {"steps": self._steps, "synchronize_every": self._every, "grad_scaler": self._grad_scaler is not None}
-        texts = by_rank(self._replicas.gather(with_rank(self._replicas.world_rank, json.dumps(mine))))
+        texts = gather_by_rank(self._replicas.gather, json.dumps(mine), self._replicas.world_rank)
         require_equal({rank: json.loads(text) for rank, text in texts.items()})
         require_same_lines(self._replicas, description(self._model, self._optimizer), "models or optimizers")
 

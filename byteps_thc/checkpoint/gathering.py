@@ -13,7 +13,7 @@ from torch import Tensor
 
 from byteps_thc._base.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc._net.communicator import Communicator
-from byteps_thc._net.groups import choose_process_group, open_communicator
+from byteps_thc._net.groups import Communicators, choose_process_group
 from byteps_thc._net.handshake import gather_over
 from byteps_thc._net.replicas import bytes_of
 from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, require_state, scoped_state, to_entries
@@ -52,7 +52,7 @@ class Gathered:
             entries = to_entries(scoped_state(self._state, self._scope))
         except ThcError as error:
             failed = error
-        with closing(open_communicator(group, self._deadline_s)) as communicator:
+        with closing(Communicators(group, self._deadline_s).for_caller()) as communicator:
             headers = _headers(communicator, group.size(), entries, failed)
             kept = range(group.size()) if self._everywhere or group.rank() == 0 else ()
             return _gather(communicator, headers, entries, kept)

@@ -43,8 +43,7 @@ class JobConfig:
     num_workers: int
     code_bits: int
     value_bits: int
-    granularity: int
-    table: tuple[int, ...]
+    table: LookupTable
     codes_per_packet: int
     quorum: int
     settings_hash: int | None
@@ -58,8 +57,7 @@ class JobConfig:
             num_workers=job.num_workers,
             code_bits=limits.CODE_BITS,
             value_bits=limits.VALUE_BITS,
-            granularity=job.table.granularity,
-            table=job.table.values,
+            table=job.table,
             codes_per_packet=limits.CODES_PER_PACKET,
             quorum=job.contributions if job.upstream is None else job.num_workers,
             settings_hash=None,
@@ -100,8 +98,7 @@ def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
         num_workers=header.num_workers,
         code_bits=header.code_bits,
         value_bits=header.value_bits,
-        granularity=payload.granularity,
-        table=table.values,
+        table=table,
         codes_per_packet=payload.codes_per_packet,
         quorum=payload.quorum,
         settings_hash=payload.settings_hash,
@@ -118,8 +115,8 @@ def difference(hello: JobConfig, job: JobConfig) -> Refusal | None:
         (ConfigField.ARITHMETIC, hello.arithmetic, job.arithmetic),
         (ConfigField.CODE_BITS, hello.code_bits, job.code_bits),
         (ConfigField.VALUE_BITS, hello.value_bits, job.value_bits),
-        (ConfigField.GRANULARITY, hello.granularity, job.granularity),
-        (ConfigField.TABLE, hello.table, job.table),
+        (ConfigField.GRANULARITY, hello.table.granularity, job.table.granularity),
+        (ConfigField.TABLE, hello.table.values, job.table.values),
         (ConfigField.CODES_PER_PACKET, hello.codes_per_packet, job.codes_per_packet),
         (ConfigField.QUORUM, hello.quorum, job.quorum),
         (ConfigField.SETTINGS, hello.settings_hash, job.settings_hash),

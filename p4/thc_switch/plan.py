@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from thc_switch.description import PortSettings, RecirculationPort
 
@@ -61,11 +61,6 @@ def full_action(table: str, action: str) -> str:
 
 
 Match = Exact | Ternary | Lpm | Range
-
-
-def numbers_of(match: Match) -> tuple[int, ...]:
-    """Return the fields of a key."""
-    return astuple(match)
 
 
 Named = tuple[tuple[str, int], ...]

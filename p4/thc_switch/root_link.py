@@ -21,7 +21,6 @@ from byteps_thc._base.wire.layout import (
     MessageType,
     WelcomePayload,
 )
-from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import frames, limits
 from thc_switch.allocation import JobAllocation, norm_slots_of
 from thc_switch.description import SwitchDescription
@@ -195,7 +194,7 @@ class RootLink:
 
     def _say_hello(self) -> list[bytes]:
         assert self._config is not None
-        table = self._upstream.table(self._config.granularity)
+        table = self._upstream.table(self._config.table.granularity)
         payload = HelloPayload(
             table_hash=table.hash,
             nonce=self._nonce,
@@ -235,8 +234,7 @@ def rack_settings_hash(config: JobConfig, upstream: UpstreamDescription) -> int:
     The lower 32 bits of FNV-1a 64 over settings_hash (32 bits, big-endian), table_hash (64), num_workers (8) and the
     bitmap of the racks' first workers (64).
     """
-    table = LookupTable(config.code_bits, config.granularity, p=0.5, values=config.table, cost=0.0)
     first_workers = sum(1 << rack.start for rack in upstream.ranges)
-    words = (config.settings_hash or 0).to_bytes(4, "big") + table.hash.to_bytes(8, "big") + bytes([config.num_workers])
-    words += first_workers.to_bytes(8, "big")
+    words = (config.settings_hash or 0).to_bytes(4, "big") + config.table.hash.to_bytes(8, "big")
+    words += bytes([config.num_workers]) + first_workers.to_bytes(8, "big")
     return fnv1a_64(words) & 0xFFFFFFFF

@@ -32,7 +32,7 @@ from byteps_thc._engine.flat_engine import FlatEngine
 from byteps_thc._engine.layout import Layout
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._net.communicator import Communicator, Waitable
-from byteps_thc._net.groups import Communicators, open_communicator
+from byteps_thc._net.groups import Communicators
 from byteps_thc._scheme.decoding.gpu.block_batch import BlockBatch, GatherBatch
 from byteps_thc._scheme.decoding.gpu.block_kernels import FIXED
 from byteps_thc._scheme.decoding.settings import RankCodes
@@ -115,7 +115,7 @@ def device_engine(
     codes: RankCodes, policy: CompressionPolicy, *, sharded: bool = False, device: torch.device = DEVICE
 ) -> FlatEngine:
     settings = codes.resolve(default_group().size(), sharded=sharded)
-    communicator = open_communicator(default_group(), policy.deadline_s)
+    communicator = Communicators(default_group(), policy.deadline_s).for_caller()
     staged = StagedCommunicator(communicator) if ON_GPU else communicator
     return rank_engine(settings, default_group().rank(), policy, [staged], device=device, sharded=sharded)
 

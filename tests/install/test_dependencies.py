@@ -12,7 +12,7 @@ from changed_package import DPDK_LIBRARY, NATIVE, ChangedPackage
 from doctor_host import run_doctor
 
 from byteps_thc._cli.launch import find_thc_ps
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 
 #: Runtimes of the C and C++ compilers, which every Linux with Python has or torch brings; zlib, which dpkg needs.
 ALLOWED = re.compile(r"(libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libz|linux-vdso|ld-linux-[\w-]+)\.so\.\d+")

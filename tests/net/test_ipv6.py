@@ -16,7 +16,7 @@ from byteps_thc import DpdkConfig, UdpConfig
 from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.doctor.finding import State
 from byteps_thc._cli.doctor.server import check_server, parse_server
-from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Visit
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.adding.server_codes import ServerCodes

@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/generate_tables.py"
 
 
 def test_committed_tables_are_up_to_date():
-    run = subprocess.run([sys.executable, "-P", SCRIPT, "--check"], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
 

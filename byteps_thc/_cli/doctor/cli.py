@@ -21,7 +21,7 @@ from byteps_thc._cli.consoles import table_console
 from byteps_thc._cli.doctor import dpdk, frameworks, installation, sockets
 from byteps_thc._cli.doctor.finding import Check, Finding, State, run_check
 from byteps_thc._cli.doctor.server import check_servers, parse_server
-from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Visit
 
 #: Checks of this host, in the order in which they are shown.
 _CHECKS: dict[str, tuple[Check, ...]] = {

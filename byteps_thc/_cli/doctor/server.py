@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import socket
 import statistics
 import time
@@ -13,8 +15,7 @@ from byteps_thc._base.errors import ConfigurationError, DeadlineError, ThcError,
 from byteps_thc._base.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
-from byteps_thc._cli.doctor.visit import Visit
-from byteps_thc._cli.doctor.way import PushArrays, measure_way
+from byteps_thc._cli.doctor.way import PushArrays, Visit, measure_way
 from byteps_thc._cli.quantities import show_seconds
 
 _CONNECT_S, _OPERATION_S = 3.0, 2.0
@@ -105,17 +106,11 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
 
 
 def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
-    """Return the largest packets below `limit` codes that come back, found by bisection; None: none do."""
+    """Return the largest packets below `limit` codes that come back; None: none do."""
     sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
-    found, first, end = None, 0, len(sizes)
-    while first < end:
-        middle = (first + end) // 2
-        tried = _try_packets(visit, sizes[middle])
-        if tried.round_trips_s:
-            found, first = tried, middle + 1
-        else:
-            end = middle
-    return found
+    tried = functools.cache(lambda codes: _try_packets(visit, codes))
+    passing = bisect.bisect_left(sizes, True, key=lambda codes: not tried(codes).round_trips_s)
+    return tried(sizes[passing - 1]) if passing else None
 
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:

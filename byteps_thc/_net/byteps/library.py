@@ -6,7 +6,6 @@ BytePS's own shutdown at exit waits for all workers and servers, for ever if one
 from __future__ import annotations
 
 import atexit
-import concurrent.futures
 import ctypes
 import functools
 import importlib
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from byteps_thc._base.errors import ConfigurationError, DeadlineError
+from byteps_thc._net.ending import within
 
 
 @functools.cache
@@ -33,51 +33,38 @@ def byteps_operations() -> ModuleType:
         ) from (error)
 
 
-class WorkerLibrary:
-    """The functions of the library. Names are the users' names of push_pull."""
+def declare_tensor(name: str, settings: Mapping[str, str]) -> None:
+    """Declare a tensor of push_pull and its compressor settings (without spaces), before its first push.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        strings = ctypes.POINTER(ctypes.c_char_p)
-        self._declare = library.thc_byteps_declare
-        self._declare.argtypes = (ctypes.c_char_p, strings, strings, ctypes.c_int)
-        self._declare.restype = None
-        self._skip_shutdown = library.thc_byteps_abandon
-        self._skip_shutdown.restype = None
-        self._shutdown = library.thc_byteps_shutdown
-        self._shutdown.argtypes = (ctypes.c_double,)
-
-    def declare(self, name: str, settings: Mapping[str, str]) -> None:
-        """Declare a tensor and its compressor settings (without spaces), before its first push."""
-        keys = (ctypes.c_char_p * len(settings))(*(key.encode() for key in settings))
-        values = (ctypes.c_char_p * len(settings))(*(value.encode() for value in settings.values()))
-        self._declare(f"byteps.{name}".encode(), keys, values, len(settings))
-
-    def skip_shutdown(self) -> None:
-        """End this process without BytePS's shutdown; call at most once."""
-        self._skip_shutdown()
-
-    def shutdown(self, deadline_s: float) -> bool:
-        """Shut BytePS down; return False after the deadline: the process will end without it."""
-        return bool(self._shutdown(deadline_s))
+    Raises worker_library()'s errors.
+    """
+    keys = (ctypes.c_char_p * len(settings))(*(key.encode() for key in settings))
+    values = (ctypes.c_char_p * len(settings))(*(value.encode() for value in settings.values()))
+    worker_library().thc_byteps_declare(f"byteps.{name}".encode(), keys, values, len(settings))
 
 
 @functools.cache
-def find_worker_library() -> WorkerLibrary | None:
+def find_worker_library() -> ctypes.CDLL | None:
     """Load the library; None if BytePS has none. Raises ConfigurationError without BytePS, or for another version."""
     byteps_operations()  # has symbols that the library needs
     try:
-        library = importlib.import_module("byteps.plugins").load_for_worker("thc")
+        library: ctypes.CDLL = importlib.import_module("byteps.plugins").load_for_worker("thc")
     except (ImportError, OSError):
         return None
     try:
-        return WorkerLibrary(library)
+        strings = ctypes.POINTER(ctypes.c_char_p)
+        library.thc_byteps_declare.argtypes = (ctypes.c_char_p, strings, strings, ctypes.c_int)
+        library.thc_byteps_declare.restype = None
+        library.thc_byteps_abandon.restype = None
+        library.thc_byteps_shutdown.argtypes = (ctypes.c_double,)
     except AttributeError as error:
         raise ConfigurationError(
             f"BytePS was built for another version of byteps_thc ({error}): build it again with 'make byteps'"
         ) from error
+    return library
 
 
-def worker_library() -> WorkerLibrary:
+def worker_library() -> ctypes.CDLL:
     """Load the library; ConfigurationError if BytePS was not built by `make byteps`."""
     library = find_worker_library()
     if library is None:
@@ -103,11 +90,11 @@ def skip_shutdown_at_exit() -> None:
     library = find_worker_library()
     if library is not None and not _skipped.is_set():
         _skipped.set()
-        library.skip_shutdown()
+        library.thc_byteps_abandon()  # at most once
 
 
 def _shut_down() -> None:
-    if _skipped.is_set() or not worker_library().shutdown(EXIT_DEADLINE_S):
+    if _skipped.is_set() or not worker_library().thc_byteps_shutdown(EXIT_DEADLINE_S):
         # The buffers that BytePS's shutdown would remove, by the names of shared_memory.cc of `make byteps`.
         port, worker = os.environ.get("DMLC_PS_ROOT_PORT", ""), os.environ.get("DMLC_WORKER_ID", "")
         for segment in Path("/dev/shm").glob(f"BytePS_*_{port}_{worker}_*"):
@@ -119,16 +106,8 @@ def run_with_deadline(call: Callable[[], object], purpose: str, deadline_s: floa
 
     purpose: for the message. Raises the call's errors, and DeadlineError after deadline_s, which ends BytePS here.
     """
-    outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(call())
-        except Exception as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="byteps", daemon=True).start()
-    if not concurrent.futures.wait([outcome], deadline_s).done:
+    outcome = within(deadline_s, call, "byteps")
+    if outcome is None:
         skip_shutdown_at_exit()
         raise DeadlineError(
             f"BytePS did not {purpose} within {deadline_s:g} s: the scheduler, a server or another worker is gone or "

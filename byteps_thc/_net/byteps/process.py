@@ -106,7 +106,7 @@ class Claims:
 
 #: The package's knowledge of BytePS, which is one per process.
 _running = Event()
-pushed_names, _claims = TensorNames(), Claims()
+pushed_names, claims = TensorNames(), Claims()
 
 
 def running_operations() -> ModuleType:
@@ -114,10 +114,6 @@ def running_operations() -> ModuleType:
     if not _running.is_set():
         raise ConfigurationError("BytePS has not been initialized: call bps.init() before")
     return byteps_operations()
-
-
-def claims() -> Claims:
-    return _claims
 
 
 def init(lazy: bool = True) -> None:
@@ -167,7 +163,7 @@ def _stop(call: Callable[[], object]) -> None:
     run_with_deadline(call, "shut down", default_deadline_s())
     _running.clear()
     pushed_names.clear()
-    _claims.clear()
+    claims.clear()
 
 
 def _connect(call: Callable[[], object]) -> None:

@@ -21,7 +21,7 @@ from byteps_thc._base.arrays import F32, U8, U16, HostZeros, everybody
 from byteps_thc._base.errors import ConfigurationError, InputError
 from byteps_thc._native import _core
 from byteps_thc._net.byteps import process
-from byteps_thc._net.byteps.library import worker_library
+from byteps_thc._net.byteps.library import declare_tensor
 from byteps_thc._net.byteps.process import tensor_names
 from byteps_thc._net.byteps.push_pull import Handle, declare, different_ranks, push_pull_async_inplace, synchronize
 from byteps_thc._net.transport import TrafficRecorder, Transfer, Transport
@@ -141,7 +141,7 @@ class BytepsTransfer(Transfer):
             "thc_table": ",".join(map(str, table.values)),
         }
         for name in tensor_names(self._sums_name):
-            worker_library().declare(name, settings)
+            declare_tensor(name, settings)
         declare(self._norms_name)
 
     def try_out(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
 from byteps_thc._base.errors import DeadlineError, TransportError
+from byteps_thc._net.ending import within
 
 if TYPE_CHECKING:  # a session of servers needs no torch
     from byteps_thc._base.torch_private import Store
@@ -82,22 +82,13 @@ class Agreement:
 
     def _call(self, operation: Callable[[], T]) -> T:
         """Return the result of a store operation, in a new thread: check() never returns if the host is unreachable."""
-        answers: SimpleQueue[T | RuntimeError] = SimpleQueue()
-
-        def run() -> None:
-            try:
-                answers.put(operation())
-            except RuntimeError as error:
-                answers.put(error)
-
-        Thread(target=run, name="thc-store", daemon=True).start()
+        answer = within(STORE_S, operation, "thc-store")
         try:
-            answer = answers.get(timeout=STORE_S)
-        except Empty:
-            answer = RuntimeError(f"it has not answered for {STORE_S:g} s")
-        if isinstance(answer, RuntimeError):
+            if answer is None:
+                raise RuntimeError(f"it has not answered for {STORE_S:g} s")
+            return answer.result()
+        except RuntimeError as error:
             raise TransportError(
                 "the process group's store does not answer, so that ranks cannot agree on servers: check that its "
-                f"process, rank 0's or torchrun's, runs, and that its host is reachable. {answer}"
-            ) from answer
-        return answer
+                f"process, rank 0's or torchrun's, runs, and that its host is reachable. {error}"
+            ) from error

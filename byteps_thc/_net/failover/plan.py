@@ -30,12 +30,12 @@ class Statement:
     fruitless: bool = False
 
     def as_text(self) -> str:
-        return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired, self.fruitless])
+        return json.dumps([self.missing, self.presences, self.tired, self.fruitless])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        norms, codes, presences, tired, fruitless = json.loads(text)
-        return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired), bool(fruitless))
+        missing, presences, tired, fruitless = json.loads(text)
+        return cls(tuple((kind, number) for kind, number in missing), tuple(presences), bool(tired), bool(fruitless))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Plan:
         return cls(
             tuple(number for number in there if number not in refusing) or there or tuple(answering)[:1],
             tuple(number for number, seen in enumerate(by_server) if UNDELIVERED in seen),
-            Missing.of_any(each.missing for each in everyone),
+            tuple(sorted({stage for each in everyone for stage in each.missing})),
             any(each.tired for each in everyone),
             any(each.fruitless for each in everyone),
         )

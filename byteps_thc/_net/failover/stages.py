@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,21 +53,8 @@ class CodeStage:
 Stage = NormStage | CodeStage
 
 
-@dataclass(frozen=True)
-class Missing:
-    """Numbers of unfinished stages, ascending."""
-
-    norms: tuple[int, ...]
-    codes: tuple[int, ...]
-
-    @staticmethod
-    def of_any(everyone: Iterable[Missing]) -> Missing:
-        norms: set[int] = set()
-        codes: set[int] = set()
-        for each in everyone:
-            norms.update(each.norms)
-            codes.update(each.codes)
-        return Missing(tuple(sorted(norms)), tuple(sorted(codes)))
+#: Unfinished stages, ascending: 0 for norms or 1 for codes, and the number.
+Missing = tuple[tuple[int, int], ...]
 
 
 class KeptStages:
@@ -118,14 +105,14 @@ class KeptStages:
         return next(self._unfinished(), None)
 
     def missing(self) -> Missing:
-        return Missing(_unfinished_of(self._norms), _unfinished_of(self._codes))
+        norms = ((0, number) for number, stage in self._norms.items() if not stage.done)
+        codes = ((1, number) for number, stage in self._codes.items() if not stage.done)
+        return (*norms, *codes)
 
     def push_again(self, session: Session, missing: Missing) -> int:
         """Push again, in another session, this worker's stages that any worker lacks; return their number."""
-        stages = [
-            *(_of_number(self._norms, number) for number in missing.norms if number < self._next_norms),
-            *(_of_number(self._codes, number) for number in missing.codes if number < self._next_codes),
-        ]
+        kinds = (self._norms, self._next_norms), (self._codes, self._next_codes)
+        stages = [_of_number(kinds[kind][0], number) for kind, number in missing if number < kinds[kind][1]]
         for stage in stages:
             stage.push(session)
         return len(stages)
@@ -139,10 +126,6 @@ def _forget(kept: dict[int, NormStage] | dict[int, CodeStage], last: int) -> Non
     """Forget stages up to the number `last`; dictionaries are in the order of numbers."""
     while kept and (first := next(iter(kept))) <= last:
         del kept[first]
-
-
-def _unfinished_of(kept: dict[int, NormStage] | dict[int, CodeStage]) -> tuple[int, ...]:
-    return tuple(number for number, stage in kept.items() if not stage.done)
 
 
 def _of_number(kept: dict[int, NormStage] | dict[int, CodeStage], number: int) -> Stage:

@@ -27,7 +27,7 @@ def take_place(parameters: Sequence[NamedParameter], compression: Compressions) 
 
     Collective. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
     """
-    compression, claim = claim_place(process.claims(), parameters, compression)
+    compression, claim = claim_place(process.claims, parameters, compression)
     try:
         _compare(parameters, compression)
     except BaseException:

@@ -13,7 +13,8 @@ from typing_extensions import override
 from byteps_thc._base.errors import DpdkUnavailableError
 from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._cli.launch import ENDS_WITH_PARENT, ParameterServer
-from byteps_thc._net.session import DpdkConfig, Session, UdpConfig, has_dpdk
+from byteps_thc._native._comm import has_dpdk
+from byteps_thc._net.session import DpdkConfig, Session, UdpConfig
 from thc_lab.demo.links import NO_LINKS, Links, choose_links
 from thc_lab.demo.settings import DemoSettings, Scheme
 from thc_lab.namespaces import inside
@@ -154,8 +155,7 @@ def server_eal_arguments(socket: Path, workers: int) -> list[str]:
 
 def eal_arguments(name: str, folder: Path) -> list[str]:
     """EAL without huge pages and without real devices; the prefix keeps processes apart."""
-    prefix = f"{folder.name}-{name}"
-    return ["--no-huge", "-m", str(EAL_MEMORY_MIB), "--no-pci", "--no-telemetry", f"--file-prefix={prefix}"]
+    return ["--no-huge", "-m", str(EAL_MEMORY_MIB), "--no-pci", "--no-telemetry", f"--file-prefix={folder.name}-{name}"]
 
 
 def memif_address(host: int) -> str:

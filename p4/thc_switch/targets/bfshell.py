@@ -11,6 +11,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from thc_switch.plan import (
     RemoveEntries,
     TableEntry,
     Ternary,
-    numbers_of,
 )
 from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
@@ -76,7 +76,7 @@ def _add_rows(entries: Sequence[TableEntry], shared_rows: dict[str, str]) -> Ite
 
 
 def _row(entry: TableEntry) -> tuple[int, ...]:
-    keys = (value for _, match in entry.keys for value in numbers_of(match))
+    keys = (value for _, match in entry.keys for value in astuple(match))
     priority = () if entry.priority is None else (entry.priority,)
     row = (*keys, *(value for _, value in entry.params), *priority)
     return tuple(int(value) for value in row)  # enums have another text
@@ -200,7 +200,7 @@ class BfshellControl(SwitchControl):
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
         """Return the number of a worker's packets that the switch has accepted, ever."""
         entry = JobCheck.worker_entry(allocation, worker)
-        keys = ", ".join(f"{name}={numbers_of(match)[0]}" for name, match in entry.keys)
+        keys = ", ".join(f"{name}={astuple(match)[0]}" for name, match in entry.keys)
         element = f"p4.{entry.table}.get({keys}, from_hw=True, print_ents=False)"
         return self._collect("once in [0]", f'{element}.raw()["data"]["{_PACKETS}"]')[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 from byteps_thc._base.errors import TransportError
@@ -24,7 +25,6 @@ from thc_switch.plan import (
     Operation,
     RemoveEntries,
     TableEntry,
-    numbers_of,
 )
 from thc_switch.programs import INCLUDE_FOLDER, program_path
 from thc_switch.targets.base import SwitchControl
@@ -122,4 +122,4 @@ def new_switch_with_control(switch: SwitchDescription) -> tuple[V1ModelSwitch | 
 
 
 def _model_match(match: Match) -> Any:
-    return match.value if isinstance(match, Exact) else numbers_of(match)
+    return match.value if isinstance(match, Exact) else astuple(match)

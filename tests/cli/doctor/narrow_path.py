@@ -5,7 +5,7 @@ import sys
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
 from byteps_thc._cli.doctor.server import check_server
-from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Visit
 from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import Namespaces, inside
 

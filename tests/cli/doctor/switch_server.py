@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from byteps_thc._cli.doctor.server import check_server, parse_server
-from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Visit
 from thc_lab.demo_switch.site import Site
 from thc_lab.demo_switch.software_switch import SoftwareSwitch, SwitchChoice
 from thc_lab.namespaces import Namespaces, inside

@@ -16,7 +16,7 @@ from byteps_thc._cli.cli import app
 from byteps_thc._cli.doctor.finding import Finding, State, run_check
 from byteps_thc._cli.doctor.installation import check_thc_ps
 from byteps_thc._cli.doctor.processes import answer_in, run_command
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 
 
 def executable(path: Path, text: str) -> str:

@@ -18,8 +18,7 @@ from network_or_skip import network_or_skip
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.server import check_server, check_servers, parse_server
 from byteps_thc._cli.doctor.sockets import check_port, check_socket_buffer
-from byteps_thc._cli.doctor.visit import Visit
-from byteps_thc._cli.doctor.way import Way
+from byteps_thc._cli.doctor.way import Visit, Way
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.adding.server_codes import ServerCodes
@@ -152,7 +151,7 @@ def test_a_program_that_does_not_answer(occupied_port: tuple[socket.socket, int]
 @needs_namespaces
 def test_a_host_without_a_way_to_the_server() -> None:
     code = (
-        "from byteps_thc._cli.doctor.server import check_server; from byteps_thc._cli.doctor.visit import Visit; "
+        "from byteps_thc._cli.doctor.server import check_server; from byteps_thc._cli.doctor.way import Visit; "
         "print(check_server(Visit(('10.0.0.1', 48865)))[0].meaning)"
     )
     command = ["unshare", "--net", sys.executable, "-P", "-c", code]

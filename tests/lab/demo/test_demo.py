@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 from thc_lab.demo.launcher import receive
 from thc_lab.demo.settings import Failure
 from thc_lab.namespaces import FOLDER

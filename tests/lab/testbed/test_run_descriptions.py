@@ -7,7 +7,7 @@ import pytest
 from markdown_snippets import python_snippets
 from testbed_chains import run_chain, skip_without_namespaces
 
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 
 pytestmark = pytest.mark.slow
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"

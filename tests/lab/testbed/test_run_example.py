@@ -7,7 +7,7 @@ import pytest
 from testbed_chains import changed, run_description, skip_without_namespaces
 from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 
 pytestmark = [pytest.mark.byteps]
 

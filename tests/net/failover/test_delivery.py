@@ -20,7 +20,6 @@ from byteps_thc._base.errors import DeadlineError, TransportError
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.failover import agreement, watch
 from byteps_thc._net.failover.plan import THERE, UNDELIVERED, Plan, Statement
-from byteps_thc._net.failover.stages import Missing
 from byteps_thc._net.failover.watch import Presences, undelivered
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Timeouts
@@ -190,7 +189,7 @@ def test_who_delivers_nothing() -> None:
 
 def test_a_server_that_delivers_nothing_is_used_only_when_no_other_is_there() -> None:
     def plan(*presences: tuple[str, ...]) -> tuple[int, ...]:
-        return Plan.of([Statement(Missing((), ()), each, tired=False) for each in presences]).servers
+        return Plan.of([Statement((), each, tired=False) for each in presences]).servers
 
     assert plan((THERE, UNDELIVERED), (THERE, THERE)) == (0,)
     assert plan(("silent", UNDELIVERED), (THERE, THERE)) == (1,)

@@ -10,7 +10,7 @@ import pytest
 
 from byteps_thc._base.errors import TransportError
 from byteps_thc._net.failover.plan import Plan, Statement, named_in, why_none
-from byteps_thc._net.failover.stages import CodeStage, KeptStages, Missing, NormStage
+from byteps_thc._net.failover.stages import CodeStage, KeptStages, NormStage
 
 PIECES = 3
 
@@ -129,7 +129,7 @@ def take_results(worker: Worker) -> None:
 def move(workers: list[Worker]) -> None:
     for worker in workers:
         worker.kept.settle(worker.session)
-    missing = Missing.of_any(worker.kept.missing() for worker in workers)
+    missing = tuple(sorted({stage for worker in workers for stage in worker.kept.missing()}))
     for worker in workers:
         worker.session = FakeSession()
         worker.kept.push_again(worker.session, missing)
@@ -161,16 +161,16 @@ def test_what_is_forgotten_is_an_error_and_no_other_stage() -> None:
     worker.measure()
     worker.kept._norms.clear()
     with pytest.raises(TransportError, match="another rank lacks stage 0, which this rank no longer has"):
-        worker.kept.push_again(FakeSession(), Missing((0,), ()))
+        worker.kept.push_again(FakeSession(), ((0, 0),))
 
 
 def test_a_plan_is_of_servers_that_all_reach_and_of_what_any_lacks() -> None:
-    first = Statement(Missing((3, 4), (2,)), ("there", "there", "leaving", "there"), False)
-    second = Statement(Missing((4,), (1,)), ("there", "silent", "there", "there"), False)
+    first = Statement(((0, 3), (0, 4), (1, 2)), ("there", "there", "leaving", "there"), False)
+    second = Statement(((0, 4), (1, 1)), ("there", "silent", "there", "there"), False)
     said = [Statement.from_text(each.as_text()) for each in (first, second)]
     assert said == [first, second]
-    assert Plan.of(said) == Plan((0, 3), (), Missing((3, 4), (1, 2)), given_up=False)
-    fruitless = Statement(Missing((4,), (1,)), ("there",) * 4, tired=False, fruitless=True)
+    assert Plan.of(said) == Plan((0, 3), (), ((0, 3), (0, 4), (1, 1), (1, 2)), given_up=False)
+    fruitless = Statement(((0, 4), (1, 1)), ("there",) * 4, tired=False, fruitless=True)
     assert Plan.of([first, Statement.from_text(fruitless.as_text())]).fruitless
     assert Plan.of(said, refusing=[0]).servers == (3,)
     assert Plan.of(said, refusing=[0, 3]).servers == (0, 3)  # no other server is present

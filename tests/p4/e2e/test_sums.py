@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e.workers import Work, digest_of_thc_ps, start_workers
 
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 from thc_lab.demo_switch.software_switch import SwitchChoice
 
 FAULTS = {"drop": 0.05, "duplicate": 0.05, "reorder": 0.05}

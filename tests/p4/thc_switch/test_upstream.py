@@ -12,6 +12,7 @@ from switch_control import bfrt_python, bmv2_cli
 from switch_control.bfrt_client import Server
 
 from byteps_thc._base.errors import ConfigurationError
+from byteps_thc._scheme.adding.tables import LookupTable
 from thc_p4_model.architectures import new_switch
 from thc_p4_model.interfaces import Program
 from thc_p4_model.switch import Switch
@@ -108,8 +109,7 @@ def test_settings_of_a_rack_are_those_of_thc_ps(leaf: Deployment) -> None:
         num_workers=6,
         code_bits=4,
         value_bits=8,
-        granularity=15,
-        table=tuple(range(16)),
+        table=LookupTable(4, 15, p=0.5, values=tuple(range(16)), cost=0.0),
         codes_per_packet=1024,
         quorum=6,
         settings_hash=0x01020304,

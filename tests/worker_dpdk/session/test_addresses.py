@@ -15,7 +15,7 @@ from private_mounts import NO_MOUNTS, can_mount
 
 from byteps_thc._cli.doctor.finding import State
 from byteps_thc._cli.doctor.server import check_server
-from byteps_thc._cli.doctor.visit import Visit
+from byteps_thc._cli.doctor.way import Visit
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session, UdpConfig
 from byteps_thc._scheme.adding.server_codes import ServerCodes

@@ -17,7 +17,7 @@ from network_or_skip import network_or_skip
 
 from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.session import has_dpdk
+from byteps_thc._native._comm import has_dpdk
 from thc_lab.namespaces import Cable, CableEnd, Namespaces, bridge, command_inside, connect, inside
 
 if TYPE_CHECKING:

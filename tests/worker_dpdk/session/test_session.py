@@ -30,7 +30,8 @@ from byteps_thc._base.errors import (
     ServerRefusedError,
 )
 from byteps_thc._cli.launch import ParameterServer
-from byteps_thc._net.session import DpdkConfig, Session, Timeouts, has_dpdk
+from byteps_thc._native._comm import has_dpdk
+from byteps_thc._net.session import DpdkConfig, Session, Timeouts
 from byteps_thc._scheme.adding.server_codes import ServerCodes
 from byteps_thc._scheme.arithmetic import DIGEST_BITS, arithmetic_version, version_name
 
