@@ -54,7 +54,7 @@ TEST_P(Decode, GivesTheSameBits) {
           for (const FloatFormat format : {FloatFormat::kFp32, FloatFormat::kFp16, FloatFormat::kBf16}) {
             expect_same<std::vector<std::uint8_t>>([&] {
               Misaligned<std::uint8_t> out(size * float_bytes(format), 1);
-              decode(aggregate.view, layout, kKey, Floats{out.data(), format});
+              decode(nullptr, aggregate.view, layout, kKey, Floats{out.data(), format});
               return out.values();
             });
           }
@@ -79,7 +79,7 @@ TEST_P(Decode, LargestSumsDoNotOverflow) {
         sums[j] = minus != inverted ? 0 : 255;
       }
       std::vector<float> out(kSize);
-      decode({sums.data(), 8, contributions.data(), 1024, 255, 0.5F, &norm}, layout, kKey,
+      decode(nullptr, {sums.data(), 8, contributions.data(), 1024, 255, 0.5F, &norm}, layout, kKey,
              {out.data(), FloatFormat::kFp32});
       // Sums of 0 and 255 stand for -1/2 and 1/2.
       for (std::size_t k = 0; k < kSize; ++k) {

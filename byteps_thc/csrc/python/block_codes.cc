@@ -7,7 +7,6 @@
 #include "python/register.h"
 #include "thc/bit_stream.h"
 #include "thc/errors.h"
-#include "thc/threaded_kernels.h"
 
 namespace thc::python {
 namespace {
@@ -92,7 +91,7 @@ void encode_array(const py::array& gradient, py::array codes, py::array scales, 
   auto* bytes = output<std::uint8_t>(scales, "scales", scale_bytes(blocks.size()));
   const py::gil_scoped_release unlocked;
   const BlockRandom random({seed, tensor, round}, hop_of(down));
-  threaded::encode_blocks(pool, in, blocks, random.of_rank(rank, ranks), bits, packed, bytes);
+  encode_blocks(pool, in, blocks, random.of_rank(rank, ranks), bits, packed, bytes);
 }
 
 std::uint32_t decode_array(const py::array& codes, const py::array& scales, py::array out, const BlockTable& table,
@@ -105,7 +104,7 @@ std::uint32_t decode_array(const py::array& codes, const py::array& scales, py::
   check_reach(out, "out", blocks);
   const py::gil_scoped_release unlocked;
   const BlockRandom random({seed, tensor, round}, hop_of(down));
-  return threaded::decode_blocks(pool, in.ranks(), blocks, random, bits, average);
+  return decode_blocks(pool, in.ranks(), blocks, random, bits, average);
 }
 
 void recode_array(const py::array& codes, const py::array& scales, py::array down_codes, py::array down_scales,
@@ -119,8 +118,8 @@ void recode_array(const py::array& codes, const py::array& scales, py::array dow
   auto* bytes = output<std::uint8_t>(down_scales, "down_scales", scale_bytes(blocks.size()));
   const py::gil_scoped_release unlocked;
   const RandomKey key{seed, tensor, round};
-  threaded::recode_blocks(pool, in.ranks(), blocks, BlockRandom(key, Hop::kUp), bits, BlockRandom(key, Hop::kDown),
-                          down_bits, packed, bytes);
+  recode_blocks(pool, in.ranks(), blocks, BlockRandom(key, Hop::kUp), bits, BlockRandom(key, Hop::kDown), down_bits,
+                packed, bytes);
 }
 
 }  // namespace

@@ -12,10 +12,12 @@
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
 #include "thc/checksum.h"
+#include "thc/decode.h"
+#include "thc/encode.h"
 #include "thc/errors.h"
 #include "thc/instruction_set.h"
 #include "thc/lookup_sum.h"
-#include "thc/threaded_kernels.h"
+#include "thc/rotation.h"
 
 namespace thc::python {
 namespace {
@@ -29,7 +31,7 @@ void block_norms_array(const py::array& gradient, const OptionalArray& residual,
   const float* carried = residual ? input<float>(*residual, "residual", layout.coordinates()) : nullptr;
   float* out = output<float>(norms, "norms", layout.blocks());
   const py::gil_scoped_release unlocked;
-  threaded::block_norms(pool, in, carried, layout, out);
+  block_norms(pool, in, carried, layout, out);
 }
 
 void check_threshold(float threshold) {
@@ -55,7 +57,7 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
-  return threaded::encode(pool, in, carried, norms, layout, table, options, packed);
+  return encode(pool, in, carried, norms, layout, table, options, packed);
 }
 
 template <typename Sum>
@@ -128,7 +130,7 @@ void decode_array(const py::array& aggregate, const py::array& contributions, co
       .max_norms = input<float>(max_norms, "max_norms", layout.blocks())};
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
-  threaded::decode(pool, in, layout, {seed, tensor, round}, average);
+  decode(pool, in, layout, {seed, tensor, round}, average);
 }
 
 }  // namespace

@@ -41,7 +41,6 @@ inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noe
 /// maps[size / kAffineGroup] of the coordinates offset .. offset + size - 1, all in one block.
 inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range, std::size_t offset, std::size_t size,
                              float factor, AffineMap* maps) noexcept {
-  offset += aggregate.first;
   for (std::size_t j = offset; j < offset + size;) {
     const std::size_t chunk = j / aggregate.codes_per_chunk;
     const std::size_t end = std::min(offset + size, (chunk + 1) * aggregate.codes_per_chunk);
@@ -57,7 +56,6 @@ inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 /// Whether all coordinates of the block have one map, so that decode() can transform the sums first, exactly.
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
-  offset += aggregate.first;
   if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
   const std::size_t first = offset / aggregate.codes_per_chunk;
   const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;

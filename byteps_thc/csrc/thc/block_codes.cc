@@ -1,5 +1,6 @@
 #include "thc/block_codes.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -281,11 +282,12 @@ HWY_INLINE const float* load_tile(ConstFloats gradient, Blocks tile, float* stag
   return staging;
 }
 
-HWY_ATTR void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
-                            std::uint8_t* codes, std::uint8_t* scales) {
+/// Blocks begin .. end - 1, here and below: whole tiles, or up to the last block.
+HWY_ATTR void encode_blocks(ConstFloats gradient, Blocks blocks, std::size_t begin, std::size_t end,
+                            const BlockRandom& random, unsigned bits, std::uint8_t* codes, std::uint8_t* scales) {
   TileEncoder encoder(random, bits);
   alignas(64) float staging[kTileFloats];
-  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
+  for (; begin < end; begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     encoder.encode(load_tile(gradient, tile, staging), tile.size(), tile.first,
                    codes + code_bytes(begin * kBlock, bits), scales + scale_bytes(begin));
@@ -371,12 +373,12 @@ HWY_INLINE std::uint32_t sum_of_bits(const float* x, std::size_t blocks) {
   return std::accumulate(lanes, lanes + kLanes, std::uint32_t{0});
 }
 
-HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
-                                     unsigned bits, Floats out) {
+HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, std::size_t begin,
+                                     std::size_t end, const BlockRandom& random, unsigned bits, Floats out) {
   TileDecoder decoder(ranks, random, bits);
   std::uint32_t sum = 0;
   alignas(64) float staging[kTileFloats];
-  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
+  for (; begin < end; begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     const bool in_place = out.format == FloatFormat::kFp32 && tile.is_whole();
     float* average = in_place ? static_cast<float*>((out + tile.coordinate(0)).data) : staging;
@@ -389,12 +391,13 @@ HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks b
   return sum;
 }
 
-HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
-                            const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales) {
+HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, std::size_t begin, std::size_t end,
+                            const BlockRandom& up, unsigned bits, const BlockRandom& down, unsigned down_bits,
+                            std::uint8_t* codes, std::uint8_t* scales) {
   TileDecoder decoder(ranks, up, bits);
   TileEncoder encoder(down, down_bits);
   alignas(64) float average[kTileFloats];
-  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
+  for (; begin < end; begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     decoder.decode(begin, tile.size(), tile.first, average);
     for (std::size_t b = 0; b < tile.size(); ++b) {
@@ -416,6 +419,22 @@ HWY_EXPORT(encode_blocks);
 HWY_EXPORT(decode_blocks);
 HWY_EXPORT(recode_blocks);
 
+namespace {
+
+// Fewest coordinates of a range: 50 us of a thread with AVX-512, the cost of waking a helper, and 100 us of encoding.
+constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
+constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
+constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
+
+/// for_each_range of tiles: work(begin, end) for blocks begin .. end - 1. least: coordinates of a range.
+template <class Work>
+void for_each_tiles(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
+  for_each_range(pool, blocks.size() * kBlock, kTileBlocks * kBlock, least,
+                 [&](std::size_t first, std::size_t size) { work(first / kBlock, (first + size) / kBlock); });
+}
+
+}  // namespace
+
 BlockRandom::BlockRandom(const RandomKey& key, Hop hop) {
   std::uint32_t words[4];
   HWY_DYNAMIC_DISPATCH(random_words)(key, hop == Hop::kUp ? kSignDomain : kDownSignDomain, words);
@@ -432,19 +451,28 @@ BlockRandom BlockRandom::of_rank(std::size_t rank, std::size_t ranks) const {
   return own;
 }
 
-void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits, std::uint8_t* codes,
+void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                   std::uint8_t* codes, std::uint8_t* scales) {
+  for_each_tiles(pool, blocks, kLeastToEncode, [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, blocks, begin, end, random, bits, codes, scales);
+  });
+}
+
+std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
+                            const BlockRandom& random, unsigned bits, Floats out) {
+  std::atomic<std::uint32_t> sum = 0;
+  for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, std::size_t end) {
+    sum += HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, begin, end, random, bits, out);
+  });
+  return sum;
+}
+
+void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
+                   unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
                    std::uint8_t* scales) {
-  HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, blocks, random, bits, codes, scales);
-}
-
-std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                            Floats out) {
-  return HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, random, bits, out);
-}
-
-void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
-                   const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales) {
-  HWY_DYNAMIC_DISPATCH(recode_blocks)(ranks, blocks, up, bits, down, down_bits, codes, scales);
+  for_each_tiles(pool, blocks, kLeastToRecode, [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(recode_blocks)(ranks, blocks, begin, end, up, bits, down, down_bits, codes, scales);
+  });
 }
 
 }  // namespace thc

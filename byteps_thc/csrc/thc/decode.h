@@ -8,6 +8,7 @@
 #include "thc/block_layout.h"
 #include "thc/float_format.h"
 #include "thc/philox.h"
+#include "thc/thread_pool.h"
 
 namespace thc {
 
@@ -42,13 +43,12 @@ struct Aggregate {
   std::uint16_t granularity;
   float threshold;         // of quantize
   const float* max_norms;  // layout.blocks()
-  std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
 };
 
 /// out[layout.coordinates()] = inverse_rotate() of sum / contributions * step - limit (ClampRange). Before
 /// inverse_rotate(), chunks without contributions are 0, and blocks whose max norm is not finite are NaN. Blocks of at
 /// most 2^16 8-bit sums with equal contributions are transformed as integers, exactly, and mapped after: H maps the
-/// constant limit to coordinate 0.
-void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+/// constant limit to coordinate 0. pool: may be null.
+void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
 }  // namespace thc
