@@ -133,7 +133,7 @@ def encode(
 
 def decode(
     aggregate: U8 | U16,
-    contributions: U8 | U16,
+    contributions: U16,
     max_norms: F32,
     out: Gradient,
     *,

@@ -37,7 +37,8 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}, uns
   std::vector<float> norms(layout.blocks());
   std::vector<std::uint8_t> codes(code_bytes(layout.padded(), bits));
   std::vector<std::uint8_t> sums(layout.padded(), 1);
-  const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
+  const std::vector<std::uint8_t> random = random_bytes(layout.padded() / kCodesPerChunk + 1);
+  const std::vector<std::uint16_t> contributions(random.begin(), random.end());
   std::vector<std::uint32_t> average(kCoordinates);
   block_norms(pool, floats, residual.data(), layout, norms.data());
   const std::size_t clamped = encode(pool, floats, residual.data(), norms.data(), layout, table,

@@ -91,13 +91,6 @@ void lookup_sum_array(const py::array& codes, const py::array& values, py::array
   }
 }
 
-Contributions checked_contributions(const py::array& contributions, std::size_t chunks) {
-  if (holds<std::uint16_t>(contributions)) {
-    return input<std::uint16_t>(contributions, "contributions", chunks);
-  }
-  return input<std::uint8_t>(contributions, "contributions", chunks);
-}
-
 void check_packets(std::size_t codes_per_chunk, std::size_t granularity) {
   if (codes_per_chunk == 0 || codes_per_chunk % kMinRotationBlock != 0) {
     throw ConfigurationError("codes_per_chunk must be a positive multiple of " + std::to_string(kMinRotationBlock) +
@@ -123,7 +116,7 @@ void decode_array(const py::array& aggregate, const py::array& contributions, co
       .sums = wide ? static_cast<const void*>(input<std::uint16_t>(aggregate, "aggregate", layout.padded()))
                    : input<std::uint8_t>(aggregate, "aggregate", layout.padded()),
       .value_bits = wide ? 16U : 8U,
-      .contributions = checked_contributions(contributions, chunks),
+      .contributions = input<std::uint16_t>(contributions, "contributions", chunks),
       .codes_per_chunk = codes_per_chunk,
       .granularity = static_cast<std::uint16_t>(granularity),
       .threshold = threshold,

@@ -32,6 +32,12 @@ inline AffineMap affine_map(const ClampRange& range, unsigned contributions, flo
   return {range.step / static_cast<float>(contributions) * factor, range.limit * factor};
 }
 
+inline unsigned workers_of(const Aggregate& aggregate, std::size_t chunk) noexcept {
+  std::uint16_t workers = 0;
+  std::memcpy(&workers, aggregate.contributions + chunk, sizeof(workers));
+  return workers;
+}
+
 inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noexcept {
   float max_norm = 0;
   std::memcpy(&max_norm, aggregate.max_norms + block, sizeof(max_norm));
@@ -44,7 +50,7 @@ inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range
   for (std::size_t j = offset; j < offset + size;) {
     const std::size_t chunk = j / aggregate.codes_per_chunk;
     const std::size_t end = std::min(offset + size, (chunk + 1) * aggregate.codes_per_chunk);
-    const AffineMap map = affine_map(range, aggregate.contributions[chunk], factor);
+    const AffineMap map = affine_map(range, workers_of(aggregate, chunk), factor);
     std::fill(maps + (j - offset) / kAffineGroup, maps + (end - offset) / kAffineGroup, map);
     j = end;
   }
@@ -59,9 +65,9 @@ inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range,
   if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
   const std::size_t first = offset / aggregate.codes_per_chunk;
   const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;
-  const unsigned workers = aggregate.contributions[first];
+  const unsigned workers = workers_of(aggregate, first);
   for (std::size_t chunk = first + 1; chunk <= last; ++chunk) {
-    if (aggregate.contributions[chunk] != workers) return false;
+    if (workers_of(aggregate, chunk) != workers) return false;
   }
   return workers > 0;
 }
