@@ -71,8 +71,8 @@ struct Ranks {
   }
 };
 
-const BlockRandom kUp(kKey, Hop::kUp);
-const BlockRandom kDown(kKey, Hop::kDown);
+const BlockRandom kUp(kKey, kSignDomain);
+const BlockRandom kDown(kKey, kDownSignDomain);
 
 /// Floats between blocks keep their bytes of 0x5a.
 Bytes decode(const Case& of, const Ranks& ranks) {
@@ -116,7 +116,7 @@ TEST_P(BlockCodesTest, SmallBlocksBesideLargeOnesArriveOnAverage) {
   double sum = 0;
   constexpr std::uint32_t kRounds = 4000;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const BlockRandom random({kKey.seed, kKey.tensor, round}, Hop::kUp);
+    const BlockRandom random({kKey.seed, kKey.tensor, round}, kSignDomain);
     const Encoded sent = encode(of, gradient, random);
     std::vector<float> out(64 * 2);
     const BlockCodes rank{sent.first.data(), sent.second.data()};

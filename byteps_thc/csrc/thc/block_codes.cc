@@ -101,7 +101,7 @@ HWY_INLINE float folded(const VF (&v)[kCount]) {
   }
 }
 
-/// A tile between the passes of encode_tile(). rotated: 4 KiB, in L1.
+/// A tile between the passes of its encoder. rotated: 4 KiB, in L1.
 struct Tile {
   alignas(64) float rotated[kTileFloats];
   alignas(64) float largest[kTileBlocks];
@@ -212,37 +212,6 @@ HWY_INLINE void put_scales(const float* scale, std::uint32_t chances, std::uint8
   }
 }
 
-/// random: of the tile's first block.
-struct TileRounding {
-  const SignBits& signs;
-  unsigned bits;
-  std::uint32_t levels;
-  std::uint32_t chances;
-};
-
-template <bool kClip>
-HWY_INLINE void encode_tile(const float* x, std::size_t blocks, const TileRounding& how, Tile& tile,
-                            std::uint8_t* codes, std::uint8_t* scales) {
-  const unsigned bits = how.bits;
-  rotate_tile(x, blocks, how.signs, kClip, tile);
-  choose_steps(bits, tile);
-  const VI top = hn::Set(DI(), (1 << bits) - 1);
-  with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const float dot = round_block<kClip>(tile, b, middle_of(bits, how.levels, b), top, store);
-      if (kClip && tile.reach[b] < tile.largest[b]) {
-        tile.scale[b] = tile.squares[b] / std::max(dot, kLeast);
-      }
-    }
-  });
-  put_scales(tile.scale, how.chances, scales);
-  for (std::size_t b = 0; b < blocks; ++b) {
-    if (tile.largest[b] <= kMost) continue;
-    scales[1 + b] = kNotFinite;
-    std::memset(codes + code_bytes(b * kBlock, bits), 0, code_bytes(kBlock, bits));
-  }
-}
-
 /// Encodes tiles, one after the other.
 class TileEncoder {
  public:
@@ -251,15 +220,38 @@ class TileEncoder {
   /// number: of the tile's first block.
   HWY_INLINE void encode(const float* x, std::size_t blocks, std::uint32_t number, std::uint8_t* codes,
                          std::uint8_t* scales) {
-    const TileRounding how{signs_, bits_, random_.levels + number * kGolden, random_.chances + number * kPlastic};
     if (kClips[bits_] > 0) {
-      encode_tile<true>(x, blocks, how, tile_, codes, scales);
+      encode_as<true>(x, blocks, number, codes, scales);
     } else {
-      encode_tile<false>(x, blocks, how, tile_, codes, scales);
+      encode_as<false>(x, blocks, number, codes, scales);
     }
   }
 
  private:
+  template <bool kClip>
+  HWY_INLINE void encode_as(const float* x, std::size_t blocks, std::uint32_t number, std::uint8_t* codes,
+                            std::uint8_t* scales) {
+    const unsigned bits = bits_;
+    const std::uint32_t levels = random_.levels + number * kGolden;
+    rotate_tile(x, blocks, signs_, kClip, tile_);
+    choose_steps(bits, tile_);
+    const VI top = hn::Set(DI(), (1 << bits) - 1);
+    with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
+      for (std::size_t b = 0; b < blocks; ++b) {
+        const float dot = round_block<kClip>(tile_, b, middle_of(bits, levels, b), top, store);
+        if (kClip && tile_.reach[b] < tile_.largest[b]) {
+          tile_.scale[b] = tile_.squares[b] / std::max(dot, kLeast);
+        }
+      }
+    });
+    put_scales(tile_.scale, random_.chances + number * kPlastic, scales);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      if (tile_.largest[b] <= kMost) continue;
+      scales[1 + b] = kNotFinite;
+      std::memset(codes + code_bytes(b * kBlock, bits), 0, code_bytes(kBlock, bits));
+    }
+  }
+
   Tile tile_;
   SignBits signs_;
   BlockRandom random_;
@@ -435,9 +427,9 @@ void for_each_tiles(ThreadPool* pool, Blocks blocks, std::size_t least, const Wo
 
 }  // namespace
 
-BlockRandom::BlockRandom(const RandomKey& key, Hop hop) {
+BlockRandom::BlockRandom(const RandomKey& key, std::uint32_t domain) {
   std::uint32_t words[4];
-  HWY_DYNAMIC_DISPATCH(random_words)(key, hop == Hop::kUp ? kSignDomain : kDownSignDomain, words);
+  HWY_DYNAMIC_DISPATCH(random_words)(key, domain, words);
   signs = words[0] | std::uint64_t{words[1]} << 32;
   levels = words[2];
   chances = words[3];

@@ -14,9 +14,6 @@ namespace thc {
 
 inline constexpr unsigned kMaxBlockBits = 8;
 
-/// Way of a block, which selects random numbers: gradients up, or averages down.
-enum class Hop : std::uint8_t { kUp, kDown };
-
 /// Random numbers of a gradient in a round. signs: of every block, a set bit negates. levels, chances: of block 0, from
 /// which a Weyl sequence starts.
 struct BlockRandom {
@@ -24,7 +21,8 @@ struct BlockRandom {
   std::uint32_t levels;
   std::uint32_t chances;
 
-  BlockRandom(const RandomKey& key, Hop hop);
+  /// domain: kSignDomain of gradients on their way up, kDownSignDomain of averages on their way down.
+  BlockRandom(const RandomKey& key, std::uint32_t domain);
   /// Ranks have equidistant shares of the levels, so that their errors cancel (Suresh et al., ICML 2022).
   BlockRandom of_rank(std::size_t rank, std::size_t ranks) const;
 };
