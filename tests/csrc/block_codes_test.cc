@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
 #include "thc/errors.h"
+#include "thc/pack.h"
 
 namespace thc::testing {
 namespace {

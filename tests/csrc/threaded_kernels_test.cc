@@ -2,10 +2,10 @@
 #include <thread>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
 #include "thc/decode.h"
 #include "thc/encode.h"
 #include "thc/lookup_sum.h"
+#include "thc/pack.h"
 #include "thc/rotation.h"
 
 namespace thc::testing {

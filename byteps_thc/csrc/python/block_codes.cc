@@ -5,8 +5,8 @@
 
 #include "python/arrays.h"
 #include "python/register.h"
-#include "thc/bit_stream.h"
 #include "thc/errors.h"
+#include "thc/pack.h"
 
 namespace thc::python {
 namespace {
@@ -126,7 +126,6 @@ void register_arguments(py::module_& module) {
       .def(py::init(&make_table), py::arg("words"), py::arg("first") = 0)
       .def_property_readonly("words", &table_words)
       .def_property_readonly("first", [](const BlockTable& table) { return table.blocks().first; })
-      .def_property_readonly("end", [](const BlockTable& table) { return table.blocks().end(); })
       .def("__len__", [](const BlockTable& table) { return table.blocks().size(); })
       .def("part", &BlockTable::part, py::arg("begin"), py::arg("end"))
       .def("numbered", &BlockTable::numbered, py::arg("first"))

@@ -10,13 +10,13 @@
 #include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
-#include "thc/bit_stream.h"
 #include "thc/checksum.h"
 #include "thc/decode.h"
 #include "thc/encode.h"
 #include "thc/errors.h"
 #include "thc/instruction_set.h"
 #include "thc/lookup_sum.h"
+#include "thc/pack.h"
 #include "thc/rotation.h"
 
 namespace thc::python {

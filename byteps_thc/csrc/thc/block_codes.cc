@@ -8,7 +8,6 @@
 #include <numeric>
 #include <type_traits>
 
-#include "thc/bit_stream.h"
 #include "thc/pack.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <vector>
 
-#include "thc/bit_stream.h"
+#include "thc/pack.h"
 #include "thc/rotation.h"
 
 namespace thc {
