@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "thc/pack.h"
 
@@ -273,12 +274,11 @@ HWY_INLINE const float* load_tile(ConstFloats gradient, Blocks tile, float* stag
   return staging;
 }
 
-/// Blocks begin .. end - 1, here and below: whole tiles, or up to the last block.
-HWY_ATTR void encode_blocks(ConstFloats gradient, Blocks blocks, std::size_t begin, std::size_t end,
-                            const BlockRandom& random, unsigned bits, std::uint8_t* codes, std::uint8_t* scales) {
+HWY_ATTR void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                            std::uint8_t* codes, std::uint8_t* scales) {
   TileEncoder encoder(random, bits);
   alignas(64) float staging[kTileFloats];
-  for (; begin < end; begin += kTileBlocks) {
+  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     encoder.encode(load_tile(gradient, tile, staging), tile.size(), tile.first,
                    codes + code_bytes(begin * kBlock, bits), scales + scale_bytes(begin));
@@ -364,12 +364,12 @@ HWY_INLINE std::uint32_t sum_of_bits(const float* x, std::size_t blocks) {
   return std::accumulate(lanes, lanes + kLanes, std::uint32_t{0});
 }
 
-HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, std::size_t begin,
-                                     std::size_t end, const BlockRandom& random, unsigned bits, Floats out) {
+HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random,
+                                     unsigned bits, Floats out) {
   TileDecoder decoder(ranks, random, bits);
   std::uint32_t sum = 0;
   alignas(64) float staging[kTileFloats];
-  for (; begin < end; begin += kTileBlocks) {
+  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     const bool in_place = out.format == FloatFormat::kFp32 && tile.is_whole();
     float* average = in_place ? static_cast<float*>((out + tile.coordinate(0)).data) : staging;
@@ -382,13 +382,12 @@ HWY_ATTR std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks b
   return sum;
 }
 
-HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, std::size_t begin, std::size_t end,
-                            const BlockRandom& up, unsigned bits, const BlockRandom& down, unsigned down_bits,
-                            std::uint8_t* codes, std::uint8_t* scales) {
+HWY_ATTR void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
+                            const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales) {
   TileDecoder decoder(ranks, up, bits);
   TileEncoder encoder(down, down_bits);
   alignas(64) float average[kTileFloats];
-  for (; begin < end; begin += kTileBlocks) {
+  for (std::size_t begin = 0; begin < blocks.size(); begin += kTileBlocks) {
     const Blocks tile = blocks.tile(begin);
     decoder.decode(begin, tile.size(), tile.first, average);
     for (std::size_t b = 0; b < tile.size(); ++b) {
@@ -417,11 +416,22 @@ constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
 
-/// for_each_range of tiles: work(begin, end) for blocks begin .. end - 1. least: coordinates of a range.
+/// for_each_range of tiles: work(first block, blocks). least: coordinates of a range.
 template <class Work>
 void for_each_tiles(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
-  for_each_range(pool, blocks.size() * kBlock, kTileBlocks * kBlock, least,
-                 [&](std::size_t first, std::size_t size) { work(first / kBlock, (first + size) / kBlock); });
+  for_each_range(pool, blocks.size() * kBlock, kTileBlocks * kBlock, least, [&](std::size_t first, std::size_t size) {
+    work(first / kBlock, blocks.part(first / kBlock, size / kBlock));
+  });
+}
+
+/// Codes of the same ranks from block `begin` on.
+std::vector<BlockCodes> codes_from(std::span<const BlockCodes> ranks, unsigned bits, std::size_t begin) {
+  std::vector<BlockCodes> part(ranks.begin(), ranks.end());
+  for (BlockCodes& rank : part) {
+    rank.codes += code_bytes(begin * kBlock, bits);
+    rank.scales += scale_bytes(begin);
+  }
+  return part;
 }
 
 }  // namespace
@@ -444,16 +454,17 @@ BlockRandom BlockRandom::of_rank(std::size_t rank, std::size_t ranks) const {
 
 void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
                    std::uint8_t* codes, std::uint8_t* scales) {
-  for_each_tiles(pool, blocks, kLeastToEncode, [&](std::size_t begin, std::size_t end) {
-    HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, blocks, begin, end, random, bits, codes, scales);
+  for_each_tiles(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
+    std::uint8_t* packed = codes + code_bytes(begin * kBlock, bits);
+    HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, part, random, bits, packed, scales + scale_bytes(begin));
   });
 }
 
 std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
                             const BlockRandom& random, unsigned bits, Floats out) {
   std::atomic<std::uint32_t> sum = 0;
-  for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, std::size_t end) {
-    sum += HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, begin, end, random, bits, out);
+  for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
+    sum += HWY_DYNAMIC_DISPATCH(decode_blocks)(codes_from(ranks, bits, begin), part, random, bits, out);
   });
   return sum;
 }
@@ -461,8 +472,10 @@ std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks,
 void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
                    unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
                    std::uint8_t* scales) {
-  for_each_tiles(pool, blocks, kLeastToRecode, [&](std::size_t begin, std::size_t end) {
-    HWY_DYNAMIC_DISPATCH(recode_blocks)(ranks, blocks, begin, end, up, bits, down, down_bits, codes, scales);
+  for_each_tiles(pool, blocks, kLeastToRecode, [&](std::size_t begin, Blocks part) {
+    const std::vector<BlockCodes> own = codes_from(ranks, bits, begin);
+    std::uint8_t* packed = codes + code_bytes(begin * kBlock, down_bits);
+    HWY_DYNAMIC_DISPATCH(recode_blocks)(own, part, up, bits, down, down_bits, packed, scales + scale_bytes(begin));
   });
 }
 
