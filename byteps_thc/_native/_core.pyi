@@ -48,10 +48,6 @@ class BlockTable:
         """A copy."""
     @property
     def first(self) -> int: ...
-    @property
-    def end(self) -> int:
-        """The coordinate behind the last block."""
-
     def __len__(self) -> int: ...
     def part(self, begin: int, end: int) -> BlockTable:
         """Return blocks begin .. end - 1, which keep their random numbers and share the words in memory."""
@@ -133,7 +129,7 @@ def encode(
 
 def decode(
     aggregate: U8 | U16,
-    contributions: U8 | U16,
+    contributions: U16,
     max_norms: F32,
     out: Gradient,
     *,

@@ -73,7 +73,7 @@ class Buffers:
         self.norms = np.zeros(coordinates // BLOCK, np.float32)
         self.aggregate = np.zeros(coordinates, np.uint8)
         self.average = with_huge_pages(np.zeros(coordinates, np.float32))
-        self.contributions = np.ones(coordinates // 1024, np.uint8)
+        self.contributions = np.ones(coordinates // 1024, np.uint16)
         self.use(TABLE)
 
     def use(self, table: LookupTable) -> None:

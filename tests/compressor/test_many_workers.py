@@ -97,8 +97,9 @@ def test_the_largest_sums_fit_and_decode(workers: int) -> None:
         assert (sums == (rank + 1) * table.granularity).all()
     out = np.empty(sums.size, np.float32)
     _core.decode(
-        sums, everybody(workers), np.ones(1, np.float32), out, coordinates=sums.size, codes_per_chunk=sums.size,
-        rotation_block=sums.size, granularity=table.granularity, threshold=table.threshold, seed=1, tensor=0, round=0,
+        sums, np.array([workers], np.uint16), np.ones(1, np.float32), out, coordinates=sums.size,
+        codes_per_chunk=sums.size, rotation_block=sums.size, granularity=table.granularity, threshold=table.threshold,
+        seed=1, tensor=0, round=0,
     )  # fmt: skip
     # A constant is the transform of one coordinate.
     np.testing.assert_allclose(np.abs(out), [table.threshold, *[0] * (sums.size - 1)], rtol=1e-6)

@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
 #include "thc/errors.h"
-#include "thc/threaded_kernels.h"
+#include "thc/pack.h"
 
 namespace thc::testing {
 namespace {
@@ -53,7 +52,7 @@ Encoded encode(const Case& of, const std::vector<float>& values, const BlockRand
   Misaligned<std::uint8_t> gradient(as_format(values, of.format), of.misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(blocks.size() * kBlock, of.bits), of.misalignment);
   Misaligned<std::uint8_t> scales(scale_bytes(blocks.size()), of.misalignment);
-  encode_blocks({gradient.data(), of.format}, blocks, random, of.bits, codes.data(), scales.data());
+  encode_blocks(nullptr, {gradient.data(), of.format}, blocks, random, of.bits, codes.data(), scales.data());
   return {codes.values(), scales.values()};
 }
 
@@ -72,14 +71,14 @@ struct Ranks {
   }
 };
 
-const BlockRandom kUp(kKey, Hop::kUp);
-const BlockRandom kDown(kKey, Hop::kDown);
+const BlockRandom kUp(kKey, kSignDomain);
+const BlockRandom kDown(kKey, kDownSignDomain);
 
 /// Floats between blocks keep their bytes of 0x5a.
 Bytes decode(const Case& of, const Ranks& ranks) {
   const Blocks blocks = of.table.blocks();
   Misaligned<std::uint8_t> out(Bytes(blocks.end() * float_bytes(of.format), 0x5a), of.misalignment);
-  decode_blocks(ranks.all, blocks, kUp, of.bits, {out.data(), of.format});
+  decode_blocks(nullptr, ranks.all, blocks, kUp, of.bits, {out.data(), of.format});
   return out.values();
 }
 
@@ -87,7 +86,7 @@ Encoded recode(const Case& of, const Ranks& ranks, unsigned down_bits) {
   const Blocks blocks = of.table.blocks();
   Misaligned<std::uint8_t> codes(code_bytes(blocks.size() * kBlock, down_bits), of.misalignment);
   Misaligned<std::uint8_t> scales(scale_bytes(blocks.size()), of.misalignment);
-  recode_blocks(ranks.all, blocks, kUp, of.bits, kDown, down_bits, codes.data(), scales.data());
+  recode_blocks(nullptr, ranks.all, blocks, kUp, of.bits, kDown, down_bits, codes.data(), scales.data());
   return {codes.values(), scales.values()};
 }
 
@@ -117,11 +116,11 @@ TEST_P(BlockCodesTest, SmallBlocksBesideLargeOnesArriveOnAverage) {
   double sum = 0;
   constexpr std::uint32_t kRounds = 4000;
   for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const BlockRandom random({kKey.seed, kKey.tensor, round}, Hop::kUp);
+    const BlockRandom random({kKey.seed, kKey.tensor, round}, kSignDomain);
     const Encoded sent = encode(of, gradient, random);
     std::vector<float> out(64 * 2);
     const BlockCodes rank{sent.first.data(), sent.second.data()};
-    decode_blocks({&rank, 1}, of.table.blocks(), random, 4, {out.data(), FloatFormat::kFp32});
+    decode_blocks(nullptr, {&rank, 1}, of.table.blocks(), random, 4, {out.data(), FloatFormat::kFp32});
     for (std::size_t i = 64; i < 128; ++i) sum += out[i];
   }
   EXPECT_NEAR(sum / (64 * kRounds) * 0x1p18, 1, 0.1);
@@ -146,8 +145,7 @@ void expect_shards_and_threads_have_the_same_bits(unsigned bits, unsigned down_b
     const Blocks blocks = part.blocks();
     Bytes out(code_bytes(blocks.size() * kBlock, bits));
     Bytes out_scales(scale_bytes(blocks.size()));
-    threaded::encode_blocks(&pool, {gradient.data(), FloatFormat::kFp32}, blocks, kUp, bits, out.data(),
-                            out_scales.data());
+    encode_blocks(&pool, {gradient.data(), FloatFormat::kFp32}, blocks, kUp, bits, out.data(), out_scales.data());
     EXPECT_EQ(out, tail(codes, code_bytes(begin * kBlock, bits)));
     EXPECT_EQ(out_scales, tail(scales, scale_bytes(begin)));
     std::vector<BlockCodes> own = ranks.all;
@@ -157,12 +155,12 @@ void expect_shards_and_threads_have_the_same_bits(unsigned bits, unsigned down_b
     }
     Bytes average(averages.size(), 0x5a);
     const Floats out_floats{average.data(), FloatFormat::kFp32};
-    const std::uint32_t sum = threaded::decode_blocks(&pool, own, blocks, kUp, bits, out_floats);
-    EXPECT_EQ(sum, decode_blocks(own, blocks, kUp, bits, out_floats));
+    const std::uint32_t sum = decode_blocks(&pool, own, blocks, kUp, bits, out_floats);
+    EXPECT_EQ(sum, decode_blocks(nullptr, own, blocks, kUp, bits, out_floats));
     const std::size_t from = blocks.coordinate(0) * sizeof(float);
     EXPECT_EQ(tail(average, from), tail(averages, from));
     Bytes again(code_bytes(blocks.size() * kBlock, down_bits));
-    threaded::recode_blocks(&pool, own, blocks, kUp, bits, kDown, down_bits, again.data(), out_scales.data());
+    recode_blocks(&pool, own, blocks, kUp, bits, kDown, down_bits, again.data(), out_scales.data());
     EXPECT_EQ(again, tail(down_codes, code_bytes(begin * kBlock, down_bits)));
     EXPECT_EQ(out_scales, tail(down_scales, scale_bytes(begin)));
   }

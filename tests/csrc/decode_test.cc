@@ -14,9 +14,9 @@ THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Decode);
 enum class Loss { kNone, kSome };
 
 /// Contributions of `chunks` chunks: three everywhere, or all of 0..4.
-std::vector<std::uint8_t> chunk_contributions(std::size_t chunks, Loss loss) {
-  std::vector<std::uint8_t> contributions(chunks, 3);
-  for (std::size_t i = 0; loss == Loss::kSome && i < chunks; ++i) contributions[i] = static_cast<std::uint8_t>(i % 5);
+std::vector<std::uint16_t> chunk_contributions(std::size_t chunks, Loss loss) {
+  std::vector<std::uint16_t> contributions(chunks, 3);
+  for (std::size_t i = 0; loss == Loss::kSome && i < chunks; ++i) contributions[i] = static_cast<std::uint16_t>(i % 5);
   return contributions;
 }
 
@@ -36,7 +36,7 @@ struct RandomAggregate {
     view = {sums.data(), value_bits, contributions.data(), codes_per_chunk, 30, 2.15F, max_norms.data()};
   }
   Misaligned<std::uint8_t> sums;
-  std::vector<std::uint8_t> contributions;
+  std::vector<std::uint16_t> contributions;
   Misaligned<float> max_norms;
   Aggregate view;
 };
@@ -54,7 +54,7 @@ TEST_P(Decode, GivesTheSameBits) {
           for (const FloatFormat format : {FloatFormat::kFp32, FloatFormat::kFp16, FloatFormat::kBf16}) {
             expect_same<std::vector<std::uint8_t>>([&] {
               Misaligned<std::uint8_t> out(size * float_bytes(format), 1);
-              decode(aggregate.view, layout, kKey, Floats{out.data(), format});
+              decode(nullptr, aggregate.view, layout, kKey, Floats{out.data(), format});
               return out.values();
             });
           }
@@ -69,7 +69,7 @@ TEST_P(Decode, LargestSumsDoNotOverflow) {
   use_instruction_set(GetParam());
   constexpr std::size_t kSize = 8192;
   const BlockLayout layout(kSize, kSize);
-  const std::vector<std::uint8_t> contributions(kSize / 1024, 1);
+  const std::vector<std::uint16_t> contributions(kSize / 1024, 1);
   const float norm = 1.0F;
   for (const std::size_t row : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{4096}, kSize - 1}) {
     for (const bool inverted : {false, true}) {
@@ -79,7 +79,7 @@ TEST_P(Decode, LargestSumsDoNotOverflow) {
         sums[j] = minus != inverted ? 0 : 255;
       }
       std::vector<float> out(kSize);
-      decode({sums.data(), 8, contributions.data(), 1024, 255, 0.5F, &norm}, layout, kKey,
+      decode(nullptr, {sums.data(), 8, contributions.data(), 1024, 255, 0.5F, &norm}, layout, kKey,
              {out.data(), FloatFormat::kFp32});
       // Sums of 0 and 255 stand for -1/2 and 1/2.
       for (std::size_t k = 0; k < kSize; ++k) {

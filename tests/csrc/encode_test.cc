@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
+#include "thc/pack.h"
 #include "thc/rotation.h"
 
 namespace thc::testing {
@@ -30,8 +30,8 @@ Encoded run_encode(const Input& input) {
   Misaligned<float> residual(input.residual, input.misalignment);
   Misaligned<float> norms(input.max_norms, input.misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(input.layout.padded(), input.table.bits()), input.misalignment);
-  const std::size_t clamped =
-      encode(input.gradient, residual.data(), norms.data(), input.layout, input.table, input.options(), codes.data());
+  const std::size_t clamped = encode(nullptr, input.gradient, residual.data(), norms.data(), input.layout, input.table,
+                                     input.options(), codes.data());
   return {codes.values(), bits_of(residual.values()), clamped};
 }
 

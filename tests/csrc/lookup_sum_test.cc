@@ -1,7 +1,7 @@
 #include "thc/lookup_sum.h"
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
+#include "thc/pack.h"
 
 namespace thc::testing {
 namespace {

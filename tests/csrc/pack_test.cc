@@ -1,7 +1,6 @@
 #include "thc/pack.h"
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
 
 namespace thc::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
+#include "thc/pack.h"
 
 namespace thc::testing {
 namespace {

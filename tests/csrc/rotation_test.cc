@@ -17,7 +17,7 @@ Rotated run_rotate(ConstFloats gradient, const float* residual, const BlockLayou
   Misaligned<float> rotated(layout.padded(), misalignment);
   Misaligned<float> norms(layout.blocks(), misalignment);
   rotate(gradient, residual, layout, kKey, rotated.data());
-  block_norms(gradient, residual, layout, norms.data());
+  block_norms(nullptr, gradient, residual, layout, norms.data());
   return {bits_of(rotated.values()), bits_of(norms.values())};
 }
 

@@ -1,11 +1,12 @@
 // The same bits with any number of threads.
-#include "thc/threaded_kernels.h"
-
 #include <thread>
 
 #include "csrc/kernel_fixture.h"
-#include "thc/bit_stream.h"
+#include "thc/decode.h"
+#include "thc/encode.h"
 #include "thc/lookup_sum.h"
+#include "thc/pack.h"
+#include "thc/rotation.h"
 
 namespace thc::testing {
 namespace {
@@ -36,15 +37,16 @@ Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}, uns
   std::vector<float> norms(layout.blocks());
   std::vector<std::uint8_t> codes(code_bytes(layout.padded(), bits));
   std::vector<std::uint8_t> sums(layout.padded(), 1);
-  const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
+  const std::vector<std::uint8_t> random = random_bytes(layout.padded() / kCodesPerChunk + 1);
+  const std::vector<std::uint16_t> contributions(random.begin(), random.end());
   std::vector<std::uint32_t> average(kCoordinates);
-  threaded::block_norms(pool, floats, residual.data(), layout, norms.data());
-  const std::size_t clamped = threaded::encode(pool, floats, residual.data(), norms.data(), layout, table,
-                                               {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
+  block_norms(pool, floats, residual.data(), layout, norms.data());
+  const std::size_t clamped = encode(pool, floats, residual.data(), norms.data(), layout, table,
+                                     {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
   lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};
-  threaded::decode(pool, aggregate, layout, kKey, {average.data(), format});
+  decode(pool, aggregate, layout, kKey, {average.data(), format});
   return {bits_of(norms), bits_of(residual), codes, clamped, sums, average};
 }
 

@@ -5,9 +5,8 @@
 
 #include "python/arrays.h"
 #include "python/register.h"
-#include "thc/bit_stream.h"
 #include "thc/errors.h"
-#include "thc/threaded_kernels.h"
+#include "thc/pack.h"
 
 namespace thc::python {
 namespace {
@@ -35,39 +34,33 @@ void check_bits(unsigned bits) {
   }
 }
 
-/// Codes and scales of all ranks: uint8[ranks, ...] each, with any row stride, as in messages.
-class RankInputs {
- public:
-  RankInputs(const py::array& codes, const py::array& scales, Blocks blocks, unsigned bits) {
-    const auto count = codes.ndim() == 2 ? static_cast<std::size_t>(codes.shape(0)) : 0;
-    const auto packed = rows(codes, "codes", count, code_bytes(blocks.size() * kBlock, bits));
-    const auto bytes = rows(scales, "scales", count, scale_bytes(blocks.size()));
-    for (std::size_t rank = 0; rank < count; ++rank) {
-      ranks_.push_back({packed[rank], bytes[rank]});
-    }
+/// Rows of uint8[ranks, count] with any stride, as in messages.
+std::vector<const std::uint8_t*> rows(const py::array& array, const char* name, std::size_t ranks, std::size_t count) {
+  const bool fits = holds<std::uint8_t>(array) && array.ndim() == 2 && ranks > 0 &&
+                    static_cast<std::size_t>(array.shape(0)) == ranks &&
+                    static_cast<std::size_t>(array.shape(1)) == count;
+  if (!fits || (count > 1 && array.strides(1) != 1)) {
+    const std::string size = ranks > 0 ? std::to_string(ranks) : "ranks";
+    refuse(name, "uint8[" + size + ", " + std::to_string(count) + "] of contiguous rows", describe(array));
   }
-  std::span<const BlockCodes> ranks() const { return ranks_; }
-
- private:
-  static std::vector<const std::uint8_t*> rows(const py::array& array, const char* name, std::size_t ranks,
-                                               std::size_t count) {
-    const bool fits = holds<std::uint8_t>(array) && array.ndim() == 2 && ranks > 0 &&
-                      static_cast<std::size_t>(array.shape(0)) == ranks &&
-                      static_cast<std::size_t>(array.shape(1)) == count;
-    if (!fits || (count > 1 && array.strides(1) != 1)) {
-      const std::string size = ranks > 0 ? std::to_string(ranks) : "ranks";
-      refuse(name, "uint8[" + size + ", " + std::to_string(count) + "] of contiguous rows", describe(array));
-    }
-    std::vector<const std::uint8_t*> found;
-    const auto* first = static_cast<const std::uint8_t*>(array.data());
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      found.push_back(first + static_cast<py::ssize_t>(rank) * array.strides(0));
-    }
-    return found;
+  std::vector<const std::uint8_t*> found;
+  const auto* first = static_cast<const std::uint8_t*>(array.data());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    found.push_back(first + static_cast<py::ssize_t>(rank) * array.strides(0));
   }
+  return found;
+}
 
-  std::vector<BlockCodes> ranks_;
-};
+std::vector<BlockCodes> rank_inputs(const py::array& codes, const py::array& scales, Blocks blocks, unsigned bits) {
+  const auto count = codes.ndim() == 2 ? static_cast<std::size_t>(codes.shape(0)) : 0;
+  const auto packed = rows(codes, "codes", count, code_bytes(blocks.size() * kBlock, bits));
+  const auto bytes = rows(scales, "scales", count, scale_bytes(blocks.size()));
+  std::vector<BlockCodes> ranks;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    ranks.push_back({packed[rank], bytes[rank]});
+  }
+  return ranks;
+}
 
 /// Refuses arrays that end before the last block.
 void check_reach(const py::array& array, const char* name, Blocks blocks) {
@@ -76,7 +69,7 @@ void check_reach(const py::array& array, const char* name, Blocks blocks) {
   }
 }
 
-constexpr Hop hop_of(bool down) { return down ? Hop::kDown : Hop::kUp; }
+constexpr std::uint32_t domain_of(bool down) { return down ? kDownSignDomain : kSignDomain; }
 
 void encode_array(const py::array& gradient, py::array codes, py::array scales, const BlockTable& table, unsigned bits,
                   std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::size_t rank, std::size_t ranks,
@@ -91,8 +84,8 @@ void encode_array(const py::array& gradient, py::array codes, py::array scales, 
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(blocks.size() * kBlock, bits));
   auto* bytes = output<std::uint8_t>(scales, "scales", scale_bytes(blocks.size()));
   const py::gil_scoped_release unlocked;
-  const BlockRandom random({seed, tensor, round}, hop_of(down));
-  threaded::encode_blocks(pool, in, blocks, random.of_rank(rank, ranks), bits, packed, bytes);
+  const BlockRandom random({seed, tensor, round}, domain_of(down));
+  encode_blocks(pool, in, blocks, random.of_rank(rank, ranks), bits, packed, bytes);
 }
 
 std::uint32_t decode_array(const py::array& codes, const py::array& scales, py::array out, const BlockTable& table,
@@ -100,12 +93,12 @@ std::uint32_t decode_array(const py::array& codes, const py::array& scales, py::
                            ThreadPool* pool) {
   check_bits(bits);
   const Blocks blocks = table.blocks();
-  const RankInputs in(codes, scales, blocks, bits);
+  const std::vector<BlockCodes> in = rank_inputs(codes, scales, blocks, bits);
   const Floats average = float_output(out, "out", static_cast<std::size_t>(out.size()));
   check_reach(out, "out", blocks);
   const py::gil_scoped_release unlocked;
-  const BlockRandom random({seed, tensor, round}, hop_of(down));
-  return threaded::decode_blocks(pool, in.ranks(), blocks, random, bits, average);
+  const BlockRandom random({seed, tensor, round}, domain_of(down));
+  return decode_blocks(pool, in, blocks, random, bits, average);
 }
 
 void recode_array(const py::array& codes, const py::array& scales, py::array down_codes, py::array down_scales,
@@ -114,13 +107,13 @@ void recode_array(const py::array& codes, const py::array& scales, py::array dow
   check_bits(bits);
   check_bits(down_bits);
   const Blocks blocks = table.blocks();
-  const RankInputs in(codes, scales, blocks, bits);
+  const std::vector<BlockCodes> in = rank_inputs(codes, scales, blocks, bits);
   auto* packed = output<std::uint8_t>(down_codes, "down_codes", code_bytes(blocks.size() * kBlock, down_bits));
   auto* bytes = output<std::uint8_t>(down_scales, "down_scales", scale_bytes(blocks.size()));
   const py::gil_scoped_release unlocked;
   const RandomKey key{seed, tensor, round};
-  threaded::recode_blocks(pool, in.ranks(), blocks, BlockRandom(key, Hop::kUp), bits, BlockRandom(key, Hop::kDown),
-                          down_bits, packed, bytes);
+  recode_blocks(pool, in, blocks, BlockRandom(key, kSignDomain), bits, BlockRandom(key, kDownSignDomain), down_bits,
+                packed, bytes);
 }
 
 }  // namespace
@@ -133,7 +126,6 @@ void register_arguments(py::module_& module) {
       .def(py::init(&make_table), py::arg("words"), py::arg("first") = 0)
       .def_property_readonly("words", &table_words)
       .def_property_readonly("first", [](const BlockTable& table) { return table.blocks().first; })
-      .def_property_readonly("end", [](const BlockTable& table) { return table.blocks().end(); })
       .def("__len__", [](const BlockTable& table) { return table.blocks().size(); })
       .def("part", &BlockTable::part, py::arg("begin"), py::arg("end"))
       .def("numbered", &BlockTable::numbered, py::arg("first"))

@@ -10,12 +10,14 @@
 #include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
-#include "thc/bit_stream.h"
 #include "thc/checksum.h"
+#include "thc/decode.h"
+#include "thc/encode.h"
 #include "thc/errors.h"
 #include "thc/instruction_set.h"
 #include "thc/lookup_sum.h"
-#include "thc/threaded_kernels.h"
+#include "thc/pack.h"
+#include "thc/rotation.h"
 
 namespace thc::python {
 namespace {
@@ -29,7 +31,7 @@ void block_norms_array(const py::array& gradient, const OptionalArray& residual,
   const float* carried = residual ? input<float>(*residual, "residual", layout.coordinates()) : nullptr;
   float* out = output<float>(norms, "norms", layout.blocks());
   const py::gil_scoped_release unlocked;
-  threaded::block_norms(pool, in, carried, layout, out);
+  block_norms(pool, in, carried, layout, out);
 }
 
 void check_threshold(float threshold) {
@@ -55,7 +57,7 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
-  return threaded::encode(pool, in, carried, norms, layout, table, options, packed);
+  return encode(pool, in, carried, norms, layout, table, options, packed);
 }
 
 template <typename Sum>
@@ -89,13 +91,6 @@ void lookup_sum_array(const py::array& codes, const py::array& values, py::array
   }
 }
 
-Contributions checked_contributions(const py::array& contributions, std::size_t chunks) {
-  if (holds<std::uint16_t>(contributions)) {
-    return input<std::uint16_t>(contributions, "contributions", chunks);
-  }
-  return input<std::uint8_t>(contributions, "contributions", chunks);
-}
-
 void check_packets(std::size_t codes_per_chunk, std::size_t granularity) {
   if (codes_per_chunk == 0 || codes_per_chunk % kMinRotationBlock != 0) {
     throw ConfigurationError("codes_per_chunk must be a positive multiple of " + std::to_string(kMinRotationBlock) +
@@ -121,14 +116,14 @@ void decode_array(const py::array& aggregate, const py::array& contributions, co
       .sums = wide ? static_cast<const void*>(input<std::uint16_t>(aggregate, "aggregate", layout.padded()))
                    : input<std::uint8_t>(aggregate, "aggregate", layout.padded()),
       .value_bits = wide ? 16U : 8U,
-      .contributions = checked_contributions(contributions, chunks),
+      .contributions = input<std::uint16_t>(contributions, "contributions", chunks),
       .codes_per_chunk = codes_per_chunk,
       .granularity = static_cast<std::uint16_t>(granularity),
       .threshold = threshold,
       .max_norms = input<float>(max_norms, "max_norms", layout.blocks())};
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
-  threaded::decode(pool, in, layout, {seed, tensor, round}, average);
+  decode(pool, in, layout, {seed, tensor, round}, average);
 }
 
 }  // namespace

@@ -32,6 +32,12 @@ inline AffineMap affine_map(const ClampRange& range, unsigned contributions, flo
   return {range.step / static_cast<float>(contributions) * factor, range.limit * factor};
 }
 
+inline unsigned workers_of(const Aggregate& aggregate, std::size_t chunk) noexcept {
+  std::uint16_t workers = 0;
+  std::memcpy(&workers, aggregate.contributions + chunk, sizeof(workers));
+  return workers;
+}
+
 inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noexcept {
   float max_norm = 0;
   std::memcpy(&max_norm, aggregate.max_norms + block, sizeof(max_norm));
@@ -41,11 +47,10 @@ inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noe
 /// maps[size / kAffineGroup] of the coordinates offset .. offset + size - 1, all in one block.
 inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range, std::size_t offset, std::size_t size,
                              float factor, AffineMap* maps) noexcept {
-  offset += aggregate.first;
   for (std::size_t j = offset; j < offset + size;) {
     const std::size_t chunk = j / aggregate.codes_per_chunk;
     const std::size_t end = std::min(offset + size, (chunk + 1) * aggregate.codes_per_chunk);
-    const AffineMap map = affine_map(range, aggregate.contributions[chunk], factor);
+    const AffineMap map = affine_map(range, workers_of(aggregate, chunk), factor);
     std::fill(maps + (j - offset) / kAffineGroup, maps + (end - offset) / kAffineGroup, map);
     j = end;
   }
@@ -57,13 +62,12 @@ inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 /// Whether all coordinates of the block have one map, so that decode() can transform the sums first, exactly.
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
-  offset += aggregate.first;
   if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
   const std::size_t first = offset / aggregate.codes_per_chunk;
   const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;
-  const unsigned workers = aggregate.contributions[first];
+  const unsigned workers = workers_of(aggregate, first);
   for (std::size_t chunk = first + 1; chunk <= last; ++chunk) {
-    if (aggregate.contributions[chunk] != workers) return false;
+    if (workers_of(aggregate, chunk) != workers) return false;
   }
   return workers > 0;
 }

@@ -1,13 +1,14 @@
 #include "thc/block_codes.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
-#include "thc/bit_stream.h"
 #include "thc/pack.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -100,7 +101,7 @@ HWY_INLINE float folded(const VF (&v)[kCount]) {
   }
 }
 
-/// A tile between the passes of encode_tile(). rotated: 4 KiB, in L1.
+/// A tile between the passes of its encoder. rotated: 4 KiB, in L1.
 struct Tile {
   alignas(64) float rotated[kTileFloats];
   alignas(64) float largest[kTileBlocks];
@@ -211,37 +212,6 @@ HWY_INLINE void put_scales(const float* scale, std::uint32_t chances, std::uint8
   }
 }
 
-/// random: of the tile's first block.
-struct TileRounding {
-  const SignBits& signs;
-  unsigned bits;
-  std::uint32_t levels;
-  std::uint32_t chances;
-};
-
-template <bool kClip>
-HWY_INLINE void encode_tile(const float* x, std::size_t blocks, const TileRounding& how, Tile& tile,
-                            std::uint8_t* codes, std::uint8_t* scales) {
-  const unsigned bits = how.bits;
-  rotate_tile(x, blocks, how.signs, kClip, tile);
-  choose_steps(bits, tile);
-  const VI top = hn::Set(DI(), (1 << bits) - 1);
-  with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const float dot = round_block<kClip>(tile, b, middle_of(bits, how.levels, b), top, store);
-      if (kClip && tile.reach[b] < tile.largest[b]) {
-        tile.scale[b] = tile.squares[b] / std::max(dot, kLeast);
-      }
-    }
-  });
-  put_scales(tile.scale, how.chances, scales);
-  for (std::size_t b = 0; b < blocks; ++b) {
-    if (tile.largest[b] <= kMost) continue;
-    scales[1 + b] = kNotFinite;
-    std::memset(codes + code_bytes(b * kBlock, bits), 0, code_bytes(kBlock, bits));
-  }
-}
-
 /// Encodes tiles, one after the other.
 class TileEncoder {
  public:
@@ -250,15 +220,38 @@ class TileEncoder {
   /// number: of the tile's first block.
   HWY_INLINE void encode(const float* x, std::size_t blocks, std::uint32_t number, std::uint8_t* codes,
                          std::uint8_t* scales) {
-    const TileRounding how{signs_, bits_, random_.levels + number * kGolden, random_.chances + number * kPlastic};
     if (kClips[bits_] > 0) {
-      encode_tile<true>(x, blocks, how, tile_, codes, scales);
+      encode_as<true>(x, blocks, number, codes, scales);
     } else {
-      encode_tile<false>(x, blocks, how, tile_, codes, scales);
+      encode_as<false>(x, blocks, number, codes, scales);
     }
   }
 
  private:
+  template <bool kClip>
+  HWY_INLINE void encode_as(const float* x, std::size_t blocks, std::uint32_t number, std::uint8_t* codes,
+                            std::uint8_t* scales) {
+    const unsigned bits = bits_;
+    const std::uint32_t levels = random_.levels + number * kGolden;
+    rotate_tile(x, blocks, signs_, kClip, tile_);
+    choose_steps(bits, tile_);
+    const VI top = hn::Set(DI(), (1 << bits) - 1);
+    with_store(blocks * kBlock, bits, codes, [&](const auto& store) HWY_ATTR {
+      for (std::size_t b = 0; b < blocks; ++b) {
+        const float dot = round_block<kClip>(tile_, b, middle_of(bits, levels, b), top, store);
+        if (kClip && tile_.reach[b] < tile_.largest[b]) {
+          tile_.scale[b] = tile_.squares[b] / std::max(dot, kLeast);
+        }
+      }
+    });
+    put_scales(tile_.scale, random_.chances + number * kPlastic, scales);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      if (tile_.largest[b] <= kMost) continue;
+      scales[1 + b] = kNotFinite;
+      std::memset(codes + code_bytes(b * kBlock, bits), 0, code_bytes(kBlock, bits));
+    }
+  }
+
   Tile tile_;
   SignBits signs_;
   BlockRandom random_;
@@ -416,9 +409,36 @@ HWY_EXPORT(encode_blocks);
 HWY_EXPORT(decode_blocks);
 HWY_EXPORT(recode_blocks);
 
-BlockRandom::BlockRandom(const RandomKey& key, Hop hop) {
+namespace {
+
+// Fewest coordinates of a range: 50 us of a thread with AVX-512, the cost of waking a helper, and 100 us of encoding.
+constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
+constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
+constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
+
+/// for_each_range of tiles: work(first block, blocks). least: coordinates of a range.
+template <class Work>
+void for_each_tiles(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
+  for_each_range(pool, blocks.size() * kBlock, kTileBlocks * kBlock, least, [&](std::size_t first, std::size_t size) {
+    work(first / kBlock, blocks.part(first / kBlock, size / kBlock));
+  });
+}
+
+/// Codes of the same ranks from block `begin` on.
+std::vector<BlockCodes> codes_from(std::span<const BlockCodes> ranks, unsigned bits, std::size_t begin) {
+  std::vector<BlockCodes> part(ranks.begin(), ranks.end());
+  for (BlockCodes& rank : part) {
+    rank.codes += code_bytes(begin * kBlock, bits);
+    rank.scales += scale_bytes(begin);
+  }
+  return part;
+}
+
+}  // namespace
+
+BlockRandom::BlockRandom(const RandomKey& key, std::uint32_t domain) {
   std::uint32_t words[4];
-  HWY_DYNAMIC_DISPATCH(random_words)(key, hop == Hop::kUp ? kSignDomain : kDownSignDomain, words);
+  HWY_DYNAMIC_DISPATCH(random_words)(key, domain, words);
   signs = words[0] | std::uint64_t{words[1]} << 32;
   levels = words[2];
   chances = words[3];
@@ -432,19 +452,31 @@ BlockRandom BlockRandom::of_rank(std::size_t rank, std::size_t ranks) const {
   return own;
 }
 
-void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits, std::uint8_t* codes,
+void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                   std::uint8_t* codes, std::uint8_t* scales) {
+  for_each_tiles(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
+    std::uint8_t* packed = codes + code_bytes(begin * kBlock, bits);
+    HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, part, random, bits, packed, scales + scale_bytes(begin));
+  });
+}
+
+std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
+                            const BlockRandom& random, unsigned bits, Floats out) {
+  std::atomic<std::uint32_t> sum = 0;
+  for_each_tiles(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
+    sum += HWY_DYNAMIC_DISPATCH(decode_blocks)(codes_from(ranks, bits, begin), part, random, bits, out);
+  });
+  return sum;
+}
+
+void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
+                   unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
                    std::uint8_t* scales) {
-  HWY_DYNAMIC_DISPATCH(encode_blocks)(gradient, blocks, random, bits, codes, scales);
-}
-
-std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                            Floats out) {
-  return HWY_DYNAMIC_DISPATCH(decode_blocks)(ranks, blocks, random, bits, out);
-}
-
-void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
-                   const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales) {
-  HWY_DYNAMIC_DISPATCH(recode_blocks)(ranks, blocks, up, bits, down, down_bits, codes, scales);
+  for_each_tiles(pool, blocks, kLeastToRecode, [&](std::size_t begin, Blocks part) {
+    const std::vector<BlockCodes> own = codes_from(ranks, bits, begin);
+    std::uint8_t* packed = codes + code_bytes(begin * kBlock, down_bits);
+    HWY_DYNAMIC_DISPATCH(recode_blocks)(own, part, up, bits, down, down_bits, packed, scales + scale_bytes(begin));
+  });
 }
 
 }  // namespace thc

@@ -8,13 +8,11 @@
 #include "thc/block_table.h"
 #include "thc/float_format.h"
 #include "thc/philox.h"
+#include "thc/thread_pool.h"
 
 namespace thc {
 
 inline constexpr unsigned kMaxBlockBits = 8;
-
-/// Way of a block, which selects random numbers: gradients up, or averages down.
-enum class Hop : std::uint8_t { kUp, kDown };
 
 /// Random numbers of a gradient in a round. signs: of every block, a set bit negates. levels, chances: of block 0, from
 /// which a Weyl sequence starts.
@@ -23,7 +21,8 @@ struct BlockRandom {
   std::uint32_t levels;
   std::uint32_t chances;
 
-  BlockRandom(const RandomKey& key, Hop hop);
+  /// domain: kSignDomain of gradients on their way up, kDownSignDomain of averages on their way down.
+  BlockRandom(const RandomKey& key, std::uint32_t domain);
   /// Ranks have equidistant shares of the levels, so that their errors cancel (Suresh et al., ICML 2022).
   BlockRandom of_rank(std::size_t rank, std::size_t ranks) const;
 };
@@ -35,18 +34,20 @@ struct BlockCodes {
 };
 
 /// Writes codes and scales of blocks. gradient: indexed by the blocks' coordinates. A block whose largest rotated value
-/// is below 2^-100 has the scale 0; above 2^100 or NaN: codes of 0 and the scale 255.
-void encode_blocks(ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits, std::uint8_t* codes,
-                   std::uint8_t* scales);
+/// is below 2^-100 has the scale 0; above 2^100 or NaN: codes of 0 and the scale 255. pool: may be null, here and
+/// below.
+void encode_blocks(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const BlockRandom& random, unsigned bits,
+                   std::uint8_t* codes, std::uint8_t* scales);
 
 /// out = average of the ranks' values, added in order of ranks: zeros where all scales are 0, NaN in blocks with NaN of
 /// a rank. random: before of_rank(). out: indexed by the blocks' coordinates. Returns the sum modulo
 /// 2^32 of the average's bits in fp32, without NaN.
-std::uint32_t decode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& random, unsigned bits,
-                            Floats out);
+std::uint32_t decode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks,
+                            const BlockRandom& random, unsigned bits, Floats out);
 
 /// decode_blocks() of the way up, then encode_blocks() for the way down, in one pass and without rounding between.
-void recode_blocks(std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up, unsigned bits,
-                   const BlockRandom& down, unsigned down_bits, std::uint8_t* codes, std::uint8_t* scales);
+void recode_blocks(ThreadPool* pool, std::span<const BlockCodes> ranks, Blocks blocks, const BlockRandom& up,
+                   unsigned bits, const BlockRandom& down, unsigned down_bits, std::uint8_t* codes,
+                   std::uint8_t* scales);
 
 }  // namespace thc

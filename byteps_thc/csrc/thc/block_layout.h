@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "thc/thread_pool.h"
 #include "thc/wire_layout.h"
 
 namespace thc {
@@ -47,5 +48,14 @@ class BlockLayout {
   std::size_t rotation_block_;
   std::vector<std::size_t> starts_;  // of the blocks, and the end of the last one
 };
+
+/// for_each_range of rotation blocks: work(begin, end) for blocks begin .. end - 1. least: coordinates of a range.
+template <class Work>
+void for_each_blocks(ThreadPool* pool, const BlockLayout& layout, std::size_t least, const Work& work) {
+  for_each_range(pool, layout.coordinates(), layout.rotation_block(), least, [&](std::size_t first, std::size_t size) {
+    const std::size_t end = first + size;
+    work(layout.block_from(first), end == layout.coordinates() ? layout.blocks() : layout.block_from(end));
+  });
+}
 
 }  // namespace thc

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "thc/bit_stream.h"
+#include "thc/pack.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
-#include "thc/bit_stream.h"
 #include "thc/byte_order.h"
+#include "thc/pack.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/lookup_sum.cc"

@@ -4,8 +4,6 @@
 #include <array>
 #include <bit>
 
-#include "thc/bit_stream.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/pack.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "thc/bit_stream.h"
 #include "thc/clamp_range.h"
 #include "thc/interval_table.h"
+#include "thc/pack.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/quantization.cc"

@@ -6,11 +6,14 @@
 #include "thc/block_layout.h"
 #include "thc/float_format.h"
 #include "thc/philox.h"
+#include "thc/thread_pool.h"
 
 namespace thc {
 
 /// norms[layout.blocks()] = Euclidean norms of gradient + residual (may be null), layout.coordinates() floats each.
-void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
+/// pool: may be null.
+void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                 float* norms);
 
 /// rotated[layout.padded()] = H D (gradient + residual) per block. D flips signs by `key`; H is the Walsh-Hadamard
 /// matrix of +-1 in natural order. `rotated` may not overlap the inputs.

@@ -43,7 +43,8 @@ class ThreadPool {
 inline constexpr std::size_t kRangesPerThread = 4;
 
 /// Calls work(first, size) for ranges of 0 .. count - 1, which begin at multiples of `unit`. All have at least `least`
-/// coordinates, but for the last or only one. pool: may be null.
+/// coordinates, but for the last or only one. pool: may be null. Kernels give the same bits for any number of threads,
+/// and std::bad_alloc of any thread reaches their callers.
 template <class Work>
 void for_each_range(ThreadPool* pool, std::size_t count, std::size_t unit, std::size_t least, const Work& work) {
   const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };

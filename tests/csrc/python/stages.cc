@@ -7,7 +7,6 @@
 #include "csrc/use_instruction_set.h"
 #include "python/layout_input.h"
 #include "python/table_input.h"
-#include "thc/bit_stream.h"
 #include "thc/lookup_sum.h"
 #include "thc/pack.h"
 #include "thc/quantization.h"
