@@ -269,8 +269,9 @@ class Compressor:
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
         _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
         chunks = -(-partition.padded // codes_per_chunk)
-        counts = np.asarray(contributions, np.uint16)
-        _check_array("contributions", counts, np.uint16, chunks)
+        if isinstance(contributions, np.ndarray) and contributions.dtype == np.uint8:
+            contributions = contributions.astype(np.uint16)
+        _check_array("contributions", contributions, np.uint16, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")
@@ -278,7 +279,7 @@ class Compressor:
         average = flat if rows is None else np.empty(partition.coordinates, np.float32)
         _core.decode(
             aggregate,
-            counts,
+            contributions,
             partition.limits,
             average,
             coordinates=partition.coordinates,
