@@ -111,7 +111,7 @@ void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
 
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
   outbox_.flush();  // queued results point into the job's memory
-  jobs_.remove(packet.header.job_id, JobChange::kIdle);
+  jobs_.remove(packet.header.job_id, JobChange::kReplaced);
   take_hello({.header = packet.header,
               .datagram = packet.datagram,
               .from = packet.from,
