@@ -186,10 +186,10 @@ constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving"
 
 std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s, double pace_s) {
   const auto packet_io = open_packet_io(io_config);
+  const Duration timeout = from_seconds(timeout_s, "timeout_s"), pace = from_seconds(pace_s, "pace_s");
   const py::gil_scoped_release release;
-  const auto duration = [](double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); };
   std::vector<std::string> names;
-  for (const Presence presence : ask_servers(config, *packet_io, duration(timeout_s), duration(pace_s))) {
+  for (const Presence presence : ask_servers(config, *packet_io, timeout, pace)) {
     names.emplace_back(kPresenceNames[static_cast<std::size_t>(presence)]);
   }
   return names;
