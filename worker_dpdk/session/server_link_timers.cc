@@ -36,7 +36,7 @@ void ServerLink::run_timers(TimePoint now, bool drained) {
   }
   check_deadline(norms_.stream, now);
   check_deadline(codes_.stream, now);
-  if (context_.failure || !drained) {
+  if (context_.failure() || !drained) {
     return;
   }
   find_lost(norms_, now);
