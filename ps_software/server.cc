@@ -37,14 +37,6 @@ steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
 }
 
-io::DpdkNeighbour parse_neighbour(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos) {
-    throw ConfigurationError("--dpdk-neighbour takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
-  }
-  return {.ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1))};
-}
-
 std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   io::DpdkConfig config;
   std::istringstream eal_args(options.dpdk.eal_args);
@@ -53,7 +45,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   config.local = {io::resolve_own_host(options.listen), options.port};
   config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
   if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
-  for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
+  config.neighbours = options.dpdk.neighbours;
   config.mtu_bytes = options.dpdk.mtu_bytes;
   config.queues = options.threads;
   return io::make_dpdk_ios(config);
