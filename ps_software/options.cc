@@ -153,7 +153,6 @@ void add_network(CLI::App& app, Options& o) {
       "--key-file", o.key_file,
       "Serve jobs with a key in this file (mode 600, or a credential of systemd by its name) and no others: 64 "
       "hexadecimal digits, the key of all jobs, or lines of JOB and digits");
-  app.add_option("--ready-file", o.ready_file, "Write IP:PORT to this file when ready");
 }
 
 void add_limits(CLI::App& app, Options& o) {

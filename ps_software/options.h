@@ -36,7 +36,6 @@ struct Options {
   double drain_timeout_s = 5;
   std::string metrics_listen = "127.0.0.1";
   std::uint16_t metrics_port = 0;
-  std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
   std::optional<LeafConfig> leaf;  ///< from --upstream, --rack and --racks
