@@ -238,11 +238,7 @@ void register_session_config(py::module_& module) {
             config.loss_timeout = from_seconds(loss_s, "loss_s");
           },
           py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
-      .def_property(
-          "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
-          [](SessionConfig& config, bool tolerant) {
-            config.delivery = tolerant ? Delivery::kLossTolerant : Delivery::kReliable;
-          })
+      .def_readwrite("loss_tolerant", &SessionConfig::loss_tolerant)
       .def_readwrite("value_bits", &SessionConfig::value_bits)
       .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
       .def_readwrite("run", &SessionConfig::run)

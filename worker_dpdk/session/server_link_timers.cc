@@ -21,7 +21,7 @@ constexpr Duration kAskAgainPeriod{100'000};
 Duration ServerLink::silence() const noexcept { return std::max(kSilence, kSilentRoundTrips * rtt_.smoothed()); }
 
 bool ServerLink::gives_up(const Lane& lane) const noexcept {
-  return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
+  return context_.config.loss_tolerant && lane.stream.stage() == Stage::kCodes;
 }
 
 void ServerLink::postpone_probes(TimePoint now) noexcept {

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Shards, Restart, ::testing::Values(1, 2, 3));
 
 TEST(Aggregation, LossTolerantSumsAreExactOrZero) {
   SessionConfig config = test_config(4, 3);
-  config.delivery = Delivery::kLossTolerant;
+  config.loss_tolerant = true;
   config = resolve(config, 65507);
   MemoryServer server(pool_config(config), config.table);
   Workers workers(config, server, {.loss = 0.02});
