@@ -113,7 +113,8 @@ class DpdkBesideKernelTest : public testing::Test {
     return frame;
   }
 
-  static constexpr Endpoint kStranger{0x0a630009, 7};  // 10.99.0.9, which only raw frames come from
+  static constexpr Endpoint kStranger{0x0a630009, 7};  // the gateway, which only raw frames come from
+  static constexpr Endpoint kBeyond{0x0a000001, 7};    // on another network
 
   std::unique_ptr<PacketIo> dpdk;
   std::unique_ptr<UdpIo> kernel;
@@ -193,6 +194,7 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
   RawInterface wire(TestNetwork::kKernelInterface);
   wire.send(frame_from(kStranger, {2, 0, 0, 0, 8, 1}));
   ASSERT_EQ(receive_one(*dpdk).size(), 100U);
+  EXPECT_TRUE(sent_to(kBeyond));
   const MacAddress new_mac{2, 0, 0, 0, 8, 2};
   const auto announce = [&](std::uint32_t ip) {  // gratuitous ARP
     ArpFrame frame = make_arp(kArpRequest, new_mac, ip, kBroadcastMac, ip);
@@ -202,9 +204,11 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
   };
   announce(kStranger.ip.ipv4());
   announce(kStranger.ip.ipv4() + 1);
-  const auto answer = sent_to(kStranger);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(to_string(answer->destination), to_string(new_mac));
+  for (const Endpoint to : {kStranger, kBeyond}) {
+    const auto answer = sent_to(to);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->destination, new_mac);
+  }
   EXPECT_FALSE(sent_to({kStranger.ip.ipv4() + 1, 7})) << "learned an address nobody here talks to";
 }
 
