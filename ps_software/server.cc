@@ -43,7 +43,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
   if (!options.dpdk.device.empty()) config.devices.push_back(options.dpdk.device);
   config.local = {io::resolve_own_host(options.listen), options.port};
-  config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
+  config.prefix_length = options.dpdk.prefix_length;
   if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
   config.neighbours = options.dpdk.neighbours;
   config.mtu_bytes = options.dpdk.mtu_bytes;

@@ -12,7 +12,7 @@
 namespace thc::io {
 namespace {
 
-std::uint32_t network_mask(std::uint8_t prefix_length) noexcept {
+std::uint32_t network_mask(unsigned prefix_length) noexcept {
   return prefix_length == 0 ? 0 : ~std::uint32_t{0} << (32 - prefix_length);
 }
 

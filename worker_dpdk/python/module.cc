@@ -81,7 +81,7 @@ void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::strin
   dpdk.eal_args = std::move(eal_args);
   dpdk.devices = std::move(devices);
   dpdk.local = resolve_local(local);
-  dpdk.prefix_length = static_cast<std::uint8_t>(prefix_length);
+  dpdk.prefix_length = prefix_length;
   dpdk.gateway_ip = gateway.empty() ? 0 : io::parse_ipv4(gateway);
   for (const auto& [ip, mac] : neighbours) {
     dpdk.neighbours.push_back({.ip = io::parse_ipv4(ip), .mac = io::parse_mac(mac)});

@@ -223,9 +223,12 @@ class DpdkSetUpTest : public testing::Test {
   DpdkConfig config = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
 };
 
-TEST_F(DpdkSetUpTest, UnknownDeviceListsWhatThereIs) {
-  config.devices = {"net_nothing"};
-  expect_refused<DpdkUnavailableError>(config, "net_memif0");
+TEST_F(DpdkSetUpTest, AnUnknownDeviceAndALongPrefixAreRefused) {
+  DpdkConfig bad = config;
+  bad.devices = {"net_nothing"};
+  expect_refused<DpdkUnavailableError>(bad, "net_memif0");
+  config.prefix_length = 280;
+  expect_refused<ConfigurationError>(config, "prefix length");
 }
 
 TEST_F(DpdkSetUpTest, ADeviceHasOneUser) {
