@@ -217,5 +217,15 @@ INSTANTIATE_TEST_SUITE_P(Reports, IcmpErrorTest,
                                          std::array<std::uint8_t, 2>{11, 0},    // time exceeded
                                          std::array<std::uint8_t, 2>{12, 0}));  // parameter problem
 
+TEST(RecentPeersTest, TwoPeersShareAPlace) {
+  const Endpoint first{kLoopback, 1};
+  Endpoint second{kLoopback, 2};
+  while (hash_of(first) % 1024 != hash_of(second) % 1024) ++second.port;
+  const RecentPeers::TimePoint now{std::chrono::hours(1)};
+  RecentPeers peers;
+  for (const Endpoint peer : {first, second, first}) peers.note(peer, now);
+  EXPECT_TRUE(peers.heard_since(first, now) && peers.heard_since(second, now));
+}
+
 }  // namespace
 }  // namespace thc::io::test
