@@ -185,7 +185,7 @@ TEST_F(DpdkBesideKernelTest, FollowsANeighbourToItsNewMacAddress) {
     ASSERT_EQ(receive_one(*dpdk).size(), 100U);
     const auto answer = sent_to(kStranger);
     ASSERT_TRUE(answer);
-    EXPECT_EQ(to_string(answer->destination), to_string(mac));
+    EXPECT_EQ(answer->destination, mac);
   }
 }
 
