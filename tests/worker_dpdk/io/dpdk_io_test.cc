@@ -47,9 +47,7 @@ class DpdkBesideKernelTest : public testing::Test {
   void SetUp() override {
     const TestNetwork& network = TestNetwork::instance();
     for (const std::string& reason : {network.veth_missing(), network.dpdk_missing()}) {
-      if (!reason.empty()) {
-        GTEST_SKIP() << reason;
-      }
+      if (!reason.empty()) GTEST_SKIP() << reason;
     }
     dpdk = network.af_packet_beside_kernel();
     kernel = make_udp_io({.local = {parse_ipv4("10.99.0.1"), 0}});
@@ -152,10 +150,9 @@ TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSen
 
 TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
   greet();
-  const auto* packet_io = dpdk.get();
   const std::vector<std::uint8_t> good = frame_from(kStranger, {2, 0, 0, 0, 0, 9});
   RawInterface wire(TestNetwork::kKernelInterface);
-  const IoCounters& counters = packet_io->counters();
+  const IoCounters& counters = dpdk->counters();
 
   const std::uint64_t malformed = counters.rx_malformed;
   std::uint64_t sent = 0;
@@ -215,9 +212,7 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
 class DpdkSetUpTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!TestNetwork::instance().dpdk_missing().empty()) {
-      GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
-    }
+    if (!TestNetwork::instance().dpdk_missing().empty()) GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
   }
 
   DpdkConfig config = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
@@ -278,9 +273,7 @@ TEST_F(DpdkSetUpTest, BothEndsOfAMemifMayCloseAtOnce) {
 }
 
 TEST_F(DpdkSetUpTest, AnMtuThatTheDeviceDoesNotTakeIsRefused) {
-  if (!TestNetwork::instance().veth_missing().empty()) {
-    GTEST_SKIP() << TestNetwork::instance().veth_missing();
-  }
+  if (!TestNetwork::instance().veth_missing().empty()) GTEST_SKIP() << TestNetwork::instance().veth_missing();
   DpdkConfig jumbo = TestNetwork::instance().dpdk_config("net_af_packet0", 98, 1);
   jumbo.mtu_bytes = 9000;
   expect_refused<ConfigurationError>(jumbo, "smaller MTU");
