@@ -10,12 +10,14 @@
 namespace thc::ps {
 
 enum class JobChange : std::uint8_t {
-  kStarted,  ///< its first worker joined
-  kLeft,     ///< it ended: all workers said GOODBYE
-  kIdle,     ///< it ended: no worker was heard of for the idle timeout
+  kStarted,   ///< its first worker joined
+  kLeft,      ///< it ended: all workers said GOODBYE
+  kIdle,      ///< it ended: no worker was heard of for the idle timeout
+  kReplaced,  ///< it ended: its workers answered no PROBE, and another training has its number
   // The job was rejected:
   kNoPlace,   ///< too many jobs, on the server or from its address
   kNoMemory,  ///< too little memory for its slots
+  kHostFull,  ///< the host has too little memory
   // Leaves only:
   kRootLost,     ///< it ended: the root does not know it
   kRefused,      ///< the root rejects it, perhaps for now
@@ -39,7 +41,8 @@ struct JobEvent {
   /// Workers of another training with this job number could join it.
   bool may_pair() const noexcept { return started() && without_run && workers > 1; }
   bool ended() const noexcept {
-    return change == JobChange::kLeft || change == JobChange::kIdle || change == JobChange::kRootLost;
+    return change == JobChange::kLeft || change == JobChange::kIdle || change == JobChange::kReplaced ||
+           change == JobChange::kRootLost;
   }
 };
 

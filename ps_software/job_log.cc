@@ -1,5 +1,7 @@
 #include "job_log.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,9 +11,9 @@ namespace {
 std::string name_of(wire::ErrorReason reason, wire::ConfigField field) {
   const auto index = static_cast<std::size_t>(reason), field_index = static_cast<std::size_t>(field);
   std::string name = index < wire::kErrorReasonNames.size() ? wire::kErrorReasonNames[index] : "";
-  if (name.empty()) name = "reason " + std::to_string(index);
+  if (name.empty()) name = fmt::format("reason {}", index);
   if (field == wire::ConfigField::kNone || field_index >= wire::kConfigFieldNames.size()) return name;
-  return name + " (" + wire::kConfigFieldNames[field_index] + ")";
+  return fmt::format("{} ({})", name, wire::kConfigFieldNames[field_index]);
 }
 
 const char* hint_for(wire::ErrorReason reason) noexcept {
@@ -31,39 +33,45 @@ std::string size_text(std::size_t bytes) {
   constexpr std::size_t kKiB = 1024, kMiB = kKiB * 1024;
   const bool large = bytes >= 10 * kMiB;
   const std::size_t unit = large ? kMiB : kKiB;
-  return std::to_string((bytes + unit - 1) / unit) + (large ? " MiB" : " KiB");
+  return fmt::format("{} {}", (bytes + unit - 1) / unit, large ? "MiB" : "KiB");
 }
 
 std::string JobLog::line_of(const JobEvent& event) const {
-  std::string job = "job " + std::to_string(event.job);
+  const std::string job = fmt::format("job {}", event.job);
   switch (event.change) {
     case JobChange::kStarted:
       // A leaf's job has the root's slots; the root logs their number.
-      return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers") +
-             (place_.empty() ? ", " + std::to_string(event.slots) + " slots" : "; " + place_) +
-             (event.may_pair() ? "; its workers name no run, so workers of another training with this job number would "
-                                 "be summed with them: set Session(run=...) or THC_RUN on all workers"
-                               : "");
+      return fmt::format("{} started: {} worker{}{}{}", job, event.workers, event.workers == 1 ? "" : "s",
+                         place_.empty() ? fmt::format(", {} slots", event.slots) : "; " + place_,
+                         event.may_pair()
+                             ? "; its workers name no run, so workers of another training with this job number would "
+                               "be summed with them: set Session(run=...) or THC_RUN on all workers"
+                             : "");
     case JobChange::kLeft:
       return job + " ended: all workers have left";
     case JobChange::kIdle:
       return job + " ended: its workers were silent for --idle-timeout";
+    case JobChange::kReplaced:
+      return job + " ended: its workers did not answer, and another training uses its number";
     case JobChange::kNoPlace:
       return job + " refused: --max-jobs or --max-jobs-per-address is reached; raise it";
     case JobChange::kNoMemory:
-      return job + " refused: its " + std::to_string(event.slots) + " slots take " + size_text(event.needed_bytes) +
-             ", and " + std::to_string(event.free_bytes / 1024) + " KiB of --max-memory are left; raise it" +
-             (place_.empty() ? ", or lower --slots" : ", or lower the root's --slots; " + place_);
+      return fmt::format("{} refused: its {} slots take {}, and {} KiB of --max-memory are left; raise it, or lower {}",
+                         job, event.slots, size_text(event.needed_bytes), event.free_bytes / 1024,
+                         place_.empty() ? "--slots" : "the root's --slots; " + place_);
+    case JobChange::kHostFull:
+      return job + " refused: this host has no memory for it; free memory, or lower --max-memory";
     case JobChange::kRootLost:
-      return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
+      return fmt::format("{} ended: the root does not know it any more (restarted, or idle for too long); {}", job,
+                         place_);
     case JobChange::kRefused:
-      return job + ": the root refuses it, " + name_of(event.reason, event.field) + hint_for(event.reason) + "; " +
-             place_;
+      return fmt::format("{}: the root refuses it, {}{}; {}", job, name_of(event.reason, event.field),
+                         hint_for(event.reason), place_);
     case JobChange::kRootSilent:
-      return job + " waits: the root does not answer; " + place_;
+      return fmt::format("{} waits: the root does not answer; {}", job, place_);
     case JobChange::kOtherShards:
-      return job + " cannot start: the root has " + std::to_string(event.shards) +
-             " packet threads; give this server as many (--threads); " + place_;
+      return fmt::format("{} cannot start: the root has {} packet threads; give this server as many (--threads); {}",
+                         job, event.shards, place_);
   }
   return job;
 }
@@ -106,8 +114,7 @@ void JobLog::summarize(Clock::time_point now) {
                     .ended = left_out_.ended + events_.lost_ends()};
   const std::uint64_t started = all.started - told_.started, ended = all.ended - told_.ended;
   if (started == 0 && ended == 0) return;
-  write_(Level::kInfo, "too many jobs to log them all: " + std::to_string(started) + " more started, " +
-                           std::to_string(ended) + " more ended");
+  write_(Level::kInfo, fmt::format("too many jobs to log them all: {} more started, {} more ended", started, ended));
   told_ = all;
   last_summary_ = now;
 }

@@ -71,6 +71,7 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
     *place = std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip.source(),
                                    counters_[index], now);
   } catch (const std::bad_alloc&) {
+    tell_refusal({.job = hello.job_id, .change = JobChange::kHostFull}, now);
     return nullptr;
   }
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);

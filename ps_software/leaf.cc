@@ -46,11 +46,8 @@ bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexce
 }  // namespace
 
 RootLink* Leaf::open_link(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
-  RootLink* link = create(hello, packet.from);
-  if (link == nullptr) {
-    jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
-    outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
-  }
+  RootLink* link = create(hello, packet.from, now);
+  if (link == nullptr) outbox_.send_error(packet, {ErrorReason::kTooManyJobs});
   return link;
 }
 

@@ -44,7 +44,7 @@ class Leaf {
     return place == 0 ? nullptr : links_[place - 1].get();
   }
   /// Returns nullptr without room, or if this address has too many jobs.
-  RootLink* create(const Hello& hello, io::Endpoint from) noexcept;
+  RootLink* create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   void ask(RootLink& link, TimePoint now) noexcept;
   void answer_challenge(RootLink& link, const wire::Header& header, const wire::ChallengePayload& payload) noexcept;
   void send(const wire::Header& header, std::span<const std::uint8_t> payload = {}) noexcept;

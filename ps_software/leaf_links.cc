@@ -25,15 +25,18 @@ std::optional<Refusal> Leaf::refuse(const Hello& hello) const noexcept {
   return std::nullopt;
 }
 
-RootLink* Leaf::create(const Hello& hello, io::Endpoint from) noexcept {
+RootLink* Leaf::create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
   const auto place = std::ranges::find_if(links_, [](const auto& link) { return link == nullptr; });
-  if (place == links_.end()) return nullptr;
   const auto held =
       std::ranges::count_if(links_, [from](const auto& link) { return link && link->holder_ip() == from.ip.source(); });
-  if (held >= static_cast<std::ptrdiff_t>(jobs_.limits().max_jobs_per_address)) return nullptr;
+  if (place == links_.end() || held >= static_cast<std::ptrdiff_t>(jobs_.limits().max_jobs_per_address)) {
+    jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
+    return nullptr;
+  }
   try {
     *place = std::make_unique<RootLink>(hello, from.ip.source(), config_, jobs_.limits().share);
   } catch (const std::bad_alloc&) {
+    jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kHostFull}, now);
     return nullptr;
   }
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(place - links_.begin() + 1);

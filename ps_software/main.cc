@@ -9,15 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <string>
 #include <string_view>
 
 #include "io/address.h"
 #include "io/udp_socket.h"
 #include "options.h"
 #include "server.h"
-#include "thc/errors.h"
 
 namespace {
 
@@ -35,17 +32,6 @@ sigset_t block_stop_signals() {
 void outlive_the_log() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-}
-
-void announce(const std::string& address, const std::string& ready_file) {
-  if (!ready_file.empty()) {
-    std::ofstream file(ready_file);
-    file << address << '\n';
-    file.close();
-    if (!file) throw thc::ConfigurationError("cannot write --ready-file " + ready_file + ": name a writable file");
-  }
-  fmt::print("thc-ps ready on {}\n", address);
-  std::fflush(stdout);
 }
 
 /// sd_notify(3) for Type=notify: "READY=1", "STOPPING=1", "WATCHDOG=1". Errors are ignored.
@@ -67,7 +53,8 @@ void serve(const thc::ps::Options& options) {
   const sigset_t signals = block_stop_signals();
   outlive_the_log();
   thc::ps::Server server(options);
-  announce(thc::io::to_string(server.local()), options.ready_file);
+  fmt::print("thc-ps ready on {}\n", thc::io::to_string(server.local()));
+  std::fflush(stdout);
   notify("READY=1");
   constexpr timespec kLogInterval{.tv_sec = 1, .tv_nsec = 0};
   while (sigtimedwait(&signals, nullptr, &kLogInterval) < 0) {

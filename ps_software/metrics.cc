@@ -15,23 +15,12 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-class Family {
- public:
-  Family(std::string name, std::string help, MetricType type)
-      : family_{.name = std::move(name), .help = std::move(help), .type = type, .metric = {}} {}
-
-  /// `labels` must be new to the family.
-  void add(Labels labels, double value) {
-    ClientMetric& metric = family_.metric.emplace_back();
-    metric.label = std::move(labels);
-    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  }
-
-  MetricFamily take() && { return std::move(family_); }
-
- private:
-  MetricFamily family_;
-};
+/// `labels` must be new to the family.
+void add(MetricFamily& family, Labels labels, double value) {
+  ClientMetric& metric = family.metric.emplace_back();
+  metric.label = std::move(labels);
+  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+}
 
 struct Jobs {
   explicit Jobs(const std::vector<const Shard*>& shards) {
@@ -116,62 +105,64 @@ void for_each_packet_counters(const Jobs& jobs, Visit&& visit) {
 }
 
 template <typename Names, typename Counters>
-void add_reasons(Family& family, const std::string& job, const Names& names,
+void add_reasons(MetricFamily& family, const std::string& job, const Names& names,
                  const std::vector<const PacketCounters*>& shares, Counters PacketCounters::* counters) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (*names[i] == '\0') continue;
-    family.add({{"job", job}, {"reason", names[i]}},
-               sum(shares, [&](const PacketCounters& share) -> const Counter& { return (share.*counters)[i]; }));
+    add(family, {{"job", job}, {"reason", names[i]}},
+        sum(shares, [&](const PacketCounters& share) -> const Counter& { return (share.*counters)[i]; }));
   }
 }
 
 void collect_packets(const Jobs& jobs, std::vector<MetricFamily>& families) {
   for (const auto& metric : kPacketMetrics) {
-    Family family(metric.name, metric.help, MetricType::Counter);
+    MetricFamily family{metric.name, metric.help, MetricType::Counter, {}};
     for_each_packet_counters(jobs, [&](const std::string& job, const std::vector<const PacketCounters*>& shares) {
-      family.add({{"job", job}}, sum(shares, std::mem_fn(metric.value)));
+      add(family, {{"job", job}}, sum(shares, std::mem_fn(metric.value)));
     });
-    families.push_back(std::move(family).take());
+    families.push_back(std::move(family));
   }
-  Family drops("thc_ps_dropped_packets_total", "Packets dropped without effect, malformed ones by what is wrong.",
-               MetricType::Counter);
-  Family errors("thc_ps_errors_sent_total", "ERROR messages sent.", MetricType::Counter);
+  MetricFamily drops{"thc_ps_dropped_packets_total",
+                     "Packets dropped without effect, malformed ones by what is wrong.",
+                     MetricType::Counter,
+                     {}};
+  MetricFamily errors{"thc_ps_errors_sent_total", "ERROR messages sent.", MetricType::Counter, {}};
   for_each_packet_counters(jobs, [&](const std::string& job, const std::vector<const PacketCounters*>& shares) {
     add_reasons(drops, job, kDropNames, shares, &PacketCounters::drops);
     add_reasons(errors, job, wire::kErrorReasonNames, shares, &PacketCounters::errors);
   });
-  families.push_back(std::move(drops).take());
-  families.push_back(std::move(errors).take());
+  families.push_back(std::move(drops));
+  families.push_back(std::move(errors));
 }
 
 void collect_jobs(const Jobs& jobs, std::vector<MetricFamily>& families) {
-  Family count("thc_ps_jobs", "Jobs at this moment.", MetricType::Gauge);
-  count.add({}, static_cast<double>(jobs.of_id.size()));
-  families.push_back(std::move(count).take());
-  Family joined("thc_ps_workers", "Workers that joined the job.", MetricType::Gauge);
+  MetricFamily count{"thc_ps_jobs", "Jobs at this moment.", MetricType::Gauge, {}};
+  add(count, {}, static_cast<double>(jobs.of_id.size()));
+  families.push_back(std::move(count));
+  MetricFamily joined{"thc_ps_workers", "Workers that joined the job.", MetricType::Gauge, {}};
   for (const auto& [id, shares] : jobs.of_id) {
     std::uint64_t most = 0;  // they join every shard
     for (const JobCounters* share : shares) most = std::max(most, share->workers.get());
-    joined.add({{"job", std::to_string(id)}}, static_cast<double>(most));
+    add(joined, {{"job", std::to_string(id)}}, static_cast<double>(most));
   }
-  families.push_back(std::move(joined).take());
+  families.push_back(std::move(joined));
   for (const auto& metric : kJobMetrics) {
-    Family family(metric.name, metric.help, MetricType::Gauge);
+    MetricFamily family{metric.name, metric.help, MetricType::Gauge, {}};
     for (const auto& [id, shares] : jobs.of_id) {
-      family.add({{"job", std::to_string(id)}}, sum(shares, std::mem_fn(metric.value)));
+      add(family, {{"job", std::to_string(id)}}, sum(shares, std::mem_fn(metric.value)));
     }
-    families.push_back(std::move(family).take());
+    families.push_back(std::move(family));
   }
 }
 
 void collect_io(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
   for (const auto& metric : kIoMetrics) {
-    Family family(metric.name, metric.help, MetricType::Counter);
+    MetricFamily family{metric.name, metric.help, MetricType::Counter, {}};
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const io::IoCounters totals = shards[i]->io_totals();
-      family.add({{"shard", std::to_string(i)}}, static_cast<double>(totals.*metric.value));
+      add(family, {{"shard", std::to_string(i)}}, static_cast<double>(totals.*metric.value));
     }
-    families.push_back(std::move(family).take());
+    families.push_back(std::move(family));
   }
 }
 
@@ -182,10 +173,10 @@ MetricsCollector::MetricsCollector(std::vector<const Shard*> shards)
 
 std::vector<MetricFamily> MetricsCollector::Collect() const {
   std::vector<MetricFamily> families;
-  Family uptime("thc_ps_uptime_seconds", "Time since the start.", MetricType::Gauge);
+  MetricFamily uptime{"thc_ps_uptime_seconds", "Time since the start.", MetricType::Gauge, {}};
   const std::chrono::duration<double> up = std::chrono::steady_clock::now() - started_;
-  uptime.add({}, up.count());
-  families.push_back(std::move(uptime).take());
+  add(uptime, {}, up.count());
+  families.push_back(std::move(uptime));
   const Jobs jobs(shards_);
   collect_jobs(jobs, families);
   collect_packets(jobs, families);

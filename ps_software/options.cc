@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <sstream>
@@ -152,7 +153,6 @@ void add_network(CLI::App& app, Options& o) {
       "--key-file", o.key_file,
       "Serve jobs with a key in this file (mode 600, or a credential of systemd by its name) and no others: 64 "
       "hexadecimal digits, the key of all jobs, or lines of JOB and digits");
-  app.add_option("--ready-file", o.ready_file, "Write IP:PORT to this file when ready");
 }
 
 void add_limits(CLI::App& app, Options& o) {
@@ -234,6 +234,17 @@ void add_observation(CLI::App& app, Options& o) {
       ->group(group);
 }
 
+io::DpdkNeighbour parse_neighbour(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  try {
+    const io::DpdkNeighbour neighbour{.ip = io::parse_ipv4(text.substr(0, equals)),
+                                      .mac = io::parse_mac(text.substr(std::min(equals + 1, text.size())))};
+    if (neighbour.ip != 0) return neighbour;
+  } catch (const ConfigurationError&) {  // the message below has an example of both
+  }
+  throw CLI::ValidationError("--dpdk-neighbour", "takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
+}
+
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
   CLI::Option* dpdk =
       app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP; a queue for each thread");
@@ -245,7 +256,13 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-device", o.device, "Device name or PCI address; default: the only one there is");
   add("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")->check(number_between(0, 32));
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
-  add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
+  const auto add_neighbours = [&o](const std::vector<std::string>& texts) {
+    std::ranges::transform(texts, std::back_inserter(o.neighbours), parse_neighbour);
+  };
+  app.add_option_function<std::vector<std::string>>("--dpdk-neighbour", add_neighbours,
+                                                    "IP=MAC of a worker (else found by ARP); may be repeated")
+      ->group("DPDK")
+      ->needs(dpdk);
   add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(number_between(576, 9978));
 }
 
@@ -275,6 +292,9 @@ void read_faults(const std::string& text, Options& o) {
     else
       throw CLI::ValidationError("--faults",
                                  "'" + name + "' is none of drop, duplicate, reorder, rounds-per-epoch and seed");
+  }
+  if (faults.drop + faults.duplicate + faults.reorder > 1) {
+    throw CLI::ValidationError("--faults", "drop, duplicate and reorder are more than 1 together");
   }
   if (faults.drop > 0 || faults.duplicate > 0 || faults.reorder > 0) o.faults = faults;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/dpdk_io.h"
 #include "io/faulty_io.h"
 #include "leaf_config.h"
 #include "thc/wire_layout.h"
@@ -18,7 +19,7 @@ struct DpdkOptions {
   std::string device;
   std::uint16_t prefix_length = 24;
   std::string gateway;
-  std::vector<std::string> neighbours;  ///< "IP=MAC"
+  std::vector<io::DpdkNeighbour> neighbours;
   std::uint16_t mtu_bytes = 1500;
 };
 
@@ -35,7 +36,6 @@ struct Options {
   double drain_timeout_s = 5;
   std::string metrics_listen = "127.0.0.1";
   std::uint16_t metrics_port = 0;
-  std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
   std::optional<LeafConfig> leaf;  ///< from --upstream, --rack and --racks

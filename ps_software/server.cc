@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include <fmt/core.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -37,23 +38,15 @@ steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
 }
 
-io::DpdkNeighbour parse_neighbour(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos) {
-    throw ConfigurationError("--dpdk-neighbour takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
-  }
-  return {.ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1))};
-}
-
 std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   io::DpdkConfig config;
   std::istringstream eal_args(options.dpdk.eal_args);
   for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
   if (!options.dpdk.device.empty()) config.devices.push_back(options.dpdk.device);
   config.local = {io::resolve_own_host(options.listen), options.port};
-  config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
+  config.prefix_length = options.dpdk.prefix_length;
   if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
-  for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
+  config.neighbours = options.dpdk.neighbours;
   config.mtu_bytes = options.dpdk.mtu_bytes;
   config.queues = options.threads;
   return io::make_dpdk_ios(config);
@@ -112,9 +105,8 @@ JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shard
 
 std::string place_of(const std::optional<LeafConfig>& leaf) {
   if (!leaf) return {};
-  return "rack " + std::to_string(leaf->rack) + " of " + std::to_string(leaf->racks) + " (workers " +
-         std::to_string(leaf->first_worker) + "-" + std::to_string(leaf->first_worker + leaf->rack_workers - 1) +
-         " of " + std::to_string(leaf->num_workers) + "), root " + io::to_string(leaf->root);
+  return fmt::format("rack {} of {} (workers {}-{} of {}), root {}", leaf->rack, leaf->racks, leaf->first_worker,
+                     leaf->first_worker + leaf->rack_workers - 1, leaf->num_workers, io::to_string(leaf->root));
 }
 
 constexpr std::uint16_t kUsualCodes = 1024;  // fits 1500 bytes, and switches take it
@@ -132,11 +124,12 @@ JobConfig job_of(std::uint16_t codes_per_packet) {
 }
 
 std::string slots_text(const JobLimits& limits) {
-  const auto slots = [&](std::uint16_t codes) { return std::to_string(limits.most_slots(job_of(codes))); };
+  const auto slots = [&](std::uint16_t codes) { return limits.most_slots(job_of(codes)); };
   const std::size_t share_bytes = limits.max_memory_bytes * limits.share.shards / limits.max_jobs;
-  return "a job has " + slots(kUsualCodes) + " slots of packets of " + std::to_string(kUsualCodes) + " codes, " +
-         slots(8192) + " of 8192, " + slots(16384) + " of 16384 (--slots auto: " + size_text(share_bytes) +
-         " for each job, --max-memory divided by --max-jobs)";
+  return fmt::format(
+      "a job has {} slots of packets of {} codes, {} of 8192, {} of 16384 (--slots auto: {} for each job, --max-memory "
+      "divided by --max-jobs)",
+      slots(kUsualCodes), kUsualCodes, slots(8192), slots(16384), size_text(share_bytes));
 }
 
 std::optional<std::string> memory_warning(const JobLimits& limits) {
@@ -144,9 +137,9 @@ std::optional<std::string> memory_warning(const JobLimits& limits) {
   const std::uint32_t slots = limits.most_slots(job);
   const std::size_t needed_bytes = Job::memory_bytes(job, slots, limits.share, nullptr);
   if (needed_bytes <= limits.max_memory_bytes) return std::nullopt;
-  return "a job of packets of " + std::to_string(kUsualCodes) + " codes has no room here: its " +
-         std::to_string(slots) + " slots take " + size_text(needed_bytes * limits.share.shards) +
-         "; raise --max-memory to that or more" + (limits.slots != 0 ? ", or lower --slots" : "");
+  return fmt::format(
+      "a job of packets of {} codes has no room here: its {} slots take {}; raise --max-memory to that or more{}",
+      kUsualCodes, slots, size_text(needed_bytes * limits.share.shards), limits.slots != 0 ? ", or lower --slots" : "");
 }
 
 /// The root decides how many slots a leaf has.
@@ -175,8 +168,9 @@ Server::Server(const Options& options)
     start_threads();
   } catch (const std::exception& error) {
     stop();  // the ones that started
-    throw TransportError(std::string("cannot start the packet threads: ") + error.what() +
-                         " (allow more threads or memory, or ask for fewer --threads)");
+    throw TransportError(
+        fmt::format("cannot start the packet threads: {} (allow more threads or memory, or ask for fewer --threads)",
+                    error.what()));
   }
 }
 

@@ -57,7 +57,6 @@ class Shard {
   /// Returns false after dropping or refusing the contribution.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
   bool is_stranger(const Packet& packet) const noexcept;
-  bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet, TimePoint now) noexcept;
   /// Whether the job is of the same training as HELLO. Otherwise refuses it while the other training lives.
   bool make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
@@ -80,7 +79,6 @@ class Shard {
                       Job& job, TimePoint now) noexcept;
   void send_waiting(TimePoint now) noexcept;
   void send_straggler(const Packet& packet) noexcept;
-  void send_challenge(const Packet& packet, TimePoint now) noexcept;
   void send_probes(Job& job, TimePoint now) noexcept;
   void refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept;
   void refill(TimePoint now) noexcept;

@@ -37,19 +37,22 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
     return packet.counters.count(*drop);
   }
-  if (packet.datagram.size() < sizeof(wire::Header) + sizeof(wire::HelloPayload)) {
-    return packet.counters.count(Drop::kLength);
-  }
-  const bool proven = has_cookie(packet, now);
+  if (!has_hello_length(packet.datagram)) return packet.counters.count(Drop::kLength);
+  wire::HelloPayload payload;
+  std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
+  const bool proven = cookies_.accepts(payload.cookie, packet.header, payload.nonce, packet.from, now);
   std::uint32_t& budget = proven ? hello_budget_ : challenge_budget_;
   if (budget == 0) return packet.counters.count(Drop::kRateLimited);
   --budget;
-  const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
-  if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
   // Sent without proof of the address: DRAINING is no longer than a HELLO.
   const bool joins = packet.header.epoch == 0;
   if (!proven && draining_ && joins && is_stranger(packet)) return outbox_.send_error(packet, {ErrorReason::kDraining});
-  if (!proven) return send_challenge(packet, now);
+  if (!proven) {
+    const std::uint64_t cookie = cookies_.make(packet.header, payload.nonce, packet.from, now);
+    io_.send(packet.from, bytes_of(make_challenge(packet.header, cookie)), {});
+    return;
+  }
+  const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
   if (const auto* refusal = std::get_if<Refusal>(&parsed)) return outbox_.send_error(packet, *refusal);
   const Hello& hello = std::get<Hello>(parsed);
   return joins ? take_hello(packet, hello, now) : take_address(packet, hello, now);
@@ -65,12 +68,6 @@ void Shard::take_address(const Packet& packet, const Hello& hello, TimePoint now
   }
   const bool superseded = job != nullptr && job->roster().was_superseded(epoch);
   outbox_.send_error(packet, {superseded ? ErrorReason::kStaleEpoch : ErrorReason::kUnknownJob});
-}
-
-bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
-  wire::HelloPayload payload;
-  std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
-  return cookies_.accepts(payload.cookie, packet.header, payload.nonce, packet.from, now);
 }
 
 bool Shard::is_stranger(const Packet& packet) const noexcept {
@@ -111,7 +108,7 @@ void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
 
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
   outbox_.flush();  // queued results point into the job's memory
-  jobs_.remove(packet.header.job_id, JobChange::kIdle);
+  jobs_.remove(packet.header.job_id, JobChange::kReplaced);
   take_hello({.header = packet.header,
               .datagram = packet.datagram,
               .from = packet.from,
@@ -185,13 +182,6 @@ void Shard::send_welcome(const Packet& packet, const Job& job, bool moved) noexc
   message.payload.codes_multiple = jobs_.limits().codes_multiple;
   if (leaf_) leaf_->limit(message, job, packet.from);
   io_.send(packet.from, bytes_of(message), {});
-}
-
-void Shard::send_challenge(const Packet& packet, TimePoint now) noexcept {
-  wire::HelloPayload payload;
-  std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
-  const std::uint64_t cookie = cookies_.make(packet.header, payload.nonce, packet.from, now);
-  io_.send(packet.from, bytes_of(make_challenge(packet.header, cookie)), {});
 }
 
 void Shard::send_probes(Job& job, TimePoint now) noexcept {

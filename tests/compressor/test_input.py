@@ -6,6 +6,7 @@ import torch
 
 from byteps_thc import Compressor, ServerCodes
 from byteps_thc._base.errors import ConfigurationError, InputError
+from byteps_thc._native._core import checksum
 
 X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 
@@ -71,6 +72,11 @@ def test_a_partition_keeps_its_size(compressor, partition):
     compressor.measure(partition, X, round=1)
     with pytest.raises(InputError, match="gradient of 'w' has 10 coordinates, not 1000"):
         compressor.measure(partition, X[:10], round=2)
+
+
+def test_a_checksum_is_of_a_contiguous_array():
+    with pytest.raises(InputError, match="not C-contiguous"):
+        checksum(X[::-1])
 
 
 @pytest.mark.parametrize("bad", [-1, 1 << 32, 1.5])

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kCoordinates = 300'001;  // several tasks
 
-/// Segments of many sizes, some with gaps behind them; some are longer than a tile, one is empty.
+/// Segments of many sizes, some with gaps behind them; some are longer than a tile, some empty, as the last.
 struct Case {
   std::vector<std::uint64_t> starts;
   std::vector<std::uint64_t> sizes;
@@ -26,6 +26,8 @@ Case cut() {
     result.sizes.push_back(kSizes[i % std::size(kSizes)]);
     at += result.sizes.back() + (i % 3 == 0 ? 7 : 0);
   }
+  result.starts.push_back(kCoordinates);
+  result.sizes.push_back(0);
   return result;
 }
 
@@ -39,7 +41,7 @@ TEST_P(SegmentsTest, NormsAreThoseOfTheirCoordinates) {
   const std::vector<float> residual = normal_floats(kCoordinates, 3);
   std::vector<std::uint16_t> halves(kCoordinates);
   from_fp32(residual.data(), kCoordinates, {halves.data(), FloatFormat::kBf16});
-  std::vector<float> alone(c.starts.size());
+  std::vector<float> alone(c.starts.size(), -1.0F);
   segment_norms(nullptr, {gradient.data()}, {halves.data(), FloatFormat::kBf16}, c.segments(), alone.data());
   for (std::size_t i = 0; i < alone.size(); ++i) {
     double squares = 0;
@@ -51,7 +53,7 @@ TEST_P(SegmentsTest, NormsAreThoseOfTheirCoordinates) {
   }
   for (const unsigned threads : {2U, 3U}) {
     ThreadPool pool(threads);
-    std::vector<float> together(c.starts.size());
+    std::vector<float> together(c.starts.size(), -1.0F);
     segment_norms(&pool, {gradient.data()}, {halves.data(), FloatFormat::kBf16}, c.segments(), together.data());
     EXPECT_EQ(bits_of(together), bits_of(alone));
   }

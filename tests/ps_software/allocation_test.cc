@@ -10,8 +10,6 @@ using wire::MessageType;
 /// Hands out the same packets again and again; sends into nothing.
 class ReplayIo final : public io::PacketIo {
  public:
-  explicit ReplayIo(std::vector<std::pair<io::Endpoint, Bytes>> packets) : packets_(std::move(packets)) {}
-
   std::size_t receive(std::span<io::RxPacket> packets) noexcept override {
     std::size_t count = 0;
     while (count < packets.size() && next_ < packets_.size()) {
@@ -56,7 +54,7 @@ class Allocation : public ShardTest {};
 
 TEST_F(Allocation, NoneOnThePacketPath) {
   std::vector<std::pair<io::Endpoint, Bytes>> packets;
-  ReplayIo replay_io({});
+  ReplayIo replay_io;
   shard.emplace(JobLimits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s},
                 replay_io);
   for (unsigned worker = 0; worker < kWorkers; ++worker) {
@@ -66,7 +64,19 @@ TEST_F(Allocation, NoneOnThePacketPath) {
     hello.payload.cookie = replay_io.last_cookie;
     packets.emplace_back(address(worker), hello.bytes());
   }
+  HelloMessage forged = make_hello(0);
+  forged.values[1] = forged.values[0];
+  replay_io.refill({{address(0), forged.bytes()}});
   const std::uint64_t before_hello = testing::allocations();
+  shard->poll(now);
+  ASSERT_EQ(testing::allocations(), before_hello) << "no table is read before the proof of an address";
+  replay_io.refill({packets[0]});
+  testing::fail_allocation(1);
+  shard->poll(now);
+  EXPECT_EQ(replay_io.last_header.message_type, static_cast<std::uint8_t>(MessageType::kError));
+  JobEvent told;
+  ASSERT_TRUE(shard->job_events().pop(told));
+  EXPECT_EQ(told.change, JobChange::kHostFull);
   replay_io.refill(packets);
   shard->poll(now);
   ASSERT_GT(testing::allocations(), before_hello) << "the counting itself works";
@@ -100,7 +110,7 @@ TEST_F(Allocation, NoneOnThePacketPath) {
 TEST_F(Allocation, NoneOnThePacketPathOfALeaf) {
   constexpr io::Endpoint kRoot{0x0a00ff00, 48865};
   constexpr unsigned kRackWorkers = 2;
-  ReplayIo replay_io({});
+  ReplayIo replay_io;
   JobLimits limits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s};
   limits.leaf = make_leaf(kRoot, 0, {"0-1", "2"});
   shard.emplace(limits, replay_io);

@@ -39,10 +39,14 @@ TEST_F(JobLogTest, StartAndEndOfAShortJob) {
   flash(7);
   events.push({.job = 8, .change = JobChange::kStarted, .workers = 4, .slots = 4096});
   events.push({.job = 8, .change = JobChange::kIdle, .workers = 4});
+  events.push({.job = 9, .change = JobChange::kReplaced, .workers = 4});
+  events.push({.job = 9, .change = JobChange::kHostFull});
   log.update(now);
   EXPECT_EQ(take(),
             (Lines{"job 7 started: 1 worker, 64 slots", "job 7 ended: all workers have left",
-                   "job 8 started: 4 workers, 4096 slots", "job 8 ended: its workers were silent for --idle-timeout"}));
+                   "job 8 started: 4 workers, 4096 slots", "job 8 ended: its workers were silent for --idle-timeout",
+                   "job 9 ended: its workers did not answer, and another training uses its number",
+                   "job 9 refused: this host has no memory for it; free memory, or lower --max-memory"}));
   log.finish(now + 1s);
   EXPECT_EQ(take(), Lines{});
 }
@@ -83,8 +87,7 @@ TEST_F(JobLogTest, WhatFindsTheQueueFullIsCounted) {
 
 TEST_F(JobLogTest, WhatIsLeftOutIsAnEndOnlyIfItEnds) {
   for (int i = 0; i < 50; ++i) flash(7);
-  events.push({.job = 8, .change = JobChange::kNoPlace});
-  for (int i = 0; i < 1000; ++i) events.push({.job = 8, .change = JobChange::kNoPlace});
+  for (int i = 0; i < 1001; ++i) events.push({.job = 8, .change = JobChange::kNoPlace});
   log.finish(now);
   EXPECT_EQ(take().size(), JobLog::kBurst) << "no summary: there is nothing that it could count";
 }

@@ -506,6 +506,7 @@ TEST_F(Trainings, OtherSettingsGetTheJobOfADeadOne) {
     reply = claim_otherwise();
   }
   EXPECT_EQ(reply.type(), MessageType::kWelcome);
+  EXPECT_EQ(changes(), (std::vector{JobChange::kStarted, JobChange::kReplaced, JobChange::kStarted}));
 }
 
 /// Worker 2 said GOODBYE, and its next process says HELLO. Worker 1 has been silent for long, so only 0 is probed.

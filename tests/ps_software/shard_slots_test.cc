@@ -459,19 +459,15 @@ TEST_F(Slots, NormsWithASignBitAreDropped) {
 TEST_F(Slots, CountsMustBeMultiplesOfWhatWelcomeSays) {
   start([](JobLimits& limits) { limits.codes_multiple = 32; });
   EXPECT_EQ(join(0).as<wire::WelcomePayload>().codes_multiple, 32);
-  const auto with_count = [](Bytes packet, std::uint16_t count, std::size_t payload_bytes) {
+  const auto answers_to = [&](Bytes packet, std::uint16_t count, std::size_t payload_bytes) {
     packet.resize(sizeof(wire::Header) + payload_bytes);
-    return with_header(std::move(packet), [&](auto& h) { h.payload_count = count; });
+    return from_worker(0, with_header(std::move(packet), [&](auto& h) { h.payload_count = count; })).size();
   };
-  for (const std::uint16_t count : {2, 16, 34, 62}) {
-    EXPECT_TRUE(from_worker(0, with_count(make_codes(0), count, count / 2)).empty());
-  }
-  for (const std::uint16_t count : {1, 7, 12}) {  // norms: 32 * 8 / 32
-    EXPECT_TRUE(from_worker(0, with_count(make_norm(0, 1), count, std::size_t{count} * 4)).empty());
-  }
+  for (const std::uint16_t count : {2, 16, 34, 62}) EXPECT_EQ(answers_to(make_codes(0), count, count / 2), 0U);
+  for (const std::uint16_t count : {1, 7, 12}) EXPECT_EQ(answers_to(make_norm(0, 1), count, 4U * count), 0U);
   EXPECT_EQ(drops(Drop::kLength), 7U);
-  from_worker(0, with_count(make_codes(0), 32, 16));
-  from_worker(0, with_count(make_norm(0, 1), 8, 32));
+  answers_to(make_codes(0), 32, 16);
+  answers_to(make_norm(0, 1), 8, 32);  // norms: 32 * 8 / 32
   shard->run_timers(now);
   EXPECT_EQ(shard->jobs()[0].slots_in_use.get(), 2U);
 }

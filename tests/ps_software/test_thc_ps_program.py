@@ -48,6 +48,7 @@ def test_help_and_version() -> None:
     [
         (["--listen", "10.0.0"], '--listen: "10.0.0" is neither an address nor a name'),
         (["--threads", "0"], "--threads"),
+        (["--config", "/absent.toml"], "absent.toml"),
         (["--faults", "drop=1.5"], "--faults: drop: '1.5' is not a number from 0 to 1"),
         (["--faults", "seed=1,reorder=nan"], "--faults: reorder: 'nan' is not a number from 0 to 1"),
         (["--faults", "drop"], "--faults: drop: '' is not a number from 0 to 1"),
@@ -59,7 +60,10 @@ def test_help_and_version() -> None:
         (["--rcvbuf", "-1"], "--rcvbuf: Value -1 is not a positive size"),
         (["--slots", "abc"], "--slots: 'abc' is not a whole number from 2 to 1048576, nor auto"),
         (["--slots", "1"], "--slots: '1' is not a whole number from 2 to 1048576, nor auto"),
+        (["--faults", "drop=0.6,reorder=0.6"], "--faults: drop, duplicate and reorder are more than 1 together"),
         (["--dpdk"], "--listen"),
+        (["--dpdk", "--listen", "10.0.0.9", "--dpdk-neighbour", "10.0.0.1"], "--dpdk-neighbour: takes IP=MAC"),
+        (["--dpdk", "--dpdk-neighbour", "10.0.0.1=02:00"], "--dpdk-neighbour: takes IP=MAC"),
         (["--no-such-flag"], "not expected: --no-such-flag\nRun with --help"),
         (["48865"], "not expected: 48865\n"),
         (["--port", "99999"], "--port: '99999' is not a whole number from 0 to 65535"),
@@ -191,18 +195,6 @@ def test_bad_files_are_explained(tmp_path: Path, text: str, message: str) -> Non
     assert message in result.stderr
 
 
-def test_missing_file_is_explained(tmp_path: Path) -> None:
-    result = run("--config", str(tmp_path / "absent.toml"))
-    assert result.returncode == 2
-    assert "absent.toml" in result.stderr
-
-
-def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
-    result = run("--listen", "127.0.0.1", "--port", "0", "--ready-file", str(tmp_path / "absent/ready"))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "cannot write --ready-file" in result.stderr
-
-
 def test_a_folder_in_place_of_the_key_file(tmp_path: Path) -> None:
     result = run("--key-file", str(tmp_path))
     assert result.returncode == 1
@@ -244,16 +236,6 @@ def test_messages_before_the_ready_line(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("THC_PS", str(program))
     with ParameterServer() as server:
         assert server.address == "127.0.0.1:7"
-
-
-def test_ready_file(tmp_path: Path) -> None:
-    path = tmp_path / "ready"
-    with ParameterServer(["--ready-file", str(path)]) as server:
-        deadline = time.monotonic() + SOON_S
-        while not path.exists() or not path.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert path.read_text() == server.address + "\n"
 
 
 def test_metrics(make_worker: MakeWorker) -> None:

@@ -4,7 +4,6 @@
 #include <netdb.h>
 
 #include <charconv>
-#include <cstdio>
 
 #include "io/socket_address.h"
 #include "thc/errors.h"
@@ -54,12 +53,6 @@ std::string to_string(IpAddress ip) {
 std::string to_string(Endpoint endpoint) {
   const std::string ip = to_string(endpoint.ip);
   return (endpoint.ip.is_ipv4() ? ip : std::string("[").append(ip) + "]") + ":" + std::to_string(endpoint.port);
-}
-
-std::string to_string(const MacAddress& mac) {
-  char text[18];
-  std::snprintf(text, sizeof text, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
-  return text;
 }
 
 }  // namespace thc::io

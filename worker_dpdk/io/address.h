@@ -23,6 +23,5 @@ inline constexpr int kLastPort = 65535;
 
 std::string to_string(IpAddress ip);       ///< "10.0.0.1", "2001:db8::1" or "fe80::1%eth0"
 std::string to_string(Endpoint endpoint);  ///< "10.0.0.1:48865" or "[2001:db8::1]:48865"
-std::string to_string(const MacAddress& mac);
 
 }  // namespace thc::io

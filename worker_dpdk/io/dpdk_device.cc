@@ -1,5 +1,6 @@
 #include "io/dpdk_device.h"
 
+#include <fmt/format.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
 #include <rte_errno.h>
@@ -29,7 +30,7 @@ constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; sm
 
 void check(int rc, const std::string& device, const char* step) {
   if (rc < 0) {
-    throw DpdkUnavailableError("DPDK device \"" + device + "\": " + step + " failed: " + rte_strerror(-rc));
+    throw DpdkUnavailableError(fmt::format("DPDK device \"{}\": {} failed: {}", device, step, rte_strerror(-rc)));
   }
 }
 
@@ -37,7 +38,7 @@ std::size_t data_room_bytes(std::uint16_t mtu_bytes) {
   const std::size_t frame_bytes = mtu_bytes + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
   const std::size_t room = std::max(frame_bytes, kMinFrameRoomBytes) + RTE_PKTMBUF_HEADROOM;
   if (room > UINT16_MAX) {
-    throw ConfigurationError("mtu_bytes " + std::to_string(mtu_bytes) + " is too large for a DPDK packet buffer");
+    throw ConfigurationError(fmt::format("mtu_bytes {} is too large for a DPDK packet buffer", mtu_bytes));
   }
   return room;
 }
@@ -57,8 +58,7 @@ bool is_memif_client(const rte_eth_dev_info& info) {
 rte_mempool* obtain_pool(std::uint16_t port_id, const DpdkConfig& config) {
   const std::uint32_t mbufs = std::uint32_t{config.queues} * (2U * kDpdkDescriptors + kSpareMbufs);
   const std::size_t room_bytes = data_room_bytes(config.mtu_bytes);
-  const std::string name =
-      "thc" + std::to_string(port_id) + "_" + std::to_string(mbufs) + "x" + std::to_string(room_bytes);
+  const std::string name = fmt::format("thc{}_{}x{}", port_id, mbufs, room_bytes);
   if (rte_mempool* pool = rte_mempool_lookup(name.c_str()); pool != nullptr) {
     return pool;
   }
@@ -66,9 +66,10 @@ rte_mempool* obtain_pool(std::uint16_t port_id, const DpdkConfig& config) {
                                               static_cast<std::uint16_t>(room_bytes), rte_eth_dev_socket_id(port_id));
   if (pool == nullptr) {
     const std::size_t mebibytes = (mbufs * (room_bytes + 256) >> 20) + 1;
-    throw TransportError("DPDK has no memory for " + std::to_string(mbufs) + " packet buffers (about " +
-                         std::to_string(mebibytes) + " MiB): " + rte_strerror(rte_errno) +
-                         "; give EAL more (-m <MiB>, or more huge pages) or ask for fewer threads");
+    throw TransportError(fmt::format(
+        "DPDK has no memory for {} packet buffers (about {} MiB): {}; give EAL more (-m <MiB>, or more huge "
+        "pages) or ask for fewer threads",
+        mbufs, mebibytes, rte_strerror(rte_errno)));
   }
   return pool;
 }
@@ -111,11 +112,10 @@ void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& 
   // The kernel spreads frames over all queues of an af_packet device; a queue without a thread would lose its frames.
   const bool all_needed = std::string_view(info.driver_name) == kAfPacketDriver;
   if (config.queues > queues || (all_needed && config.queues < queues)) {
-    const std::string wanted = std::to_string(config.queues);
-    throw ConfigurationError(
-        "DPDK device \"" + device_ + "\" has " + std::to_string(queues) + " queue(s), but there is a thread for " +
-        wanted + ": ask for as many threads, or set in its --vdev qpairs=" + wanted +
-        " (af_packet), queue_count=" + wanted + " (af_xdp) or queues=" + wanted + " (vhost, virtio_user)");
+    throw ConfigurationError(fmt::format(
+        "DPDK device \"{0}\" has {1} queue(s), but there is a thread for {2}: ask for as many threads, or set "
+        "in its --vdev qpairs={2} (af_packet), queue_count={2} (af_xdp) or queues={2} (vhost, virtio_user)",
+        device_, queues, config.queues));
   }
 }
 
@@ -133,9 +133,10 @@ void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& inf
   check(rte_eth_dev_configure(port_id_, config.queues, config.queues, &settings), device_, "configuring");
   const int rc = rte_eth_dev_set_mtu(port_id_, config.mtu_bytes);
   if (rc != 0 && rc != -ENOTSUP) {  // virtual devices accept any MTU that fits their buffers
-    throw ConfigurationError("DPDK device \"" + device_ + "\" takes no MTU of " + std::to_string(config.mtu_bytes) +
-                             " bytes (" + rte_strerror(-rc) + "), but frames of at most " +
-                             std::to_string(info.max_rx_pktlen) + " bytes: give a smaller MTU, on every host");
+    throw ConfigurationError(
+        fmt::format("DPDK device \"{}\" takes no MTU of {} bytes ({}), but frames of at most {} bytes: give a smaller "
+                    "MTU, on every host",
+                    device_, config.mtu_bytes, rte_strerror(-rc), info.max_rx_pktlen));
   }
 }
 
@@ -160,10 +161,10 @@ void DpdkDevice::start(std::string_view driver) {
     rc = runtime_.start_port(port_id_);
   }
   if (rc < 0 && driver == kMemifDriver) {
-    throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +
-                               std::to_string(kMemifPatience.count()) +
-                               " ms: start the role=server side (thc-ps) first, and give both sides as many "
-                               "threads");
+    throw DpdkUnavailableError(fmt::format(
+        "memif device \"{}\" finds no server on its socket within {} ms: start the role=server side (thc-ps) "
+        "first, and give both sides as many threads",
+        device_, kMemifPatience.count()));
   }
   check(rc, device_, "starting");
 }

@@ -254,6 +254,7 @@ bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<c
   end = std::copy(payload.begin(), payload.end(), end);
   std::copy(trailer.begin(), trailer.end(), end);
   auto* frame = reinterpret_cast<UdpFrameHeader*>(bytes);
+  frame->ip.destination = to.ip.ipv4();  // the template may be the gateway's
   complete_frame(*frame, to.port, datagram_bytes);
   write_checksum(mbuf, frame, port.device);
   port.queue.transmit(mbuf, counters_);

@@ -27,7 +27,7 @@ struct DpdkConfig {
   std::vector<std::string> devices;       ///< names or PCI addresses, without other users; empty: all of EAL's devices
   Endpoint local;                         ///< own address on every device; port 0: a random port from 49152 up
   std::uint16_t queues = 1;               ///< per device; queue q is one thread's and has port local.port + q
-  std::uint8_t prefix_length = 24;        ///< of the local network
+  unsigned prefix_length = 24;            ///< of the local network
   std::uint32_t gateway_ip = 0;           ///< next hop of other networks; 0: none
   std::vector<DpdkNeighbour> neighbours;  ///< static entries; ARP finds other neighbours
   std::uint16_t mtu_bytes = 1500;         ///< IP packet size

@@ -12,7 +12,7 @@
 namespace thc::io {
 namespace {
 
-std::uint32_t network_mask(std::uint8_t prefix_length) noexcept {
+std::uint32_t network_mask(unsigned prefix_length) noexcept {
   return prefix_length == 0 ? 0 : ~std::uint32_t{0} << (32 - prefix_length);
 }
 
@@ -68,22 +68,16 @@ void DpdkNextHops::learn(std::uint32_t ip, const MacAddress& mac, std::size_t po
 }
 
 Neighbour* DpdkNextHops::resolve(std::uint32_t ip) noexcept {
-  if (Neighbour* known = neighbours_.find(ip); known != nullptr && known->resolved) {
-    return known;
-  }
   const bool on_link = ((ip ^ local_.ip.ipv4()) & network_mask(config_.prefix_length)) == 0;
-  const std::uint32_t next_hop = on_link || config_.gateway_ip == 0 ? ip : config_.gateway_ip;
+  const Neighbour* known = neighbours_.find(ip);
+  const bool direct = on_link || config_.gateway_ip == 0 || (known != nullptr && known->fixed);
+  const std::uint32_t next_hop = direct ? ip : config_.gateway_ip;
   Neighbour* hop = neighbours_.find_or_add(next_hop);
-  if (hop == nullptr) {
-    return nullptr;
-  }
-  if (!hop->resolved) {
+  if (hop != nullptr && !hop->resolved) {
     ask(*hop, next_hop);
     return nullptr;
   }
-  const MacAddress mac = hop->frame.ethernet.destination;
-  learn(ip, mac, hop->port_index);  // each off-link address has its own template
-  return neighbours_.find(ip);
+  return hop;
 }
 
 void DpdkNextHops::ask(Neighbour& hop, std::uint32_t next_hop) noexcept {

@@ -27,7 +27,7 @@ class DpdkNextHops {
   DpdkNextHops(const DpdkConfig& config, Endpoint local, std::span<const std::unique_ptr<DpdkPort>> ports,
                IoCounters& counters);
 
-  /// Returns nullptr while ARP resolves `ip`.
+  /// Returns nullptr while ARP resolves `ip`. Off-link addresses have the gateway's entry.
   Neighbour* resolve(std::uint32_t ip) noexcept;
 
   void learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept;

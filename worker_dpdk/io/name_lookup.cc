@@ -1,6 +1,7 @@
 #include "io/name_lookup.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
@@ -22,8 +23,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kAnAddress = "give an address such as 10.0.0.1 or [2001:db8::1], or a name that has one";
-
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 struct Answer {
   int error = 0;  ///< from getaddrinfo()
@@ -51,8 +50,10 @@ Answer ask_within(const std::string& name, milliseconds patience) {
   std::future<Answer> answer = asking.get_future();
   std::thread(std::move(asking)).detach();
   if (answer.wait_for(patience) != std::future_status::ready) {
-    throw DeadlineError("the name " + quoted(name) + " was not looked up within " + std::to_string(patience.count()) +
-                        " ms: check that the name servers in /etc/resolv.conf " + "answer, or " + kAnAddress);
+    throw DeadlineError(
+        fmt::format("the name \"{}\" was not looked up within {} ms: check that the name servers in /etc/resolv.conf "
+                    "answer, or {}",
+                    name, patience.count(), kAnAddress));
   }
   return answer.get();
 }
@@ -63,12 +64,12 @@ IpAddress parse_ipv6(std::string_view text) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const Answer answer = host.find(':') == std::string::npos ? Answer{} : ask(host, AI_NUMERICHOST);
   if (answer.ips.empty()) {
-    throw ConfigurationError(quoted(text) + " is no IPv6 address such as [2001:db8::1], or [fe80::1%eth0] with an " +
-                             "interface of this host");
+    throw ConfigurationError(fmt::format(
+        "\"{}\" is no IPv6 address such as [2001:db8::1], or [fe80::1%eth0] with an interface of this host", text));
   }
   if (answer.ips[0].is_link_local() && (answer.ips[0].high & kScope) == 0) {
-    throw ConfigurationError(quoted(text) + " is a link-local address: name this host's interface to it, as in [" +
-                             host + "%eth0]");
+    throw ConfigurationError(
+        fmt::format("\"{}\" is a link-local address: name this host's interface to it, as in [{}%eth0]", text, host));
   }
   return answer.ips[0];
 }
@@ -90,25 +91,26 @@ std::vector<IpAddress> addresses_of(const std::string& name, const Answer& answe
   }
   if (!single.empty()) return single;
   if (!answer.ips.empty()) {
-    std::string all;
-    for (const IpAddress ip : answer.ips) all += (all.empty() ? "" : ", ") + to_string(ip);
-    throw ConfigurationError("the name " + quoted(name) + " has several addresses (" + all +
-                             "), and all workers must use the same one: give an address, or a name for each server, " +
-                             "such as thc-ps-0.thc-ps in Kubernetes");
+    std::vector<std::string> all;
+    for (const IpAddress ip : answer.ips) all.push_back(to_string(ip));
+    throw ConfigurationError(fmt::format(
+        "the name \"{}\" has several addresses ({}), and all workers must use the same one: give an address, "
+        "or a name for each server, such as thc-ps-0.thc-ps in Kubernetes",
+        name, fmt::join(all, ", ")));
   }
   const std::string why = answer.error == EAI_SYSTEM ? "a system error" : gai_strerror(answer.error);
   if (answer.error == EAI_AGAIN) {
-    throw TransportError("the name " + quoted(name) + " cannot be looked up now (" + why +
-                         "): check /etc/resolv.conf, " + "or " + kAnAddress);
+    throw TransportError(fmt::format("the name \"{}\" cannot be looked up now ({}): check /etc/resolv.conf, or {}",
+                                     name, why, kAnAddress));
   }
-  throw ConfigurationError("the name " + quoted(name) + " has no address (" + why + "): " + kAnAddress);
+  throw ConfigurationError(fmt::format("the name \"{}\" has no address ({}): {}", name, why, kAnAddress));
 }
 
 std::uint16_t parse_port(std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw ConfigurationError(quoted(text) + " is not a UDP port (0 to 65535)");
+    throw ConfigurationError(fmt::format("\"{}\" is not a UDP port (0 to 65535)", text));
   }
   return port;
 }
@@ -119,7 +121,9 @@ std::vector<IpAddress> resolve_host(const std::string& text, milliseconds patien
   in_addr address{};
   if (inet_pton(AF_INET, text.c_str(), &address) == 1) return {ntohl(address.s_addr)};
   if (text.find_first_of("[:") != std::string::npos) return {parse_ipv6(text)};
-  if (!is_name(text)) throw ConfigurationError(quoted(text) + " is neither an address nor a name: " + kAnAddress);
+  if (!is_name(text)) {
+    throw ConfigurationError(fmt::format("\"{}\" is neither an address nor a name: {}", text, kAnAddress));
+  }
   return addresses_of(text, ask_within(text, patience));
 }
 
@@ -136,11 +140,11 @@ std::pair<std::string, std::uint16_t> split_port(const std::string& text, std::u
   if (bracket == 0 && text.find(':', colon + 1) != std::string::npos) {
     const bool has_port = ask(text, AI_NUMERICHOST).ips.empty();  // of 2001:db8::1:48865, for example
     const std::size_t end = has_port ? text.rfind(':') : text.size();
-    const std::string host = std::string("[").append(text, 0, end) + "]";
+    const std::string host = fmt::format("[{}]", text.substr(0, end));
     parse_ipv6(host);
     throw ConfigurationError(
-        quoted(text) + " is an IPv6 address without brackets, from which a port cannot be told: " + "write " + host +
-        (has_port ? "" : " or " + host + ":" + std::to_string(wire::kUdpPort)) + text.substr(end));
+        fmt::format("\"{}\" is an IPv6 address without brackets, from which a port cannot be told: write {}{}{}", text,
+                    host, has_port ? "" : fmt::format(" or {}:{}", host, wire::kUdpPort), text.substr(end)));
   }
   return {text.substr(0, colon), parse_port(std::string_view(text).substr(colon + 1))};
 }
@@ -156,7 +160,7 @@ std::vector<Addresses> resolve_servers(const std::vector<std::string>& texts, st
     Addresses addresses;
     for (const IpAddress ip : resolve_host(host, std::max(left, milliseconds(0)))) {
       if (ip.is_any() || port == 0) {
-        throw ConfigurationError(quoted(text) + " is no server's address: address and port must not be 0");
+        throw ConfigurationError(fmt::format("\"{}\" is no server's address: address and port must not be 0", text));
       }
       addresses.push_back({ip, port});
     }
@@ -164,9 +168,9 @@ std::vector<Addresses> resolve_servers(const std::vector<std::string>& texts, st
         servers, [&](const Addresses& other) { return std::ranges::find_first_of(other, addresses) != other.end(); });
     if (same != servers.end()) {
       const std::string& first = texts[static_cast<std::size_t>(same - servers.begin())];
-      throw ConfigurationError("servers has the same server twice: " + quoted(first) + " and " + quoted(text) +
-                               " are both " + to_string(*std::ranges::find_first_of(addresses, *same)) +
-                               "; list each server once");
+      throw ConfigurationError(
+          fmt::format("servers has the same server twice: \"{}\" and \"{}\" are both {}; list each server once", first,
+                      text, to_string(*std::ranges::find_first_of(addresses, *same))));
     }
     servers.push_back(std::move(addresses));
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -9,16 +10,20 @@
 
 namespace thc::io {
 
-/// Addresses that sent something lately, so they drain their datagrams. If two share a place, the later one stays.
+/// Addresses that sent something lately, so they drain their datagrams. If three share a place, the oldest leaves.
 class RecentPeers {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  void note(Endpoint peer, TimePoint now) noexcept { place_of(peer) = {peer, now}; }
+  void note(Endpoint peer, TimePoint now) noexcept {
+    auto& [first, second] = places_[place_of(peer)];
+    const bool is_first = first.peer == peer || (second.peer != peer && first.heard_at <= second.heard_at);
+    (is_first ? first : second) = {peer, now};
+  }
 
   bool heard_since(Endpoint peer, TimePoint since) const noexcept {
-    const Entry& entry = const_cast<RecentPeers*>(this)->place_of(peer);
-    return entry.peer == peer && entry.heard_at >= since;
+    return std::ranges::any_of(places_[place_of(peer)],
+                               [&](const Entry& entry) { return entry.peer == peer && entry.heard_at >= since; });
   }
 
  private:
@@ -29,9 +34,9 @@ class RecentPeers {
     TimePoint heard_at{};
   };
 
-  Entry& place_of(Endpoint peer) noexcept { return entries_[hash_of(peer) % kPlaces]; }
+  static std::size_t place_of(Endpoint peer) noexcept { return hash_of(peer) % kPlaces; }
 
-  std::array<Entry, kPlaces> entries_{};
+  std::array<std::array<Entry, 2>, kPlaces> places_{};
 };
 
 }  // namespace thc::io

@@ -2,50 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <iterator>
 #include <string>
 
 #include "python/arrays.h"
 
 namespace thc::python {
-namespace {
 
-constexpr Duration kSlice{100'000};
-
-/// Runs `attempt(slice)` without the GIL until it is true or the time ends, with signal handlers in between.
-template <typename Attempt>
-bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
-  using Seconds = std::chrono::duration<double>;
-  if (timeout_s && std::isnan(*timeout_s)) {
-    throw InputError("timeout is not a number");
-  }
-  const TimePoint start = Clock::now();
-  while (true) {
-    Duration slice = kSlice;
-    if (timeout_s) {
-      const Seconds left = Seconds(*timeout_s) - (Clock::now() - start);
-      slice = std::chrono::ceil<Duration>(std::clamp(left, Seconds(0), Seconds(kSlice)));
-    }
-    {
-      const py::gil_scoped_release release;
-      if (attempt(slice)) {
-        return true;
-      }
-    }
-    if (PyErr_CheckSignals() != 0) {
-      throw py::error_already_set();
-    }
-    if (timeout_s && Clock::now() - start >= Seconds(*timeout_s)) {
-      return false;
-    }
-  }
-}
-
-}  // namespace
-
-BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
-    : session_(std::make_unique<Session>(config, std::move(packet_io))) {
+BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, TimePoint began)
+    : session_(std::make_unique<Session>(config, std::move(packet_io), began)) {
   wait_in_slices(std::nullopt, [this](Duration slice) { return session_->wait_connected(slice); });
 }
 

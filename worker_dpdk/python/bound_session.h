@@ -4,16 +4,50 @@
 #include <pybind11/numpy.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "session/session.h"
+#include "thc/errors.h"
 
 namespace thc::python {
 
 namespace py = pybind11;
+
+/// Runs `attempt(slice)` without the GIL until it is true or the time ends, with signal handlers in between.
+template <typename Attempt>
+bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
+  using Seconds = std::chrono::duration<double>;
+  constexpr Duration kSlice{100'000};
+  if (timeout_s && std::isnan(*timeout_s)) {
+    throw InputError("timeout is not a number");
+  }
+  const TimePoint start = Clock::now();
+  while (true) {
+    Duration slice = kSlice;
+    if (timeout_s) {
+      const Seconds left = Seconds(*timeout_s) - (Clock::now() - start);
+      slice = std::chrono::ceil<Duration>(std::clamp(left, Seconds(0), Seconds(kSlice)));
+    }
+    {
+      const py::gil_scoped_release release;
+      if (attempt(slice)) {
+        return true;
+      }
+    }
+    if (PyErr_CheckSignals() != 0) {
+      throw py::error_already_set();
+    }
+    if (timeout_s && Clock::now() - start >= Seconds(*timeout_s)) {
+      return false;
+    }
+  }
+}
 
 struct BoundOperation {
   Session::OperationPtr operation;
@@ -24,8 +58,8 @@ struct BoundOperation {
 /// it throw TransportError, and close() leaves the parent's session alone.
 class BoundSession {
  public:
-  /// Blocks until connected. Throws as Session.
-  BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
+  /// Blocks until connected. `began`: of the connect timeout. Throws as Session.
+  BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, TimePoint began);
   ~BoundSession();
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;

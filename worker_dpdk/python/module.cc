@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -40,10 +42,19 @@ Duration from_seconds(double seconds, const char* name) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
 }
 
+/// Calls `look_up()` on a thread of its own: signal handlers run meanwhile, and their exceptions leave it behind.
+template <typename LookUp>
+auto wait_for(LookUp look_up) {
+  std::packaged_task<decltype(look_up())()> task(std::move(look_up));
+  auto result = task.get_future();
+  std::thread(std::move(task)).detach();
+  wait_in_slices(std::nullopt, [&](Duration slice) { return result.wait_for(slice) == std::future_status::ready; });
+  return result.get();
+}
+
 std::vector<io::Addresses> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(from_seconds(lookup_s, "lookup_s"));
-  const py::gil_scoped_release release;
-  return io::resolve_servers(servers, wire::kUdpPort, patience);
+  return wait_for([=] { return io::resolve_servers(servers, wire::kUdpPort, patience); });
 }
 
 struct IoConfig {
@@ -53,9 +64,10 @@ struct IoConfig {
 };
 
 io::Endpoint resolve_local(const std::string& local) {
-  const py::gil_scoped_release release;
-  const auto [host, port] = io::split_port(local, 0);
-  return {io::resolve_own_host(host), port};
+  return wait_for([local] {
+    const auto [host, port] = io::split_port(local, 0);
+    return io::Endpoint{io::resolve_own_host(host), port};
+  });
 }
 
 void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
@@ -69,7 +81,7 @@ void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::strin
   dpdk.eal_args = std::move(eal_args);
   dpdk.devices = std::move(devices);
   dpdk.local = resolve_local(local);
-  dpdk.prefix_length = static_cast<std::uint8_t>(prefix_length);
+  dpdk.prefix_length = prefix_length;
   dpdk.gateway_ip = gateway.empty() ? 0 : io::parse_ipv4(gateway);
   for (const auto& [ip, mac] : neighbours) {
     dpdk.neighbours.push_back({.ip = io::parse_ipv4(ip), .mac = io::parse_mac(mac)});
@@ -124,15 +136,18 @@ void drop_unusable(SessionConfig& config, const IoConfig& io_config) {
 }
 
 /// Picks the first address that answers within half of the connect timeout, or else the first.
-void choose_addresses(SessionConfig& config, io::PacketIo& packet_io) {
-  const py::gil_scoped_release release;
-  const TimePoint deadline = Clock::now() + config.connect_timeout / 2;
+void choose_addresses(SessionConfig& config, io::PacketIo& packet_io, TimePoint began) {
+  const TimePoint deadline = began + config.connect_timeout / 2;
   for (std::size_t server = 0; server < config.addresses.size(); ++server) {
     std::vector<io::Endpoint>& addresses = config.addresses[server];
-    for (Duration patience{250'000}; addresses.size() > 1; patience *= 2) {
+    for (Duration patience{250'000}; addresses.size() > 1; patience = std::min(2 * patience, Duration{1'000'000})) {
       SessionConfig question = resolve(config, io::kMaxUdpPayloadBytes);
       question.servers = addresses;
-      const std::vector<Presence> presences = ask_servers(question, packet_io, patience, patience / 4);
+      std::vector<Presence> presences;
+      wait_in_slices(0, [&](Duration) {
+        presences = ask_servers(question, packet_io, std::min(patience, elapsed(Clock::now(), deadline)), patience / 4);
+        return false;
+      });
       const auto answer = std::ranges::find_if(presences, [](Presence each) { return each != Presence::kSilent; });
       if (answer != presences.end()) {
         addresses = {addresses[static_cast<std::size_t>(answer - presences.begin())]};
@@ -150,11 +165,13 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
   check_key(config, io_config);
   drop_unusable(config, io_config);
   const bool is_auto = config.codes_per_packet == 0;
+  TimePoint began = TimePoint::max();
   for (;;) {
     try {
       auto packet_io = open_packet_io(io_config);
-      choose_addresses(config, *packet_io);
-      return std::make_unique<BoundSession>(config, std::move(packet_io));
+      began = std::min(began, Clock::now());  // without the seconds that a device takes to start
+      choose_addresses(config, *packet_io, began);
+      return std::make_unique<BoundSession>(config, std::move(packet_io), began);
     } catch (const ServerRefusedError& error) {
       if (!is_auto || error.codes_per_packet() == 0) {
         throw;
@@ -169,10 +186,10 @@ constexpr std::array<const char*, 4> kPresenceNames{"silent", "there", "leaving"
 
 std::vector<std::string> ask(const SessionConfig& config, const IoConfig& io_config, double timeout_s, double pace_s) {
   const auto packet_io = open_packet_io(io_config);
+  const Duration timeout = from_seconds(timeout_s, "timeout_s"), pace = from_seconds(pace_s, "pace_s");
   const py::gil_scoped_release release;
-  const auto duration = [](double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); };
   std::vector<std::string> names;
-  for (const Presence presence : ask_servers(config, *packet_io, duration(timeout_s), duration(pace_s))) {
+  for (const Presence presence : ask_servers(config, *packet_io, timeout, pace)) {
     names.emplace_back(kPresenceNames[static_cast<std::size_t>(presence)]);
   }
   return names;
@@ -221,11 +238,7 @@ void register_session_config(py::module_& module) {
             config.loss_timeout = from_seconds(loss_s, "loss_s");
           },
           py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
-      .def_property(
-          "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
-          [](SessionConfig& config, bool tolerant) {
-            config.delivery = tolerant ? Delivery::kLossTolerant : Delivery::kReliable;
-          })
+      .def_readwrite("loss_tolerant", &SessionConfig::loss_tolerant)
       .def_readwrite("value_bits", &SessionConfig::value_bits)
       .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
       .def_readwrite("run", &SessionConfig::run)

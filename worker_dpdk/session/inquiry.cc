@@ -63,12 +63,7 @@ TimePoint say_hello(std::vector<Asked>& servers, io::PacketIo& packet_io, TimePo
 std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, Duration timeout,
                                   Duration pace) {
   const TimePoint start = Clock::now();
-  const Hello hello{.job_id = config.job_id,
-                    .worker_id = config.worker_id,
-                    .nonce = random_uint64(),
-                    .cookie = 0,
-                    .run = config.run,
-                    .config = job_config(config)};
+  const Hello hello = hello_of(config, random_uint64());
   std::vector<Asked> servers;
   for (const io::Endpoint server : config.servers) {
     servers.push_back({.server = server, .join = Join(hello, 0, {.first = pace, .last = kLongestPace * pace}, start)});

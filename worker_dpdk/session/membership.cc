@@ -24,15 +24,7 @@ bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexc
 
 Membership::Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
                        std::uint64_t nonce, TimePoint now)
-    : server_(server),
-      io_(packet_io),
-      counters_(counters),
-      hello_{.job_id = config.job_id,
-             .worker_id = config.worker_id,
-             .nonce = nonce,
-             .cookie = 0,
-             .run = config.run,
-             .config = job_config(config)} {
+    : server_(server), io_(packet_io), counters_(counters), hello_(hello_of(config, nonce)) {
   add_shards(1, now);
 }
 

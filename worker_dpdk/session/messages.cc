@@ -80,4 +80,13 @@ JobConfig job_config(const SessionConfig& config) {
           .table = config.table};
 }
 
+Hello hello_of(const SessionConfig& config, std::uint64_t nonce) {
+  return {.job_id = config.job_id,
+          .worker_id = config.worker_id,
+          .nonce = nonce,
+          .cookie = 0,
+          .run = config.run,
+          .config = job_config(config)};
+}
+
 }  // namespace thc

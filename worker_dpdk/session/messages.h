@@ -35,5 +35,6 @@ Payload payload_of(const ServerMessage& message) noexcept {
 /// With the fields that never change in a session.
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept;
 JobConfig job_config(const SessionConfig& config);
+Hello hello_of(const SessionConfig& config, std::uint64_t nonce);
 
 }  // namespace thc

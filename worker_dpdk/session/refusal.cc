@@ -1,8 +1,10 @@
 #include "session/refusal.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
 #include "io/address.h"
 
@@ -35,19 +37,18 @@ std::optional<std::uint32_t> own_value(wire::ConfigField field, const SessionCon
 }
 
 std::string list_of(std::uint64_t workers) {
-  std::string list;
+  std::vector<unsigned> list;
   for (unsigned worker = 0; worker < wire::kMaxWorkers; ++worker) {
-    if (((workers >> worker) & 1U) != 0) {
-      list += (list.empty() ? "" : ", ") + std::to_string(worker);
-    }
+    if (((workers >> worker) & 1U) != 0) list.push_back(worker);
   }
-  return list;
+  return fmt::format("{}", fmt::join(list, ", "));
 }
 
-std::string seconds(Duration duration) {
-  std::string text = std::to_string(static_cast<double>(duration.count()) * 1e-6);
-  text.erase(text.find_last_not_of('0') + 1);
-  return text + (text.back() == '.' ? "0 s" : " s");
+/// "10.0 s"
+std::string seconds(Duration duration) { return fmt::format("{:#} s", static_cast<double>(duration.count()) / 1e6); }
+
+std::string place_of(io::Endpoint server, const SessionConfig& config) {
+  return fmt::format("server {}, job {}: ", io::to_string(server), config.job_id);
 }
 
 std::uint64_t all_workers(const SessionConfig& config) {
@@ -56,14 +57,8 @@ std::uint64_t all_workers(const SessionConfig& config) {
 
 /// "4"; for an arithmetic, its number and the digest of its bits: "1 (digest 0xa3f2)"
 std::string value_text(wire::ConfigField field, std::uint32_t value) {
-  if (field != wire::ConfigField::kArithmetic) {
-    return std::to_string(value);
-  }
-  std::array<char, 4> digest{'0', '0', '0', '0'};
-  for (unsigned i = 0; i < digest.size(); ++i) {
-    digest[digest.size() - 1 - i] = "0123456789abcdef"[value >> 4 * i & 0xf];
-  }
-  return std::to_string(value >> 16) + " (digest 0x" + std::string(digest.data(), digest.size()) + ")";
+  return field == wire::ConfigField::kArithmetic ? fmt::format("{} (digest 0x{:04x})", value >> 16, value & 0xffff)
+                                                 : fmt::format("{}", value);
 }
 
 std::string same_field_hint(wire::ConfigField field) {
@@ -76,13 +71,7 @@ std::string same_field_hint(wire::ConfigField field) {
 /// " (this worker: 2, job: 4)"
 std::string both_values(wire::ConfigField field, std::uint32_t job_value, const SessionConfig& config) {
   const auto own = own_value(field, config);
-  return own ? " (this worker: " + value_text(field, *own) + ", job: " + value_text(field, job_value) + ")" : "";
-}
-
-/// " 5"
-std::string one_value(wire::ConfigField field, const SessionConfig& config) {
-  const auto own = own_value(field, config);
-  return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
+  return own ? fmt::format(" (this worker: {}, job: {})", value_text(field, *own), value_text(field, job_value)) : "";
 }
 
 /// For a retry: the job's or a switch's size, or one for any Ethernet path, as this path may lose larger packets.
@@ -104,9 +93,10 @@ std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const 
   if (field != wire::ConfigField::kCodesPerPacket) {
     return "";
   }
-  return ". \"auto\" is what the path of a worker takes: where they have several MTUs, "
-         "ServerCodes(codes_per_packet=" +
-         std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
+  return fmt::format(
+      ". \"auto\" is what the path of a worker takes: where they have several MTUs, "
+      "ServerCodes(codes_per_packet={}) on all of them",
+      std::min(config.codes_per_packet, job_value));
 }
 
 std::string outsider_hint(const Outsider& outsider, const SessionConfig& config) {
@@ -115,10 +105,10 @@ std::string outsider_hint(const Outsider& outsider, const SessionConfig& config)
   }
   const auto own = own_value(outsider.field, config);
   const std::string values =
-      own ? " (" + value_text(outsider.field, outsider.value) + ", here " + value_text(outsider.field, *own) + ")"
-          : std::string();
-  return "; the server has refused one that differs in " + name_of(outsider.field) + values +
-         packet_hint(outsider.field, outsider.value, config);
+      own ? fmt::format(" ({}, here {})", value_text(outsider.field, outsider.value), value_text(outsider.field, *own))
+          : "";
+  return fmt::format("; the server has refused one that differs in {}{}{}", name_of(outsider.field), values,
+                     packet_hint(outsider.field, outsider.value, config));
 }
 
 /// A rack's server knows its workers in advance.
@@ -135,10 +125,10 @@ std::string own_workers_hint(wire::ConfigField field) {
 }
 
 std::string rack_overflow(std::uint32_t largest, const SessionConfig& config) {
-  return "granularity " + std::to_string(config.table.granularity()) +
-         " overflows the 8 bits of a rack's sum, or with value_bits " + std::to_string(config.value_bits) +
-         " the sum of all racks: it can be " + std::to_string(largest) +
-         " at most here. Give all workers a smaller ServerCodes(granularity=...), or make racks smaller";
+  return fmt::format(
+      "granularity {} overflows the 8 bits of a rack's sum, or with value_bits {} the sum of all racks: it can be "
+      "{} at most here. Give all workers a smaller ServerCodes(granularity=...), or make racks smaller",
+      config.table.granularity(), config.value_bits, largest);
 }
 
 std::string missing_racks(const InFlight& packet) {
@@ -147,9 +137,8 @@ std::string missing_racks(const InFlight& packet) {
            "running there? (thc-ps --upstream of the rack's server says where)";
   }
   const std::uint64_t all = packet.racks >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << packet.racks) - 1;
-  const std::string missing = list_of(all & ~packet.seen_racks);
-  return ": rack " + missing + " of " + std::to_string(packet.racks) +
-         " (from 0) has not sent its part: look at its server and at what its server says";
+  return fmt::format(": rack {} of {} (from 0) has not sent its part: look at its server and at what its server says",
+                     list_of(all & ~packet.seen_racks), packet.racks);
 }
 
 /// "; ..." for a silent switch: without timers it cannot report that it waits for a root.
@@ -166,11 +155,11 @@ std::string silent_root_hint(const NoResult& known) {
 /// For a live server whose results do not arrive, or that packets do not reach.
 std::string undelivered(io::Endpoint server, const NoResult& known) {
   const auto [first, of_packet, last] = known.ports;
-  const std::string ports = first == last ? "port " + std::to_string(first)
-                                          : "ports " + std::to_string(first) + " to " + std::to_string(last);
-  return ": the server answers, but " + io::to_string(io::Endpoint{server.ip, of_packet}) +
-         " has delivered nothing for " + seconds(known.undelivered_for) +
-         ". Check that firewalls let UDP pass both ways on " + ports + ", and that the path has the MTU of both ends";
+  return fmt::format(
+      ": the server answers, but {} has delivered nothing for {}. Check that firewalls let UDP pass both ways on "
+      "{}, and that the path has the MTU of both ends",
+      io::to_string(io::Endpoint{server.ip, of_packet}), seconds(known.undelivered_for),
+      first == last ? fmt::format("port {}", first) : fmt::format("ports {} to {}", first, last));
 }
 
 /// "; ..." if packets exceed an Ethernet path, which drops them silently.
@@ -181,12 +170,13 @@ std::string packet_size_hint(const SessionConfig& config, LargePackets large_pac
     return "";
   }
   const std::uint32_t fitting = auto_codes_per_packet(kEthernetDatagramBytes, config.table.bits(), config.value_bits);
-  const std::string why = large_packets == LargePackets::kNeverFit
-                              ? "; small messages were answered, and large ones never: packets have up to "
-                              : "; or only small packets get through since then: these have up to ";
-  return why + std::to_string(datagram_bytes) +
-         " bytes, and where a part of the path has a smaller MTU than its ends, large ones are dropped silently. " +
-         "ServerCodes(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
+  const char* why = large_packets == LargePackets::kNeverFit
+                        ? "; small messages were answered, and large ones never: packets have up to "
+                        : "; or only small packets get through since then: these have up to ";
+  return fmt::format(
+      "{}{} bytes, and where a part of the path has a smaller MTU than its ends, large ones are dropped silently. "
+      "ServerCodes(codes_per_packet={}) on all workers fits 1500 bytes",
+      why, datagram_bytes, fitting);
 }
 
 }  // namespace
@@ -194,18 +184,19 @@ std::string packet_size_hint(const SessionConfig& config, LargePackets large_pac
 bool is_larger_than_ethernet(std::size_t datagram_bytes) noexcept { return datagram_bytes > kEthernetDatagramBytes; }
 
 Failure order_mismatch(const wire::Header& about, io::Endpoint server, const SessionConfig& config) {
-  return {Failure::Kind::kTransport, "server " + io::to_string(server) + ", job " + std::to_string(config.job_id) +
-                                         ": worker " + std::to_string(config.worker_id) +
-                                         " pushed another partition than the other workers at slot " +
-                                         std::to_string(about.slot) + " round " + std::to_string(about.round) +
-                                         "; all workers must push the same partitions in the same order"};
+  return {
+      Failure::Kind::kTransport,
+      fmt::format("{}worker {} pushed another partition than the other workers at slot {} round {}; all workers must "
+                  "push the same partitions in the same order",
+                  place_of(server, config), config.worker_id, std::uint32_t{about.slot}, std::uint32_t{about.round})};
 }
 
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config) {
   const auto error = payload_of<wire::ErrorPayload>(message);
   const auto field = static_cast<wire::ConfigField>(std::uint16_t{error.field});
-  const std::string who = "server " + io::to_string(server) + ", job " + std::to_string(config.job_id) + ": ";
-  const std::string worker = "worker " + std::to_string(config.worker_id);
+  const auto own = own_value(field, config);
+  const std::string who = place_of(server, config);
+  const std::string worker = fmt::format("worker {}", config.worker_id);
   switch (static_cast<wire::ErrorReason>(std::uint16_t{error.reason})) {
     case wire::ErrorReason::kUnknownJob:
       return {
@@ -223,9 +214,9 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                   "number"};
     case wire::ErrorReason::kConfigMismatch:
       return {.kind = Failure::Kind::kRefused,
-              .message = who + name_of(field) + " of " + worker + " differs from the job's" +
-                         both_values(field, error.job_value, config) + same_field_hint(field) +
-                         packet_hint(field, error.job_value, config),
+              .message = fmt::format("{}{} of {} differs from the job's{}{}{}", who, name_of(field), worker,
+                                     both_values(field, error.job_value, config), same_field_hint(field),
+                                     packet_hint(field, error.job_value, config)),
               .codes_per_packet = smaller_packets(error, config)};
     case wire::ErrorReason::kOtherTraining:
       return {
@@ -257,11 +248,11 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                 who + "the server cannot serve this job: read its log, and change its options"};
       }
       return {.kind = Failure::Kind::kRefused,
-              .message = who + "the server does not take " + name_of(field) + one_value(field, config) +
-                         own_workers_hint(field),
+              .message = fmt::format("{}the server does not take {}{}{}", who, name_of(field),
+                                     own ? fmt::format(" {}", *own) : "", own_workers_hint(field)),
               .codes_per_packet = smaller_packets(error, config)};
     default:
-      return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
+      return {Failure::Kind::kTransport, fmt::format("{}unknown error reason {}", who, std::uint16_t{error.reason})};
   }
 }
 
@@ -274,47 +265,45 @@ bool says_larger_packets(const ServerMessage& message, const SessionConfig& conf
 
 Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
   return {Failure::Kind::kDeadline,
-          "server " + io::to_string(server) + " did not answer HELLO within " + seconds(config.connect_timeout) +
-              "; is thc-ps, or a switch with its agent, running there, does UDP reach it, and has it the same key for "
-              "this job (or none, as a switch)?"};
+          fmt::format("server {} did not answer HELLO within {}; is thc-ps, or a switch with its agent, running there, "
+                      "does UDP reach it, and has it the same key for this job (or none, as a switch)?",
+                      io::to_string(server), seconds(config.connect_timeout))};
 }
 
 Failure no_root(io::Endpoint server, const SessionConfig& config) {
   return {Failure::Kind::kDeadline,
-          "server " + io::to_string(server) +
-              " is that of a rack and answers, but has had no answer from the root, the "
-              "server above it, within " +
-              seconds(config.connect_timeout) +
-              ": is thc-ps running where its --upstream says, with the same --threads, and with the same key for this "
-              "job (or none)?"};
+          fmt::format("server {} is that of a rack and answers, but has had no answer from the root, the server above "
+                      "it, within {}: is thc-ps running where its --upstream says, with the same --threads, and with "
+                      "the same key for this job (or none)?",
+                      io::to_string(server), seconds(config.connect_timeout))};
 }
 
 Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32_t shards,
                             const SessionConfig& config) {
   return {Failure::Kind::kDeadline,
-          "server " + io::to_string(shard) + " did not answer HELLO within " + seconds(config.connect_timeout) +
-              ", but " + io::to_string(server) + " did: it has " + std::to_string(shards) +
-              " threads, each with a port; is UDP open both ways on ports " + std::to_string(server.port) + " to " +
-              std::to_string(server.port + shards - 1) + "?"};
+          fmt::format("server {} did not answer HELLO within {}, but {} did: it has {} threads, each with a port; is "
+                      "UDP open both ways on ports {} to {}?",
+                      io::to_string(shard), seconds(config.connect_timeout), io::to_string(server), shards, server.port,
+                      server.port + shards - 1)};
 }
 
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known) {
-  Failure failure{Failure::Kind::kDeadline, "partition " + std::to_string(operation.partition()) + " has no " +
-                                                (operation.stage() == Stage::kNorm ? "maximum norms" : "aggregate") +
-                                                " from server " + io::to_string(server) + " within " +
-                                                seconds(config.operation_timeout)};
+  Failure failure{Failure::Kind::kDeadline,
+                  fmt::format("partition {} has no {} from server {} within {}", operation.partition(),
+                              operation.stage() == Stage::kNorm ? "maximum norms" : "aggregate", io::to_string(server),
+                              seconds(config.operation_timeout))};
   const InFlight* packet = known.packet;
   if (packet != nullptr) {
     failure.slot = packet->slot;
     failure.round = packet->round;
-    failure.message += " (slot " + std::to_string(packet->slot) + " round " + std::to_string(packet->round) + ")";
+    failure.message += fmt::format(" (slot {} round {})", packet->slot, packet->round);
   }
   const std::uint64_t missing =
       packet != nullptr && packet->seen_workers != 0 ? all_workers(config) & ~packet->seen_workers : 0;
   if (known.silent_for > Duration::zero()) {
-    failure.message += ": the server has not answered for " + seconds(known.silent_for) +
-                       ", so the server or the path to it is down" +
-                       (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
+    failure.message += fmt::format(": the server has not answered for {}, so the server or the path to it is down{}",
+                                   seconds(known.silent_for),
+                                   missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
   } else if (known.undelivered_for > Duration::zero()) {
     failure.message += undelivered(server, known);
   } else if (packet != nullptr && packet->racks != 0) {

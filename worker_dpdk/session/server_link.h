@@ -26,10 +26,10 @@ struct LinkContext {
   Counters counters{};
   std::vector<std::shared_ptr<Operation>> finished{};   ///< their packets have results
   std::vector<std::shared_ptr<Operation>> abandoned{};  ///< they get no results
-  std::optional<Failure> failure{};                     ///< the session's
   bool differs = false;                                 ///< an operation differs (see Operation)
 
-  void fail(Failure cause) { failure = state.fail(std::move(cause)); }
+  void fail(Failure cause) { state.fail(std::move(cause)); }
+  const Failure* failure() const noexcept { return state.failure(); }
 };
 
 class ServerLink {

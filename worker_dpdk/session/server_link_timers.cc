@@ -21,7 +21,7 @@ constexpr Duration kAskAgainPeriod{100'000};
 Duration ServerLink::silence() const noexcept { return std::max(kSilence, kSilentRoundTrips * rtt_.smoothed()); }
 
 bool ServerLink::gives_up(const Lane& lane) const noexcept {
-  return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
+  return context_.config.loss_tolerant && lane.stream.stage() == Stage::kCodes;
 }
 
 void ServerLink::postpone_probes(TimePoint now) noexcept {
@@ -36,7 +36,7 @@ void ServerLink::run_timers(TimePoint now, bool drained) {
   }
   check_deadline(norms_.stream, now);
   check_deadline(codes_.stream, now);
-  if (context_.failure || !drained) {
+  if (context_.failure() || !drained) {
     return;
   }
   find_lost(norms_, now);

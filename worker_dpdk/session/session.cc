@@ -35,11 +35,11 @@ void require_fits(std::size_t packets, const char* what) {
 
 }  // namespace
 
-Session::Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
+Session::Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, TimePoint began)
     : io_(std::move(packet_io)),
       config_(resolve_for(config, *io_)),
       state_(config_.servers.size()),
-      engine_(config_, *io_, state_, random_uint64(), Clock::now()),
+      engine_(config_, *io_, state_, random_uint64(), began),
       thread_([this] { run(); }) {}
 
 Session::~Session() { close(); }

@@ -20,8 +20,8 @@ class Session {
  public:
   using OperationPtr = std::shared_ptr<const Operation>;
 
-  /// Starts joining; see wait_connected(). Throws ConfigurationError.
-  Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
+  /// Starts joining; see wait_connected(). `began`: of the connect timeout. Throws ConfigurationError.
+  Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, TimePoint began = Clock::now());
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

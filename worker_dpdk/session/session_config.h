@@ -18,12 +18,6 @@ inline Duration elapsed(TimePoint since, TimePoint now) noexcept {
   return std::chrono::duration_cast<Duration>(now - since);
 }
 
-/// For packets without a result.
-enum class Delivery : std::uint8_t {
-  kReliable,      ///< repeated until the operation's deadline
-  kLossTolerant,  ///< CODES: dropped after the loss timeout, count as zero (paper, section 6); NORM: reliable
-};
-
 struct SessionConfig {
   std::vector<io::Endpoint> servers{};  ///< partition p goes to servers[p mod servers.size()]
   /// Per server; names may have addresses of both families. `servers` has the ones in use.
@@ -41,7 +35,9 @@ struct SessionConfig {
   std::uint32_t settings_hash = 0;  ///< of shared settings that this library does not use
   std::uint32_t arithmetic = 0;     ///< 24 bits: identifies how codes are computed; only compared
   std::uint8_t quorum = 0;          ///< contributions that complete a slot; 0: all workers
-  Delivery delivery = Delivery::kReliable;
+  /// CODES without a result are dropped after the loss timeout, and count as zero (paper, section 6). Other packets are
+  /// repeated until the operation's deadline.
+  bool loss_tolerant = false;
   Duration connect_timeout{10'000'000};
   Duration operation_timeout{60'000'000};
   Duration loss_timeout{50'000};

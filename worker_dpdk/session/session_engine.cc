@@ -19,7 +19,7 @@ SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, Sess
 void SessionEngine::submit(std::shared_ptr<Operation> operation, TimePoint now) {
   if (operation->chunks() == 0) {
     context_.finished.push_back(std::move(operation));
-  } else if (context_.failure) {
+  } else if (context_.failure()) {
     context_.abandoned.push_back(std::move(operation));
   } else {
     ServerLink& link = links_[operation->partition() % links_.size()];
@@ -30,20 +30,20 @@ void SessionEngine::submit(std::shared_ptr<Operation> operation, TimePoint now) 
 SessionEngine::Step SessionEngine::step(TimePoint now, bool was_away) {
   const std::size_t received = receive(now);
   const bool was_connected = connected_;
-  if (!context_.failure) {
+  if (!context_.failure()) {
     for (ServerLink& link : links_) {
       if (was_away) link.postpone_probes(now);
       link.run_timers(now, received < received_.size());
     }
   }
   check_connected(now);
-  if (connected_ && !context_.failure) {
+  if (connected_ && !context_.failure()) {
     for (ServerLink& link : links_) {
       link.send_new(now);
     }
   }
   context_.packet_io.flush();
-  if (context_.failure) {
+  if (context_.failure()) {
     abandon();
   }
   bool changed = end_operations() || connected_ != was_connected;
@@ -56,7 +56,7 @@ std::size_t SessionEngine::receive(TimePoint now) {
   const io::IoCounters& io = context_.packet_io.counters();
   context_.counters.set(Count::kUnauthenticated, io.rx_unauthenticated);
   context_.counters.set(Count::kDamaged, io.rx_damaged);
-  for (std::size_t i = 0; i < count && !context_.failure; ++i) {
+  for (std::size_t i = 0; i < count && !context_.failure(); ++i) {
     take(received_[i], now);
   }
   return count;
@@ -83,7 +83,7 @@ void SessionEngine::take(const io::RxPacket& packet, TimePoint now) {
 }
 
 void SessionEngine::check_connected(TimePoint now) {
-  if (connected_ || context_.failure) {
+  if (connected_ || context_.failure()) {
     return;
   }
   const auto absent = std::ranges::find_if_not(links_, &ServerLink::joined);
@@ -108,15 +108,15 @@ bool SessionEngine::end_operations() {
   context_.finished.clear();
   // Operations with all chunks are complete even if the session fails in the same step.
   for (const std::shared_ptr<Operation>& operation : context_.abandoned) {
-    operation->finish(&*context_.failure);
+    operation->finish(context_.failure());
   }
   context_.abandoned.clear();
-  const bool failed_now = context_.failure && !std::exchange(failure_published_, true);
+  const bool failed_now = context_.failure() && !std::exchange(failure_published_, true);
   return ended || failed_now;
 }
 
 TimePoint SessionEngine::next_timer() const noexcept {
-  if (context_.failure) {
+  if (context_.failure()) {
     return TimePoint::max();
   }
   TimePoint next = connected_ ? TimePoint::max() : connect_deadline_;

@@ -19,7 +19,7 @@ class SessionEngine {
   SessionEngine(SessionConfig config, io::PacketIo& packet_io, SessionState& state, std::uint64_t nonce, TimePoint now);
   bool connected() const noexcept { return connected_; }
   /// Set once; the engine then sends nothing and ends every operation with it.
-  const std::optional<Failure>& failure() const noexcept { return context_.failure; }
+  const Failure* failure() const noexcept { return context_.failure(); }
   /// Once connected: above 1 for a switch. Any thread.
   std::uint16_t codes_multiple() const noexcept { return links_.front().codes_multiple(); }
   const Counters& counters() const noexcept { return context_.counters; }

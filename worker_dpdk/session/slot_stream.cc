@@ -38,7 +38,7 @@ std::optional<SlotStream::Next> SlotStream::next() const noexcept {
   if (sending_ == parts_.size() || packets_.empty()) {
     return std::nullopt;
   }
-  const InFlight& packet = packets_[next_index_];
+  const InFlight& packet = packets_[next_ % packets_.size()];
   if (packet.part != nullptr) {
     return std::nullopt;
   }
@@ -52,11 +52,11 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
   if (!taken) {
     return nullptr;
   }
-  InFlight& packet = packets_[next_index_];
+  InFlight& packet = packets_[next_ % packets_.size()];
   OperationPart& part = *parts_[sending_];
   packet = {.part = &part,
             .slot = taken->slot,
-            .round = static_cast<std::uint32_t>(lap_ + 1),
+            .round = static_cast<std::uint32_t>(next_ / packets_.size() + 1),
             .chunk = static_cast<std::uint32_t>(next_chunk(part)),
             .bytes = taken->bytes,
             .first_sent_at = now,
@@ -64,10 +64,6 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
             .number = next_};
   ++next_;
   ++in_flight_;
-  if (++next_index_ == packets_.size()) {
-    next_index_ = 0;
-    ++lap_;
-  }
   if (next_ == part.end) {
     ++sending_;
   }

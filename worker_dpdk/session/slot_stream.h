@@ -113,8 +113,6 @@ class SlotStream {
   std::size_t count_multiple_ = 1;
   std::uint64_t numbered_ = 0;  ///< packets
   std::uint64_t next_ = 0;      ///< packets taken
-  std::uint64_t lap_ = 0;       ///< next_ div packets_.size()
-  std::size_t next_index_ = 0;  ///< next_ mod packets_.size()
   std::uint64_t oldest_ = 0;    ///< packets before the first in flight; next_ if none is
   std::size_t in_flight_ = 0;
   std::vector<InFlight> packets_;                     ///< by slot; empty until open()

@@ -70,6 +70,7 @@ void lookup_sum_of(const std::uint8_t* codes, const LookupTable& table, Accumula
 
 std::uint32_t checksum_array(const py::array& array) {
   constexpr std::array<std::uint8_t, sizeof(wire::Header)> kNoHeader{};
+  check_layout(array, "array", "array", static_cast<std::size_t>(array.size()));
   const std::span bytes(static_cast<const std::uint8_t*>(array.data()), static_cast<std::size_t>(array.nbytes()));
   const py::gil_scoped_release unlocked;
   return checksum(kNoHeader, checksum_lanes(bytes));

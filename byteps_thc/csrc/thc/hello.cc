@@ -66,14 +66,19 @@ std::vector<std::uint8_t> hello_payload(const Hello& hello) {
   return bytes;
 }
 
+bool has_hello_length(std::span<const std::uint8_t> datagram) noexcept {
+  if (datagram.size() < kFixedBytes) return false;
+  const std::uint8_t code_bits = datagram[offsetof(wire::Header, code_bits)];
+  return !wire::is_code_bits(code_bits) || datagram.size() == kFixedBytes + (std::size_t{2} << code_bits);
+}
+
 ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept {
   wire::Header header;
   wire::HelloPayload payload;
-  if (datagram.size() < kFixedBytes) return {};
+  if (!has_hello_length(datagram)) return {};
   std::memcpy(&header, datagram.data(), sizeof(header));
   std::memcpy(&payload, datagram.data() + sizeof(header), sizeof(payload));
   if (!wire::is_code_bits(header.code_bits)) return Refusal{ErrorReason::kBadConfig, ConfigField::kCodeBits};
-  if (datagram.size() != kFixedBytes + (std::size_t{2} << header.code_bits)) return {};
   if (const auto field = bad_field(header, payload, max_datagram_bytes)) {
     return Refusal{ErrorReason::kBadConfig, *field};
   }

@@ -48,6 +48,9 @@ std::vector<std::uint8_t> hello_payload(const Hello& hello);
 /// monostate: the length is wrong, and no answer is due.
 using ParsedHello = std::variant<std::monostate, Hello, Refusal>;
 
+/// Whether a HELLO has the fixed fields, and the table of its header's code_bits (of any size if those are invalid).
+bool has_hello_length(std::span<const std::uint8_t> datagram) noexcept;
+
 /// Checks a HELLO, but for the server's state. datagram: with a header of the right version and type.
 /// max_datagram_bytes: of the largest result that reaches the sender unfragmented.
 ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept;

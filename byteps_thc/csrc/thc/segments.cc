@@ -103,10 +103,12 @@ void segment_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual,
                    float* norms) {
   if (segments.count() == 0) return;
   const std::size_t count = segments.end(segments.count() - 1);
+  const auto first_from = [&](std::size_t coordinate) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(segments.starts, coordinate) - segments.starts.begin());
+  };
+  const std::size_t empty = first_from(count);  // those at the end are in no range
+  std::memset(norms + empty, 0, (segments.count() - empty) * sizeof(*norms));
   for_each_range(pool, count, 1, kLeast, [&](std::size_t begin, std::size_t size) {
-    const auto first_from = [&](std::size_t coordinate) {
-      return static_cast<std::size_t>(std::ranges::lower_bound(segments.starts, coordinate) - segments.starts.begin());
-    };
     norms_of(gradient, residual, segments, first_from(begin), first_from(begin + size), norms);
   });
 }

@@ -85,9 +85,7 @@ TEST_F(DpdkHandoffTest, AFullRingTakesNoMoreAndTheRestIsFreedWithIt) {
 }
 
 TEST(DpdkThreadTest, EveryPollingThreadOfALongProcessGetsABufferCache) {
-  if (!TestNetwork::instance().dpdk_missing().empty()) {
-    GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
-  }
+  if (!TestNetwork::instance().dpdk_missing().empty()) GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
   const auto packet_io = make_dpdk_io(TestNetwork::instance().dpdk_config("net_memif0", 97, 1));
   for (int i = 0; i < 2 * RTE_MAX_LCORE; ++i) {
     unsigned lcore = LCORE_ID_ANY;

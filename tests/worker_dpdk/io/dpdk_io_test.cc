@@ -47,9 +47,7 @@ class DpdkBesideKernelTest : public testing::Test {
   void SetUp() override {
     const TestNetwork& network = TestNetwork::instance();
     for (const std::string& reason : {network.veth_missing(), network.dpdk_missing()}) {
-      if (!reason.empty()) {
-        GTEST_SKIP() << reason;
-      }
+      if (!reason.empty()) GTEST_SKIP() << reason;
     }
     dpdk = network.af_packet_beside_kernel();
     kernel = make_udp_io({.local = {parse_ipv4("10.99.0.1"), 0}});
@@ -113,7 +111,8 @@ class DpdkBesideKernelTest : public testing::Test {
     return frame;
   }
 
-  static constexpr Endpoint kStranger{0x0a630009, 7};  // 10.99.0.9, which only raw frames come from
+  static constexpr Endpoint kStranger{0x0a630009, 7};  // the gateway, which only raw frames come from
+  static constexpr Endpoint kBeyond{0x0a000001, 7};    // on another network
 
   std::unique_ptr<PacketIo> dpdk;
   std::unique_ptr<UdpIo> kernel;
@@ -151,10 +150,9 @@ TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSen
 
 TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
   greet();
-  const auto* packet_io = dpdk.get();
   const std::vector<std::uint8_t> good = frame_from(kStranger, {2, 0, 0, 0, 0, 9});
   RawInterface wire(TestNetwork::kKernelInterface);
-  const IoCounters& counters = packet_io->counters();
+  const IoCounters& counters = dpdk->counters();
 
   const std::uint64_t malformed = counters.rx_malformed;
   std::uint64_t sent = 0;
@@ -184,7 +182,7 @@ TEST_F(DpdkBesideKernelTest, FollowsANeighbourToItsNewMacAddress) {
     ASSERT_EQ(receive_one(*dpdk).size(), 100U);
     const auto answer = sent_to(kStranger);
     ASSERT_TRUE(answer);
-    EXPECT_EQ(to_string(answer->destination), to_string(mac));
+    EXPECT_EQ(answer->destination, mac);
   }
 }
 
@@ -193,6 +191,7 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
   RawInterface wire(TestNetwork::kKernelInterface);
   wire.send(frame_from(kStranger, {2, 0, 0, 0, 8, 1}));
   ASSERT_EQ(receive_one(*dpdk).size(), 100U);
+  EXPECT_TRUE(sent_to(kBeyond));
   const MacAddress new_mac{2, 0, 0, 0, 8, 2};
   const auto announce = [&](std::uint32_t ip) {  // gratuitous ARP
     ArpFrame frame = make_arp(kArpRequest, new_mac, ip, kBroadcastMac, ip);
@@ -202,26 +201,29 @@ TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
   };
   announce(kStranger.ip.ipv4());
   announce(kStranger.ip.ipv4() + 1);
-  const auto answer = sent_to(kStranger);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(to_string(answer->destination), to_string(new_mac));
+  for (const Endpoint to : {kStranger, kBeyond}) {
+    const auto answer = sent_to(to);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->destination, new_mac);
+  }
   EXPECT_FALSE(sent_to({kStranger.ip.ipv4() + 1, 7})) << "learned an address nobody here talks to";
 }
 
 class DpdkSetUpTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!TestNetwork::instance().dpdk_missing().empty()) {
-      GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
-    }
+    if (!TestNetwork::instance().dpdk_missing().empty()) GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
   }
 
   DpdkConfig config = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
 };
 
-TEST_F(DpdkSetUpTest, UnknownDeviceListsWhatThereIs) {
-  config.devices = {"net_nothing"};
-  expect_refused<DpdkUnavailableError>(config, "net_memif0");
+TEST_F(DpdkSetUpTest, AnUnknownDeviceAndALongPrefixAreRefused) {
+  DpdkConfig bad = config;
+  bad.devices = {"net_nothing"};
+  expect_refused<DpdkUnavailableError>(bad, "net_memif0");
+  config.prefix_length = 280;
+  expect_refused<ConfigurationError>(config, "prefix length");
 }
 
 TEST_F(DpdkSetUpTest, ADeviceHasOneUser) {
@@ -271,9 +273,7 @@ TEST_F(DpdkSetUpTest, BothEndsOfAMemifMayCloseAtOnce) {
 }
 
 TEST_F(DpdkSetUpTest, AnMtuThatTheDeviceDoesNotTakeIsRefused) {
-  if (!TestNetwork::instance().veth_missing().empty()) {
-    GTEST_SKIP() << TestNetwork::instance().veth_missing();
-  }
+  if (!TestNetwork::instance().veth_missing().empty()) GTEST_SKIP() << TestNetwork::instance().veth_missing();
   DpdkConfig jumbo = TestNetwork::instance().dpdk_config("net_af_packet0", 98, 1);
   jumbo.mtu_bytes = 9000;
   expect_refused<ConfigurationError>(jumbo, "smaller MTU");

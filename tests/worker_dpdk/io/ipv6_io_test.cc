@@ -20,9 +20,7 @@ constexpr IpAddress kSecond(0xfd00'0000'0000'0007, 5);  // of lo, too
 class Ipv6IoTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) {
-      GTEST_SKIP() << reason;
-    }
+    if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) GTEST_SKIP() << reason;
     // The kernel adds an address's local route later, and drops packets to the address until then.
     // NOLINTNEXTLINE(bugprone-command-processor): in the network namespace of this program
     if (std::system("ip -6 addr replace fd00:0:0:7::5/128 dev lo nodad 2>/dev/null && timeout 10 sh -c "

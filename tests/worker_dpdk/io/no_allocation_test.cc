@@ -127,9 +127,7 @@ TEST(NoAllocationTest, UdpFromTheAddressThatWasAsked) {
 }
 
 TEST(NoAllocationTest, Dpdk) {
-  if (!TestNetwork::instance().dpdk_missing().empty()) {
-    GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
-  }
+  if (!TestNetwork::instance().dpdk_missing().empty()) GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
   const IoPair pair = TestNetwork::instance().memif_pair();
   ASSERT_NO_FATAL_FAILURE(connect(*pair.first, *pair.second));
   EXPECT_EQ(count_allocations(*pair.first, *pair.second, 200), 0U);

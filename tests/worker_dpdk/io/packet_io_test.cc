@@ -53,9 +53,7 @@ std::uint8_t pattern(std::size_t i, std::size_t j) { return static_cast<std::uin
 class PacketIoTest : public testing::TestWithParam<BackEnd> {
  protected:
   void SetUp() override {
-    if (const std::string reason = GetParam().missing(); !reason.empty()) {
-      GTEST_SKIP() << reason;
-    }
+    if (const std::string reason = GetParam().missing(); !reason.empty()) GTEST_SKIP() << reason;
     std::tie(a, b) = GetParam().make_pair();
     connect();
   }

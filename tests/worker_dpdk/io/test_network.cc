@@ -122,7 +122,9 @@ DpdkConfig TestNetwork::af_packet_queues(std::uint8_t host) const {
 }
 
 std::unique_ptr<PacketIo> TestNetwork::af_packet_beside_kernel() const {
-  return make_dpdk_io(dpdk_config("net_af_packet2", 99, 2));
+  DpdkConfig config = dpdk_config("net_af_packet2", 99, 2);
+  config.gateway_ip = 10U << 24 | 99U << 16 | 9U;
+  return make_dpdk_io(config);
 }
 
 std::size_t receive_each(PacketIo& io, std::size_t count, const std::function<void(const RxPacket&)>& take,

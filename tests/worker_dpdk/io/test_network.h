@@ -59,7 +59,7 @@ class TestNetwork {
   /// One of two connected devices: 10.96.0.1, which has two queues, or 10.96.0.2, which has one.
   DpdkConfig af_packet_queues(std::uint8_t host) const;
 
-  /// 10.99.0.2 on a device whose other end, the kernel's interface "thc_kernel", has 10.99.0.1.
+  /// 10.99.0.2 on a device whose other end, the kernel's interface "thc_kernel", has 10.99.0.1; gateway 10.99.0.9.
   std::unique_ptr<PacketIo> af_packet_beside_kernel() const;
 
   /// Configuration of one device at 10.`net`.0.`host`, to be changed by the test.

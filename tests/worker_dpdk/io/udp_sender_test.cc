@@ -71,9 +71,7 @@ class SlowLink {
 class PacedTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) {
-      GTEST_SKIP() << reason;
-    }
+    if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) GTEST_SKIP() << reason;
   }
 
   /// Datagrams of 1400 bytes from a worker, to four servers in turn: so many batches of 64.
@@ -156,9 +154,7 @@ TEST_P(IcmpErrorTest, SaysNothingAboutOtherDatagrams) {
   const auto own = make_udp_io({.local = {kLoopback, 0}});
   const auto peer = make_udp_io({.local = {kLoopback, 0}});
   const FileDescriptor raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
-  if (raw.get() < 0) {
-    GTEST_SKIP() << "raw sockets need root";
-  }
+  if (raw.get() < 0) GTEST_SKIP() << "raw sockets need root";
   struct {
     std::array<std::uint8_t, 8> icmp;  // type, code, checksum, and the MTU
     std::array<std::uint8_t, 20> ip;   // of a datagram that `own` sent
@@ -216,6 +212,16 @@ INSTANTIATE_TEST_SUITE_P(Reports, IcmpErrorTest,
                                          std::array<std::uint8_t, 2>{3, 13},    // prohibited
                                          std::array<std::uint8_t, 2>{11, 0},    // time exceeded
                                          std::array<std::uint8_t, 2>{12, 0}));  // parameter problem
+
+TEST(RecentPeersTest, TwoPeersShareAPlace) {
+  const Endpoint first{kLoopback, 1};
+  Endpoint second{kLoopback, 2};
+  while (hash_of(first) % 1024 != hash_of(second) % 1024) ++second.port;
+  const RecentPeers::TimePoint now{std::chrono::hours(1)};
+  RecentPeers peers;
+  for (const Endpoint peer : {first, second, first}) peers.note(peer, now);
+  EXPECT_TRUE(peers.heard_since(first, now) && peers.heard_since(second, now));
+}
 
 }  // namespace
 }  // namespace thc::io::test

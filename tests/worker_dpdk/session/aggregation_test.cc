@@ -44,9 +44,7 @@ class Aggregation : public ::testing::TestWithParam<std::tuple<unsigned, unsigne
 
 TEST_P(Aggregation, ExactSumsOfAllSizes) {
   const auto [bits, value_bits, n] = GetParam();
-  if (test_table(bits).value_bits_for(n) > value_bits) {
-    GTEST_SKIP() << "overflows";
-  }
+  if (test_table(bits).value_bits_for(n) > value_bits) GTEST_SKIP() << "overflows";
   const SessionConfig config = resolve(test_config(bits, static_cast<std::uint8_t>(n), value_bits), 65507);
   MemoryServer server(pool_config(config), config.table);
   Workers workers(config, server);
@@ -139,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Shards, Restart, ::testing::Values(1, 2, 3));
 
 TEST(Aggregation, LossTolerantSumsAreExactOrZero) {
   SessionConfig config = test_config(4, 3);
-  config.delivery = Delivery::kLossTolerant;
+  config.loss_tolerant = true;
   config = resolve(config, 65507);
   MemoryServer server(pool_config(config), config.table);
   Workers workers(config, server, {.loss = 0.02});

@@ -27,7 +27,7 @@ TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
 
 TEST_F(EngineTest, LossTolerantGivesUpCodesButNeverNorms) {
   SessionConfig tolerant = two_workers();
-  tolerant.delivery = Delivery::kLossTolerant;
+  tolerant.loss_tolerant = true;
   const auto packets = join_and_push(tolerant, 64 * 2);
   std::vector<float> norms{1, 2};
   std::vector<float> max_norms(2);
@@ -50,7 +50,7 @@ TEST_F(EngineTest, LossTolerantGivesUpCodesButNeverNorms) {
 
 TEST_F(EngineTest, LossTolerantGivesUpCodesWhileTheServerIsAway) {
   SessionConfig tolerant = two_workers();
-  tolerant.delivery = Delivery::kLossTolerant;
+  tolerant.loss_tolerant = true;
   join_and_push(tolerant, 64);
   pass(tolerant.loss_timeout / 2);
   Push second(4, 64, *config, 2);

@@ -31,7 +31,7 @@ Datagram next_datagram(std::span<const std::uint8_t>& input, std::uint8_t flags,
 
 void run(std::span<const std::uint8_t> input) {
   SessionConfig config = test_config(4, 2);
-  config.delivery = !input.empty() && (input[0] & 1U) != 0 ? Delivery::kLossTolerant : Delivery::kReliable;
+  config.loss_tolerant = !input.empty() && (input[0] & 1U) != 0;
   config = resolve(config, 65507);
   MemoryIo packet_io;
   MemoryServer server(pool_config(config), config.table);

@@ -57,14 +57,15 @@ def test_servers_are_found_by_name(port: str) -> None:
 
 NAMES = """
 127.0.0.1 localhost
-127.0.0.5 one.example
+127.0.0.5 one.example both.example
+::1 both.example
 10.0.0.1 two.example
 10.0.0.2 two.example
 """
 
 #: Prints the errors of all ways to pass a server's address, by address.
 SCRIPT = r"""
-import json, os, socket, subprocess, sys, time
+import json, os, signal, socket, subprocess, sys, time
 from typer.testing import CliRunner
 from byteps_thc import ServerCodes, NetworkConfig
 from byteps_thc._base.errors import ThcError
@@ -72,11 +73,11 @@ from byteps_thc._cli.cli import app
 from byteps_thc._cli.launch import find_thc_ps
 from byteps_thc._net.session import Session, Timeouts
 
-def error_of(server):
+def error_of(server, limit_s=0.5):
     os.environ["THC_SERVERS"] = server
     network = NetworkConfig.from_environment()
     try:
-        Session(network.servers, job=1, worker=0, workers=1, codes=ServerCodes(), timeouts=Timeouts(connect_s=0.5))
+        Session(network.servers, job=1, worker=0, workers=1, codes=ServerCodes(), timeouts=Timeouts(connect_s=limit_s))
     except ThcError as error:
         return type(error).__name__, str(error)
 
@@ -97,6 +98,20 @@ silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # the only name serve
 silent.bind(("127.0.0.53", 53))
 start = time.monotonic()
 said["slow.example"] = {"session": error_of("slow.example"), "seconds": time.monotonic() - start}
+start = time.monotonic()
+said["both.example"] = {"session": error_of("both.example", 4), "seconds": time.monotonic() - start}
+
+def interrupt(*_):
+    raise InterruptedError
+
+signal.signal(signal.SIGALRM, interrupt)
+for server in ("slow.example", "both.example"):
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    start = time.monotonic()
+    try:
+        error_of(server, 30)
+    except InterruptedError:
+        said[server]["interrupted"] = time.monotonic() - start
 print(json.dumps(said))
 """
 
@@ -142,8 +157,11 @@ def test_every_place_says_the_same_of_an_address(said: dict[str, Any], server: s
         assert words in " ".join(text.split())
 
 
-def test_a_look_up_ends_with_the_connect_timeout(said: dict[str, Any]) -> None:
+def test_connecting_ends_with_its_timeout_and_with_signals(said: dict[str, Any]) -> None:
     kind, message = said["slow.example"]["session"]
     assert kind == "DeadlineError"
     assert '"slow.example" was not looked up within' in message
     assert said["slow.example"]["seconds"] < 10
+    assert said["both.example"]["session"][0] == "DeadlineError"
+    assert said["both.example"]["seconds"] < 6
+    assert max(said[server]["interrupted"] for server in ("slow.example", "both.example")) < 10

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
+from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.adding.server_codes import ServerCodes
@@ -41,3 +44,5 @@ def test_a_server_with_a_key_answers_who_has_it(tmp_path: Path) -> None:
         Session([server.address], job=1, worker=0, workers=1, codes=ServerCodes(), key=KEY) as session,
     ):
         assert session.inquiry()(5.0, 0.0) == ["there"]
+        with pytest.raises(ConfigurationError, match="timeout_s = nan is not a number of seconds"):
+            session.inquiry()(float("nan"), 0.0)
