@@ -136,27 +136,28 @@ def cpp(wire: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
-def python(wire: dict[str, Any]) -> str:
-    types = sorted(
-        {f"U{field['bits']}" for struct in STRUCTS for field in wire[struct]}, key=lambda name: int(name[1:])
-    )
+def python_numbers(wire: dict[str, Any]) -> str:
+    numbers = wire["protocol"] | {"header_bytes": size_bytes(wire["header"])} | limits(wire)
+    out = [f'"""Numbers of the wire format. {NOTICE}"""', ""]
+    out += [f"{name.upper()} = {value}" for name, value in numbers.items()]
+    out += [f"{name.upper()} = ({', '.join(map(str, values))})" for name, values in choices(wire).items()]
+    return "\n".join([*out, ""])
+
+
+def python_messages(wire: dict[str, Any]) -> str:
+    types = sorted({field["bits"] for struct in STRUCTS for field in wire[struct]})
     out = [
-        f'"""Wire format of THC messages. {NOTICE}"""',
+        f'"""Messages of the wire format. {NOTICE}"""',
         "",
         "from __future__ import annotations",
         "",
         "import enum",
         "from dataclasses import dataclass",
         "",
-        f"from byteps_thc._base.wire.fields import {', '.join([*types, 'Struct'])}",
+        "from byteps_thc._base.wire.layout import VERSION",
+        f"from thc_switch.wire_fields import {', '.join([*(f'U{bits}' for bits in types), 'Struct'])}",
         "",
-        f"VERSION = {wire['protocol']['version']}",
-        f"UDP_PORT = {wire['protocol']['udp_port']}",
-        f"ARITHMETIC = {wire['protocol']['arithmetic']}",
     ]
-    out += [f"{name.upper()} = {value}" for name, value in limits(wire).items()]
-    out += [f"{name.upper()} = ({', '.join(map(str, values))})" for name, values in choices(wire).items()]
-    out.append("")
     for table in ENUMS:
         title = table.replace("_", " ").capitalize()
         out += ["", f"class {enum_name(table)}(enum.IntEnum):", f'    """{title}."""', ""]
@@ -260,7 +261,8 @@ def outputs() -> dict[Path, str]:
             field["doc"] = field["doc"].format_map(texts)
     return {
         ROOT / "byteps_thc/csrc/thc/wire_layout.h": cpp(wire),
-        ROOT / "byteps_thc/_base/wire/layout.py": python(wire),
+        ROOT / "byteps_thc/_base/wire/layout.py": python_numbers(wire),
+        ROOT / "p4/thc_switch/wire.py": python_messages(wire),
         P4_LAYOUT: p4(wire),
         DISSECTOR: written_lua(lua(wire)),
     }

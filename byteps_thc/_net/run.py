@@ -9,7 +9,7 @@ from pathlib import Path
 
 from byteps_thc._base.environment import variable
 from byteps_thc._base.errors import ConfigurationError
-from byteps_thc._base.wire.hello import fnv1a_64
+from byteps_thc._base.wire.fnv1a import fnv1a_64
 
 #: A text or number of one training, the same on all its workers; 7 and "7" are the same.
 Run = int | str

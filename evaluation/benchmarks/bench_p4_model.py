@@ -10,12 +10,12 @@ import numpy as np
 from _core_test import SlotOutcome, SlotPool
 from ratio import Row, medians_us, report
 
-from byteps_thc._base.wire.layout import Header, MessageType
 from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import Deployment, allocate, frames
 from thc_switch.controls import plan
 from thc_switch.limits import CODE_BITS, CODES_PER_PACKET, VALUE_BITS
 from thc_switch.targets.model import new_switch_with_control
+from thc_switch.wire import Header, MessageType
 
 LIMIT_MS = 20
 CODES = np.random.default_rng(1).integers(0, 16, CODES_PER_PACKET, dtype=np.uint8)

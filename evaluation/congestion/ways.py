@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc._base.wire.layout import SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._base.wire.layout import HEADER_BYTES, SWITCH_CODES_PER_PACKET
 from byteps_thc._scheme.adding.server_codes import ServerCodes
 
 #: Ethernet, IP and UDP, as a token bucket counts them.
@@ -17,7 +17,7 @@ def packet_frames(parameters: int, workers: int, codes_per_packet: int) -> tuple
     """Bytes of the codes of a worker, and of the sums for one worker, in frames."""
     resolved = ServerCodes().resolve(workers)
     packets = parameters / codes_per_packet
-    headers = Header.SIZE_BYTES + FRAME_HEADER_BYTES
+    headers = HEADER_BYTES + FRAME_HEADER_BYTES
     up, down = (
         packets * (codes_per_packet * bits / 8 + headers) for bits in (resolved.table.bits, resolved.value_bits)
     )

@@ -14,17 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from byteps_thc._base.wire.layout import (
-    SILENCE_MS,
-    UDP_PORT,
-    VERSION,
-    ConfigField,
-    ErrorPayload,
-    ErrorReason,
-    Header,
-    MessageType,
-    WelcomePayload,
-)
+from byteps_thc._base.wire.layout import SILENCE_MS, UDP_PORT, VERSION
 from thc_switch import frames, limits
 from thc_switch.agent_job import AgentJob, JoinedWorker, is_clean
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
@@ -33,6 +23,7 @@ from thc_switch.frames import Datagram
 from thc_switch.hello import Hello, JobConfig, Refusal, difference, parse_hello
 from thc_switch.root_link import RootLink
 from thc_switch.targets.base import SwitchControl
+from thc_switch.wire import ConfigField, ErrorPayload, ErrorReason, Header, MessageType, WelcomePayload
 
 _log = logging.getLogger(__name__)
 

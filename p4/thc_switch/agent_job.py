@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from byteps_thc._base.wire.layout import (
-    PATIENCE_MS,
-    PROBE_INTERVAL_MS,
-    PROBES,
-    SILENCE_MS,
-    Flag,
-    Header,
-    MessageType,
-)
+from byteps_thc._base.wire.layout import PATIENCE_MS, PROBE_INTERVAL_MS, PROBES, SILENCE_MS
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig
 from thc_switch.root_link import RootLink
+from thc_switch.wire import Flag, Header, MessageType
 
 #: Three quarters of thc-ps's interval: without a clock, a PROBE waits for the next HELLO, which comes that often.
 _PROBE_INTERVAL_S = 0.75e-3 * PROBE_INTERVAL_MS

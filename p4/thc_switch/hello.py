@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byteps_thc._base.errors import ConfigurationError
-from byteps_thc._base.wire.hello import unpack
-from byteps_thc._base.wire.layout import (
-    CODE_BITS,
-    MAX_CODES_PER_PACKET,
-    MAX_WORKERS,
-    MIN_CODES_PER_PACKET,
-    VALUE_BITS,
-    ConfigField,
-    ErrorReason,
-    Header,
-    HelloPayload,
-)
+from byteps_thc._base.wire.layout import CODE_BITS, MAX_CODES_PER_PACKET, MAX_WORKERS, MIN_CODES_PER_PACKET, VALUE_BITS
 from byteps_thc._scheme.adding.tables import LookupTable
 from thc_switch import limits
 from thc_switch.description import JobDescription
+from thc_switch.wire import ConfigField, ErrorReason, Header, HelloPayload
 
+_VALUE_BYTES = 2
 _FIXED_BYTES = Header.SIZE_BYTES + HelloPayload.SIZE_BYTES
 #: p and cost of a table do not travel; any valid ones give the same LookupTable values.
 _UNKNOWN_P, _UNKNOWN_COST = 0.5, 0.0
@@ -75,6 +67,21 @@ class Hello:
     config: JobConfig
 
 
+def pack_payload(fields: HelloPayload, values: Sequence[int]) -> bytes:
+    """Return fields and lookup table as wire bytes; OverflowError if a number does not fit."""
+    return fields.pack() + b"".join(value.to_bytes(_VALUE_BYTES, "big") for value in values)
+
+
+def unpack_payload(payload: bytes, code_bits: int) -> tuple[HelloPayload, tuple[int, ...]]:
+    """Return the fixed fields and the table of a HELLO for codes of that many bits; ValueError for another length."""
+    expected_bytes = HelloPayload.SIZE_BYTES + (_VALUE_BYTES << code_bits)
+    if len(payload) != expected_bytes:
+        raise ValueError(f"HELLO of {code_bits}-bit codes needs {expected_bytes} bytes, got {len(payload)}")
+    table = payload[HelloPayload.SIZE_BYTES :]
+    starts = range(0, len(table), _VALUE_BYTES)
+    return HelloPayload.unpack(payload), tuple(int.from_bytes(table[i : i + _VALUE_BYTES], "big") for i in starts)
+
+
 def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
     """Check all fields of a HELLO that do not depend on the job. None: its length is wrong."""
     if len(datagram) < _FIXED_BYTES:
@@ -82,7 +89,7 @@ def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
     if header.code_bits not in CODE_BITS:
         return Refusal(ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS)
     try:
-        payload, values = unpack(datagram[Header.SIZE_BYTES :], header.code_bits)
+        payload, values = unpack_payload(datagram[Header.SIZE_BYTES :], header.code_bits)
     except ValueError:
         return None
     if field := _bad_field(header, payload):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteps_thc._base.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._base.wire.layout import HEADER_BYTES, MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET
 
 CODE_BITS = 4
 VALUE_BITS = 8
@@ -12,7 +12,7 @@ MAX_WORKERS = MAX_WORKERS_SWITCH
 BLOCKS = 32
 PASSES = 8  # workers pad CODES to whole packets, so that all take the same
 #: Largest datagram: the result of a full packet.
-RESULT_BYTES = Header.SIZE_BYTES + CODES_PER_PACKET * VALUE_BITS // 8
+RESULT_BYTES = HEADER_BYTES + CODES_PER_PACKET * VALUE_BITS // 8
 #: 32-bit words of one block's register in one pipe, for its share of the 8 rows.
 REGISTER_WORDS = 32768
 VERSIONS_PER_SLOT = 2

@@ -8,10 +8,15 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from byteps_thc._base.wire import hello as wire_hello
-from byteps_thc._base.wire.hello import fnv1a_64
-from byteps_thc._base.wire.layout import (
-    CONTEST_MS,
+from byteps_thc._base.wire.fnv1a import fnv1a_64
+from byteps_thc._base.wire.layout import CONTEST_MS
+from thc_switch import frames, limits
+from thc_switch.allocation import JobAllocation, norm_slots_of
+from thc_switch.description import SwitchDescription
+from thc_switch.frames import Datagram
+from thc_switch.hello import JobConfig, Refusal, pack_payload
+from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
+from thc_switch.wire import (
     ChallengePayload,
     ConfigField,
     ErrorPayload,
@@ -21,12 +26,6 @@ from byteps_thc._base.wire.layout import (
     MessageType,
     WelcomePayload,
 )
-from thc_switch import frames, limits
-from thc_switch.allocation import JobAllocation, norm_slots_of
-from thc_switch.description import SwitchDescription
-from thc_switch.frames import Datagram
-from thc_switch.hello import JobConfig, Refusal
-from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
 
 #: Shortest interval between HELLOs to the root, for any number of workers.
 _REPEAT_S = 0.1
@@ -207,7 +206,7 @@ class RootLink:
             arithmetic=self._config.arithmetic or 0,
             settings_hash=rack_settings_hash(self._config, self._upstream),
         )
-        return [self._frame(self._header(MessageType.HELLO).pack() + wire_hello.pack(payload, table.values))]
+        return [self._frame(self._header(MessageType.HELLO).pack() + pack_payload(payload, table.values))]
 
     def _header(self, message_type: MessageType, epoch: int = 0) -> Header:
         nonce = self._nonce if message_type is MessageType.HELLO else 0

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from byteps_thc._base.wire.layout import (
+from thc_switch.wire import (
     ChallengePayload,
     ErrorPayload,
     ErrorReason,

@@ -9,10 +9,10 @@ import pytest
 from network_or_skip import network_or_skip
 from raw_worker import Worker
 
-from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._cli.launch import ParameterServer
 from thc_lab.namespaces import inside
 from thc_lab.shaped_network import ShapedNetwork
+from thc_switch.wire import MessageType
 
 CODES_PER_PACKET = 1024
 #: Slots at a time: their results are ten times the size of the queue.

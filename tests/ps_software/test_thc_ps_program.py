@@ -17,8 +17,8 @@ import pytest
 from free_ports import free_tcp_port
 from scraped_metrics import scrape, scrape_with
 
-from byteps_thc._base.wire.layout import ConfigField, ErrorReason, Header, MessageType
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
+from thc_switch.wire import ConfigField, ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker

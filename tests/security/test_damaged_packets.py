@@ -11,11 +11,11 @@ from on_path import OnPath
 from packet_checksum import CHECKSUM_BYTES, CHECKSUM_FLAG, FLAGS, HEADER_BYTES, checksum
 from scraped_metrics import total
 
-from byteps_thc._base.wire.layout import Header, MessageType
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._net.session import Session
 from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.udp_relay import RelayFaults, UdpRelay
+from thc_switch.wire import Header, MessageType
 
 CONFIG = ServerCodes(codes_per_packet=512)
 COUNTS = [40 * 512 + 100, 3]

@@ -28,11 +28,11 @@ from pushed_codes import push_codes
 from scraped_metrics import PATIENCE_S, total
 
 from byteps_thc._base.errors import ConfigurationError, DeadlineError
-from byteps_thc._base.wire.layout import Header, MessageType
 from byteps_thc._cli.launch import ParameterServer, find_thc_ps
 from byteps_thc._net.servers import NetworkConfig
 from byteps_thc._net.session import Session, Timeouts, UdpConfig
 from byteps_thc._scheme.adding.server_codes import ServerCodes
+from thc_switch.wire import Header, MessageType
 
 DEPLOYMENT = Path(__file__).parents[2] / "ps_software/deployment"
 LOOPBACK = UdpConfig("127.0.0.1:0")

@@ -13,11 +13,11 @@ from joined_sessions import check_sums, sessions, sessions_at
 from raw_worker import TIMEOUT_S, Reply, Worker
 from typing_extensions import override
 
-from byteps_thc._base.wire.layout import ErrorReason, MessageType
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._scheme.adding.server_codes import ServerCodes
 from thc_lab.packet_faults import packet_faults
 from thc_lab.rack_servers import RackServers
+from thc_switch.wire import ErrorReason, MessageType
 
 KEY = bytes(range(32))
 #: as many as one epoch of a job with a key has

@@ -12,16 +12,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from thc_scapy import PORT, VERSION, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
-from byteps_thc._base.wire import hello
-from byteps_thc._base.wire.layout import (
-    ChallengePayload,
-    ErrorPayload,
-    Header,
-    HelloPayload,
-    MessageType,
-    WelcomePayload,
-)
 from byteps_thc._scheme.adding.tables import LookupTable
+from thc_switch.hello import pack_payload, unpack_payload
+from thc_switch.wire import ChallengePayload, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 
 VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
 PACKETS: list[dict[str, Any]] = tomllib.loads(VECTORS.read_text())["packet"]
@@ -82,11 +75,11 @@ def test_hello_carries_the_hash_of_the_table():
 def test_hello_is_read_and_written_with_its_table():
     packet = next(packet for packet in PACKETS if packet["name"] == "hello")
     data = bytes.fromhex(packet["bytes"])[Header.SIZE_BYTES :]
-    fields, values = hello.unpack(data, code_bits=2)
+    fields, values = unpack_payload(data, code_bits=2)
     assert (fields, values) == (HelloPayload(**numbers(packet["hello"])), tuple(packet["values"]))
-    assert hello.pack(fields, values) == data
+    assert pack_payload(fields, values) == data
     with pytest.raises(ValueError, match="of 3-bit codes needs"):
-        hello.unpack(data, code_bits=3)
+        unpack_payload(data, code_bits=3)
 
 
 def not_zero(fields: dict[str, int]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 from byteps_thc import ServerCodes
 from byteps_thc._base.wire import layout
-from byteps_thc._base.wire.layout import Header, HelloPayload
+from thc_switch.wire import Header, HelloPayload
 
 
 def literals(setting: str) -> tuple[object, ...]:
@@ -19,6 +19,7 @@ def test_config_takes_the_code_and_value_widths_of_the_wire():
 
 
 def test_numbers_fit_their_fields():
+    assert layout.HEADER_BYTES == Header.SIZE_BYTES
     header, hello = dict(Header.FIELDS), dict(HelloPayload.FIELDS)
     assert header["payload_count"] >= layout.MAX_CODES_PER_PACKET.bit_length()
     assert hello["codes_per_packet"] >= layout.MAX_CODES_PER_PACKET.bit_length()

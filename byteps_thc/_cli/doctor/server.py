@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from byteps_thc._base.errors import ConfigurationError, DeadlineError, ThcError, TransportError
-from byteps_thc._base.wire.layout import MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, Header
+from byteps_thc._base.wire.layout import HEADER_BYTES, MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET
 from byteps_thc._cli.doctor.finding import Finding, State
 from byteps_thc._cli.doctor.processes import why_not_loaded
 from byteps_thc._cli.doctor.way import PushArrays, Visit, measure_way
@@ -133,7 +133,7 @@ class _PacketTest:
     refused: bool = False
 
     def describe(self) -> str:
-        datagram_bytes = Header.SIZE_BYTES + self.codes_per_packet
+        datagram_bytes = HEADER_BYTES + self.codes_per_packet
         return (
             f"{self.codes_per_packet} codes a packet (datagrams of {datagram_bytes} bytes down) are summed and back in "
             f"{show_seconds(statistics.median(self.round_trips_s))}, the median of {len(self.round_trips_s)}; fastest "

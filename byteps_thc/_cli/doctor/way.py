@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from byteps_thc._base.wire.layout import Header
+from byteps_thc._base.wire.layout import HEADER_BYTES
 from byteps_thc._cli.quantities import show_bandwidth, show_seconds
 from byteps_thc._scheme.adding.server_codes import ServerCodes
 
@@ -104,7 +104,7 @@ def measure_way(visit: Visit, codes_per_packet: int, round_trip_s: float) -> Way
         push_for(_MEASURED_S)
         end_s, end = time.perf_counter(), session.counters()
         size, widths = session.codes_per_packet, (session.code_bits, session.value_bits)
-        codes_bytes, sums_bytes = (Header.SIZE_BYTES + size * bits // 8 for bits in widths)
+        codes_bytes, sums_bytes = (HEADER_BYTES + size * bits // 8 for bits in widths)
     packets_per_s = (end["aggregate_received"] - begin["aggregate_received"]) / (end_s - begin_s)
     return Way(
         up_bps=packets_per_s * codes_bytes * 8,

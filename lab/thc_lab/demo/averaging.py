@@ -12,7 +12,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from byteps_thc._base.limits import default_threads
-from byteps_thc._base.wire.layout import Header
+from byteps_thc._base.wire.layout import HEADER_BYTES
 from byteps_thc._engine.adding.averager import GradientAverager
 from byteps_thc._engine.policy import CompressionPolicy
 from byteps_thc._engine.statistics import CompressionStats
@@ -141,8 +141,8 @@ class ThcAveraging(Averaging):
             return (size_bytes + packets * header_bytes) / self._steps
 
         result.traffic = Traffic(
-            payload_up=per_step(counters["bytes_sent"], packets_up, -Header.SIZE_BYTES),
-            payload_down=per_step(counters["bytes_received"], packets_down, -Header.SIZE_BYTES),
+            payload_up=per_step(counters["bytes_sent"], packets_up, -HEADER_BYTES),
+            payload_down=per_step(counters["bytes_received"], packets_down, -HEADER_BYTES),
             wire_up=per_step(counters["bytes_sent"], packets_up, IP_UDP_HEADER_BYTES),
             wire_down=per_step(counters["bytes_received"], packets_down, IP_UDP_HEADER_BYTES),
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc._base.wire.layout import MessageType
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls.base import Contents, Control, mac_number
 from thc_switch.controls.job_check import FROM_ROOT
 from thc_switch.description import Deployment, Peer
 from thc_switch.plan import MulticastGroup, TableEntry
+from thc_switch.wire import MessageType
 
 #: Message types of a rack's results at the root.
 _UP = {MessageType.AGGREGATE: MessageType.CODES, MessageType.MAX_NORM: MessageType.NORM}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from byteps_thc._base.wire.layout import ErrorReason, MessageType
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.controls.base import Contents, Control
 from thc_switch.description import Deployment, Peer
 from thc_switch.plan import Match, Range, TableEntry, Ternary
+from thc_switch.wire import ErrorReason, MessageType
 
 #: A root's messages that the data plane forwards.
 FROM_ROOT = (MessageType.AGGREGATE, MessageType.MAX_NORM, MessageType.STRAGGLER, MessageType.ERROR)

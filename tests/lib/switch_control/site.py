@@ -6,13 +6,14 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from byteps_thc._base.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc._base.wire.layout import UDP_PORT
 from byteps_thc._scheme.adding.tables import LookupTable
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, SwitchAgent, allocate, frames
 from thc_switch.controls import SlotCheck
 from thc_switch.frames import Datagram
 from thc_switch.targets.model import ModelControl
+from thc_switch.wire import ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 
 HOST_MAC = bytes.fromhex("020000009999")
 

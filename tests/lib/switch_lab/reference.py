@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from _core_test import SlotOutcome, SlotPool, SlotReply
 
-from byteps_thc._base.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
+from byteps_thc._base.wire.layout import VERSION
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Endpoint, Job
+from thc_switch.wire import ErrorPayload, ErrorReason, Flag, Header, MessageType
 
 INTERNAL_FIELDS = ("switch_pass", "switch_step", "switch_state")
 

@@ -12,11 +12,11 @@ import pytest
 from failover_workers import Workers
 from restarted_servers import RestartedServers
 
-from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._net.failover import watch
 from byteps_thc._net.failover.watch import QUESTION_S, Presences, QuestionPace
 from byteps_thc._net.servers import NetworkConfig
 from thc_lab.udp_relay import UdpRelay
+from thc_switch.wire import MessageType
 
 TYPE_OFFSET = 1  # of a header
 CONTROL = {MessageType.HELLO, MessageType.WELCOME, MessageType.CHALLENGE, MessageType.PROBE, MessageType.ALIVE}

@@ -11,9 +11,9 @@ from e2e.udp_switch import free_udp_ports, job_of, sessions_at, udp_switch
 from error_of import error_of
 
 from byteps_thc import GradientAverager, ServerCodes
-from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._scheme.adding.compressor import Compressor
 from thc_p4_model.ports import UdpPort
+from thc_switch.wire import MessageType
 
 CONFIG = ServerCodes()
 JOB, WORKERS, SIZE = 9, 2, 3000

@@ -13,21 +13,13 @@ from hypothesis import strategies as st
 from switch_control.site import Site
 
 from byteps_thc._base.errors import TransportError
-from byteps_thc._base.wire.layout import (
-    ConfigField,
-    ErrorPayload,
-    ErrorReason,
-    Flag,
-    Header,
-    MessageType,
-    WelcomePayload,
-)
 from byteps_thc._scheme.adding.tables import LookupTable
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, SwitchAgent, frames, plan
 from thc_switch.hello import Hello, difference, parse_hello
 from thc_switch.plan import Operation
 from thc_switch.targets.model import ModelControl
+from thc_switch.wire import ConfigField, ErrorPayload, ErrorReason, Flag, Header, MessageType, WelcomePayload
 
 Describe = Callable[..., Deployment]
 MakeFields = Callable[..., dict[str, Any]]

@@ -15,7 +15,7 @@ from switch_lab.targets.switch import SwitchTarget
 from thc_scapy import PORT, REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
 from byteps_thc._base.errors import TransportError
-from byteps_thc._base.wire.layout import ConfigField
+from thc_switch.wire import ConfigField
 
 ROOT = (ROOT_IP, PORT)
 

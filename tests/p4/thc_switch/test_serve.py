@@ -14,11 +14,11 @@ from switch_control.site import Site
 from switch_lab.targets.wired import Cables, Wires, why_no_cables
 
 from byteps_thc._base.errors import ConfigurationError, TransportError
-from byteps_thc._base.wire.layout import Header, MessageType
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, frames, plan
 from thc_switch.serve import serve
 from thc_switch.targets.model import ModelControl
+from thc_switch.wire import Header, MessageType
 
 PORT = 1
 STOP_S = 30.0

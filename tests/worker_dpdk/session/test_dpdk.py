@@ -15,10 +15,10 @@ import pytest
 from e2e.workers import EAL, Work, Workers, digest_of_thc_ps
 from network_or_skip import network_or_skip
 
-from byteps_thc._base.wire.layout import MessageType
 from byteps_thc._cli.launch import ParameterServer
 from byteps_thc._native._comm import has_dpdk
 from thc_lab.namespaces import Cable, CableEnd, Namespaces, bridge, command_inside, connect, inside
+from thc_switch.wire import MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc._base.errors import ConfigurationError
-from byteps_thc._base.wire.hello import fnv1a_64
+from byteps_thc._base.wire.fnv1a import fnv1a_64
 from byteps_thc._base.wire.layout import CODE_BITS, MAX_GRANULARITY
 from byteps_thc._scheme.adding.tables import solver
 from byteps_thc._scheme.rounding import RoundingMode

@@ -1,4 +1,4 @@
-"""Messages as dataclasses of fields of whole bytes: the base of the generated layout.py."""
+"""Messages as dataclasses of fields of whole bytes: the base of the generated wire.py."""
 
 from __future__ import annotations
 
