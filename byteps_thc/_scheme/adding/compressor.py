@@ -14,7 +14,7 @@ threads; calls for one partition must be in order. The kernels release the GIL.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -279,7 +279,7 @@ class Compressor:
         average = flat if rows is None else np.empty(partition.coordinates, np.float32)
         _core.decode(
             aggregate,
-            contributions,
+            cast(U16, contributions),
             partition.limits,
             average,
             coordinates=partition.coordinates,
