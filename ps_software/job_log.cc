@@ -1,6 +1,6 @@
 #include "job_log.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -37,7 +37,7 @@ std::string size_text(std::size_t bytes) {
 }
 
 std::string JobLog::line_of(const JobEvent& event) const {
-  const std::string job = fmt::format("job {}", event.job);
+  std::string job = fmt::format("job {}", event.job);
   switch (event.change) {
     case JobChange::kStarted:
       // A leaf's job has the root's slots; the root logs their number.
@@ -62,8 +62,7 @@ std::string JobLog::line_of(const JobEvent& event) const {
     case JobChange::kHostFull:
       return job + " refused: this host has no memory for it; free memory, or lower --max-memory";
     case JobChange::kRootLost:
-      return fmt::format("{} ended: the root does not know it any more (restarted, or idle for too long); {}", job,
-                         place_);
+      return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
     case JobChange::kRefused:
       return fmt::format("{}: the root refuses it, {}{}; {}", job, name_of(event.reason, event.field),
                          hint_for(event.reason), place_);

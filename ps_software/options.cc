@@ -239,10 +239,11 @@ io::DpdkNeighbour parse_neighbour(const std::string& text) {
   try {
     const io::DpdkNeighbour neighbour{.ip = io::parse_ipv4(text.substr(0, equals)),
                                       .mac = io::parse_mac(text.substr(std::min(equals + 1, text.size())))};
-    if (neighbour.ip != 0) return neighbour;
-  } catch (const ConfigurationError&) {  // the message below has an example of both
+    if (neighbour.ip == 0) throw ConfigurationError("0.0.0.0");
+    return neighbour;
+  } catch (const ConfigurationError&) {
+    throw CLI::ValidationError("--dpdk-neighbour", "takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
   }
-  throw CLI::ValidationError("--dpdk-neighbour", "takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {

@@ -195,7 +195,7 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, Rx
 }
 
 /// The device delivers an ARP frame to one thread, but all threads send. The rings are for datagrams: ARP between other
-/// hosts never enters a ring. Other threads learn a neighbour's new MAC address from its datagrams.
+/// hosts never enters a ring. Other threads learn new MAC addresses from datagrams, the gateway's from its ARP.
 void DpdkIo::take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::size_t port_index,
                       bool handed_over) noexcept {
   const auto arp = parse_arp(frame);

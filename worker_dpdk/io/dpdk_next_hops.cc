@@ -38,7 +38,8 @@ void DpdkNextHops::add_configured(const DpdkNeighbour& configured) {
 
 bool DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept {
   const bool for_us = arp.target_ip == local_.ip.ipv4();
-  const bool concerns_us = for_us || neighbours_.find(arp.sender_ip) != nullptr;  // its MAC address may be new
+  const bool of_gateway = arp.sender_ip == config_.gateway_ip && arp.sender_ip != 0;
+  const bool concerns_us = for_us || of_gateway || neighbours_.find(arp.sender_ip) != nullptr;  // its MAC may be new
   if (concerns_us) {
     learn(arp.sender_ip, arp.sender_mac, port_index);
   }
@@ -69,8 +70,10 @@ void DpdkNextHops::learn(std::uint32_t ip, const MacAddress& mac, std::size_t po
 
 Neighbour* DpdkNextHops::resolve(std::uint32_t ip) noexcept {
   const bool on_link = ((ip ^ local_.ip.ipv4()) & network_mask(config_.prefix_length)) == 0;
-  const Neighbour* known = neighbours_.find(ip);
-  const bool direct = on_link || config_.gateway_ip == 0 || (known != nullptr && known->fixed);
+  const bool direct = on_link || config_.gateway_ip == 0;
+  if (Neighbour* known = neighbours_.find(ip); known != nullptr && known->resolved && (direct || known->fixed)) {
+    return known;
+  }
   const std::uint32_t next_hop = direct ? ip : config_.gateway_ip;
   Neighbour* hop = neighbours_.find_or_add(next_hop);
   if (hop != nullptr && !hop->resolved) {

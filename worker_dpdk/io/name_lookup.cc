@@ -1,7 +1,7 @@
 #include "io/name_lookup.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netdb.h>
 #include <sys/socket.h>
 

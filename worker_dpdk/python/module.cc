@@ -140,7 +140,7 @@ void choose_addresses(SessionConfig& config, io::PacketIo& packet_io, TimePoint 
   const TimePoint deadline = began + config.connect_timeout / 2;
   for (std::size_t server = 0; server < config.addresses.size(); ++server) {
     std::vector<io::Endpoint>& addresses = config.addresses[server];
-    for (Duration patience{250'000}; addresses.size() > 1; patience = std::min(2 * patience, Duration{1'000'000})) {
+    for (Duration patience{250'000}; addresses.size() > 1; patience = std::min(2 * patience, Duration{4'000'000})) {
       SessionConfig question = resolve(config, io::kMaxUdpPayloadBytes);
       question.servers = addresses;
       std::vector<Presence> presences;
@@ -165,11 +165,10 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
   check_key(config, io_config);
   drop_unusable(config, io_config);
   const bool is_auto = config.codes_per_packet == 0;
-  TimePoint began = TimePoint::max();
   for (;;) {
     try {
       auto packet_io = open_packet_io(io_config);
-      began = std::min(began, Clock::now());  // without the seconds that a device takes to start
+      const TimePoint began = Clock::now();  // without the seconds that a device takes to start
       choose_addresses(config, *packet_io, began);
       return std::make_unique<BoundSession>(config, std::move(packet_io), began);
     } catch (const ServerRefusedError& error) {

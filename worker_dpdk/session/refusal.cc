@@ -1,6 +1,6 @@
 #include "session/refusal.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
@@ -45,7 +45,11 @@ std::string list_of(std::uint64_t workers) {
 }
 
 /// "10.0 s"
-std::string seconds(Duration duration) { return fmt::format("{:#} s", static_cast<double>(duration.count()) / 1e6); }
+std::string seconds(Duration duration) {
+  std::string text = fmt::format("{:f}", static_cast<double>(duration.count()) / 1e6);
+  text.erase(text.find_last_not_of('0') + 1);
+  return text + (text.back() == '.' ? "0 s" : " s");
+}
 
 std::string place_of(io::Endpoint server, const SessionConfig& config) {
   return fmt::format("server {}, job {}: ", io::to_string(server), config.job_id);

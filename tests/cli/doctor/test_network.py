@@ -144,7 +144,7 @@ def test_a_program_that_does_not_answer(occupied_port: tuple[socket.socket, int]
     other, port = occupied_port
     with other:
         finding = failure(Visit(("127.0.0.1", port)))
-    assert "did not answer HELLO within 3" in finding.meaning
+    assert "did not answer HELLO within 3.0 s" in finding.meaning
     assert f"thc-ps --port {port}" in finding.command
 
 
