@@ -13,7 +13,7 @@ from byteps_thc._base.errors import ConfigurationError
 from byteps_thc._base.settings import describe
 from byteps_thc._net.replicas import Replicas
 
-_BATCH_BYTES = 32 << 20  # of state that is on its way at a time, about
+_BATCH_BYTES = 32 << 20  # of state that is on its way at a time
 _PLAIN: tuple[Callable[[Any], Any], ...] = (bool, int, float, complex, str, bytes)  # bool first: it is an int
 
 
@@ -83,7 +83,7 @@ def _batches_or_error(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, An
         # None for a parameter without state; .get(), because asking a defaultdict makes state.
         own = optimizer.state.get(parameter)
         state[number] = None if own is None else _describe(own, copy=True)
-        size += 0 if own is None else 2 * local(parameter).nbytes  # as Adam's
+        size += _tensor_bytes(own)
         if size >= _BATCH_BYTES:
             yield {"state": state, "last": False}
             state, size = {}, 0
@@ -152,3 +152,11 @@ def local(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, in the same memory; other tensors as they are."""
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part
+
+
+def _tensor_bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return local(value).nbytes
+    if isinstance(value, dict):
+        return sum(_tensor_bytes(item) for item in value.values())
+    return sum(_tensor_bytes(item) for item in value) if isinstance(value, list | tuple) else 0
