@@ -29,9 +29,9 @@ class CompressionStats:
     coordinates: int = 0
     """Coordinates of all gradients that travelled compressed."""
     sent_bytes: int = 0
-    """Payload bytes sent by this rank: norms, codes, aggregates and uncompressed tensors, with servers also headers."""
+    """Payload bytes sent by this rank: norms, codes and uncompressed tensors, to thc-ps and switches also headers."""
     received_bytes: int = 0
-    """Payload bytes received by this rank."""
+    """Payload bytes received by this rank, with headers as in sent_bytes."""
     ratio: float = math.nan
     """Bytes of the same collective in fp32 without compression, divided by sent_bytes. NaN before the first bytes.
     Among n ranks the collective is a ring all-reduce (2 (n - 1) / n gradients), with FSDP2 a reduce-scatter (half as

@@ -92,10 +92,11 @@ class Ending:
 _open: list[Ending] = []
 
 
-def within(limit_s: float, call: Callable[[], T], name: str) -> Future[T] | None:
+def within(limit_s: float, call: Callable[[], T], name: str, *, or_here: bool = False) -> Future[T] | None:
     """Run a call that cannot be cancelled in a daemon thread; return its outcome, or None after limit_s.
 
-    name: of the thread.
+    name: of the thread
+    or_here: whether to run it here, without a limit, if no thread starts, as at the end of Python 3.12; default: None
     """
     outcome: Future[T] = Future()
 
@@ -107,7 +108,9 @@ def within(limit_s: float, call: Callable[[], T], name: str) -> Future[T] | None
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError:  # Python 3.12 starts none at its end
+    except RuntimeError:
+        if not or_here:
+            return None
         run()
     return outcome if wait([outcome], limit_s).done else None
 

@@ -74,7 +74,7 @@ def compress_all_gather(
 def one_way_codes(settings: RankKeywords, *unused: str) -> RankCodes:
     """Return the codes of a collective without a way back; ConfigurationError for down_bits and unused settings."""
     for name in sorted({"down_bits", *unused} & settings.keys()):
-        raise ConfigurationError(f"{name} has no effect in this call: omit it, or call compress()")
+        raise ConfigurationError(f"{name} has no effect in this call: omit it")
     return RankCodes.from_environment(**settings)
 
 

@@ -111,8 +111,8 @@ def test_wrong_exchange_buffers_are_refused(compressor, partition):
     for aggregate, contributions, target, reason in [
         (good.astype(np.uint16), ones, out, "aggregate must be uint8"),
         (good[:-1], ones, out, "aggregate must be uint8"),
-        (good, np.ones(2, np.uint8), out, "contributions must be uint16"),
-        (good, ones.astype(np.float32), out, "contributions must be uint16"),
+        (good, np.ones(2, np.uint8), out, "contributions must be uint8"),
+        (good, ones.astype(np.float32), out, "contributions must be uint8"),
         (good, ones, out[:-1], "out must be"),
         (good, ones, read_only, "writable"),
         (np.zeros(2 * good.size, np.uint8)[::2], ones, out, "not contiguous"),

@@ -35,7 +35,7 @@ WHAT_TO_WRITE = {
     "compress: policy's setting": "a setting of CompressionPolicy, policy=CompressionPolicy(warmup_steps=...)",
     "compress: keyword beside a network": "bits: codes of ranks, not of servers: pass NetworkConfig(codes=ServerCodes(",
     "reducer: keyword beside a network": "down_bits: codes of ranks, not of servers: pass NetworkConfig(codes=",
-    "fsdp: down_bits": "down_bits has no effect in this call: omit it, or call compress()",
+    "fsdp: down_bits": "down_bits has no effect in this call: omit it",
     "compress: policy": "policy is a dict: pass CompressionPolicy(warmup_steps=100)",
     "compress: network": 'network is a str: pass NetworkConfig(["10.0.0.1"])',
     "compress: grad_scaler": "grad_scaler is a bool: pass the GradScaler of the training",

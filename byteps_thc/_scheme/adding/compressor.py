@@ -14,7 +14,7 @@ threads; calls for one partition must be in order. The kernels release the GIL.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -269,9 +269,8 @@ class Compressor:
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
         _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
         chunks = -(-partition.padded // codes_per_chunk)
-        if isinstance(contributions, np.ndarray) and contributions.dtype == np.uint8:
-            contributions = contributions.astype(np.uint16)
-        _check_array("contributions", contributions, np.uint16, chunks)
+        wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
+        _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")
@@ -279,7 +278,7 @@ class Compressor:
         average = flat if rows is None else np.empty(partition.coordinates, np.float32)
         _core.decode(
             aggregate,
-            cast(U16, contributions),
+            contributions.astype(np.uint16, copy=False),
             partition.limits,
             average,
             coordinates=partition.coordinates,

@@ -31,8 +31,8 @@ class RankCodes(Settings):
     bits: Bits = DEFAULT_BITS
     """Bits of a code, 1 to 8."""
     down_bits: Bits | None = None
-    """Bits of a code of an average, 1 to 8. None: the same as bits (FSDP2: 8).
-    With FSDP2's compress: bits of a gathered parameter."""
+    """Bits of a code of an average, 1 to 8. None: the same as bits.
+    With fsdp.compress: bits of a gathered parameter, None: 8."""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """Seed of the rotation's signs and of the rounding."""
     # DDP's buckets of 25 MiB, or a little more, are three pieces, so that stages of one bucket overlap.
