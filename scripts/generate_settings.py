@@ -151,4 +151,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    main({PAGE: page()}, __doc__)
+    main(lambda: {PAGE: page()}, __doc__)

@@ -22,5 +22,4 @@ def outputs() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    files = outputs()
-    main(files, __doc__, [path for path in (ROOT / "tables").rglob("*.json*") if path not in files])
+    main(outputs, __doc__, (ROOT / "tables").rglob("*.json*"))

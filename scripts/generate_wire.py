@@ -269,4 +269,4 @@ def outputs() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    main(outputs(), __doc__)
+    main(outputs, __doc__)
