@@ -3,8 +3,6 @@
 Every figure is a ratio to a named peer measured in the same run. The text around the tables is kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

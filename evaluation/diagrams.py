@@ -3,8 +3,6 @@
 They are no wider than a phone can show legibly, and have a ground of their own for light and dark pages.
 """
 
-from __future__ import annotations
-
 import tomllib
 from itertools import pairwise
 from pathlib import Path

@@ -5,8 +5,6 @@
 Tensors are on the CPU. The last line names the emulated kernels.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 from types import SimpleNamespace

@@ -8,8 +8,6 @@
 Each claim is measured in a process of its own, which is ended when it takes four times as long as it says.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

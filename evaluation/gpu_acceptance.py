@@ -7,8 +7,6 @@ docs/examples/gpu_acceptance.sbatch starts it on several nodes. Rank 0 prints a 
 compresses gradients of GPUs. Without a GPU, gloo and fp16 replace NCCL and bf16, and times mean nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import logging

@@ -5,8 +5,6 @@ coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_12
 BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/_scheme/gpu/frontend.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

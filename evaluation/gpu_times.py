@@ -8,8 +8,6 @@ whose limit are instructions, too. Other numbers are assumptions: 92 % of a link
 30 us for the latency of a collective.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

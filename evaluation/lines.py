@@ -4,8 +4,6 @@
 Python, C++, P4, shell and CMake that git knows. tests/, lab/, evaluation/ and the P4 model are no product.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

@@ -11,8 +11,6 @@ codes of c bytes and averages of s bytes a coordinate:
 Without headers, scales (4 bytes of each rotation block), parameters that travel uncompressed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ of bounds, wrong alignments, races in shared memory, and branches that threads o
 Programs run one after another: races between programs are not found.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -74,7 +72,7 @@ class Kernel:
                 while at is not None:
                     at = self._step(program, at)
 
-    def _step(self, program: Program, at: int) -> int | None:
+    def _step(self, program: "Program", at: int) -> int | None:
         instruction = self._code[at]
         try:
             program.choose(instruction.predicate, instruction.inverted)

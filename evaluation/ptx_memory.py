@@ -1,7 +1,5 @@
 """Memory of emulated PTX: arrays with their bounds, and a program's shared memory with its races."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

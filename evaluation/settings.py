@@ -6,8 +6,6 @@ its --faults, and THC_* variables. An inherited field counts once, as does a key
 and evaluation/ are no product.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

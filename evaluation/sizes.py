@@ -7,8 +7,6 @@
 No value of sizes.tsv may be above one that a commit before had.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -17,8 +17,6 @@ verb           a phrase for a verb of the trade: `goes on` for "resumes"
 argument       an argument of a public function without its own line in the docstring
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -5,8 +5,6 @@ Usage, with byteps_thc installed: python scripts/generate_settings.py [--check]
 The meaning of a setting is the first sentences of its docstring, as many as 120 characters hold.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

@@ -3,8 +3,6 @@
 Usage, with byteps_thc installed: python scripts/generate_tables.py [--check]
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from generated import ROOT, main

@@ -3,8 +3,6 @@
 Usage: python scripts/generate_wire.py [--check]
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -148,8 +146,6 @@ def python_messages(wire: dict[str, Any]) -> str:
     types = sorted({field["bits"] for struct in STRUCTS for field in wire[struct]})
     out = [
         f'"""Messages of the wire format. {NOTICE}"""',
-        "",
-        "from __future__ import annotations",
         "",
         "import enum",
         "from dataclasses import dataclass",

@@ -1,7 +1,5 @@
 """The command line of the scripts that generate files: writes them, or with --check compares them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping

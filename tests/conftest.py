@@ -1,7 +1,5 @@
 """Fixtures for all Python tests."""
 
-from __future__ import annotations
-
 import gc
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """CI's table of skipped tests, and the tests that its time limit skips (tests/lib/skip_table.py, .ci/run)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

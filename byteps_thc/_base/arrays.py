@@ -1,7 +1,5 @@
 """Arrays for the kernels; gradients are flat NumPy views, not copied."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +37,7 @@ def everybody(workers: int) -> U8 | U16:
     return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
 
 
-def indexed_device(device: torch.device) -> torch.device:
+def indexed_device(device: "torch.device") -> "torch.device":
     """Return a device with its index, as in its tensors: "cuda" is the current GPU, such as "cuda:0"."""
     import torch
 
@@ -48,7 +46,7 @@ def indexed_device(device: torch.device) -> torch.device:
     return device
 
 
-def residual_of_tensor(tensor: torch.Tensor) -> F32:
+def residual_of_tensor(tensor: "torch.Tensor") -> F32:
     """Return a tensor as a residual in host memory, without a copy if it is a host tensor."""
     array: F32 = tensor.detach().cpu().numpy()
     return array
@@ -74,7 +72,7 @@ def gradient_view(source: Any, *, bfloat16: bool = False, name: str = "gradient"
     return flat
 
 
-def require_tensor(name: str, tensor: torch.Tensor, dtypes: Sequence[torch.dtype], size: int | None = None) -> None:
+def require_tensor(name: str, tensor: "torch.Tensor", dtypes: Sequence["torch.dtype"], size: int | None = None) -> None:
     """Raise InputError unless it is contiguous, of one of the dtypes and, unless size is None, of `size` elements."""
     if tensor.dtype not in dtypes or (size is not None and tensor.numel() != size) or not tensor.is_contiguous():
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

@@ -1,7 +1,5 @@
 """Finds missing compiled modules without loading them, and says how to get them."""
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The THC_* variables: launchers set them, and front ends read them as defaults."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

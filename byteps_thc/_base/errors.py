@@ -1,7 +1,5 @@
 """Everything byteps_thc raises. The C++ modules translate thc/errors.h to these classes."""
 
-from __future__ import annotations
-
 
 class ThcError(Exception):
     """Base of all errors of this package, which tracebacks and pickles name by their public module."""

@@ -1,7 +1,5 @@
 """Limits of workers, threads, GPU kernels and words."""
 
-from __future__ import annotations
-
 import os
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Base of all settings: typed keyword arguments, checked when they are made."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 import re

@@ -1,7 +1,5 @@
 """The private names of torch that byteps_thc uses, checked when a front end is imported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The `thc` command."""
 
-from __future__ import annotations
-
 import secrets
 from importlib.metadata import entry_points
 from importlib.metadata import version as installed_version

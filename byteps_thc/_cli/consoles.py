@@ -1,7 +1,5 @@
 """Consoles for tables."""
 
-from __future__ import annotations
-
 import os
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Child processes that say when they are ready; thc-ps as one."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """Commands whose modules are imported when they are called, so that no command waits for another's imports."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Callable, Mapping

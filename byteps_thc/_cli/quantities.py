@@ -1,7 +1,5 @@
 """Numbers with units, as people write them: 7B parameters, 100 Mb/s."""
 
-from __future__ import annotations
-
 import re
 
 from byteps_thc._base.errors import ConfigurationError

@@ -4,8 +4,6 @@ Compressed gradients need no question: norms or codes carry the answer (fingerpr
 fingerprint, and gloo ends the process when ranks sum tensors of different sizes. On a device the answer stays there.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Opens engines for all front ends, from their arguments."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The interface between plug-ins and engines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -28,7 +26,7 @@ class Engine(Protocol):
     def start_step(self) -> None:
         """Begin an optimizer step; called once, before its first buffer."""
 
-    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+    def all_reduce(self, buffer: "GradientBuffer") -> Future[Tensor]:
         """Start averaging; the average is written in place into buffer.gradient, the value of the future.
 
         Nobody may touch the gradient until the future is done. Raises InputError for an unsupported buffer, and the

@@ -1,7 +1,5 @@
 """The state that an engine keeps between steps and saves in checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar

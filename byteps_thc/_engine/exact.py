@@ -1,7 +1,5 @@
 """Gradients that travel uncompressed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

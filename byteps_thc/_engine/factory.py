@@ -1,7 +1,5 @@
 """Builds engines of one level: ranks decode each other's codes, or servers sum them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -177,7 +175,7 @@ def open_kernels(
 
 def open_gpu_compressor(
     device: torch.device, codes: ServerCodes | ResolvedCodes, *, workers: int, worker: int
-) -> GpuCompressor:
+) -> "GpuCompressor":
     from byteps_thc._scheme.adding.gpu import GpuCompressor
 
     return GpuCompressor(codes, workers=workers, worker=worker, device=device)

@@ -10,8 +10,6 @@ f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: 
 can compute its round, and can try likely loss scales.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It admits gradients, and keeps the state between steps. factory.py makes engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

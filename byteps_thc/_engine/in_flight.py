@@ -1,7 +1,5 @@
 """The gradients of an engine by key, with their futures and layouts."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 An all-reduce has one row, a reduce-scatter one for every rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class Layout:
 
     def __init__(
         self,
-        extent: Extent,
+        extent: "Extent",
         contents: Contents,
         parameters: tuple[ParameterSlice, ...],
         *,
@@ -62,7 +60,7 @@ class Layout:
         self.pieces: Pieces | None = None
 
     @classmethod
-    def of_buffer(cls, buffer: GradientBuffer, policy: CompressionPolicy, staging: Staging | None) -> Layout:
+    def of_buffer(cls, buffer: GradientBuffer, policy: CompressionPolicy, staging: Staging | None) -> "Layout":
         """Return the layout of a buffer; InputError unless it is as GradientBuffer requires."""
         check_buffer(buffer, policy)
         size = buffer.gradient.numel()
@@ -87,7 +85,7 @@ class Layout:
         )
 
     @classmethod
-    def of_matrix(cls, label: str, matrix: ShardMatrix, dtype: torch.dtype) -> Layout:
+    def of_matrix(cls, label: str, matrix: ShardMatrix, dtype: torch.dtype) -> "Layout":
         contents = Contents(label, matrix.parameters)
         # Later ranks' shards may be shorter than the first one's, and are padded.
         first_row = [part for part in matrix.compressed if part.start < matrix.columns]

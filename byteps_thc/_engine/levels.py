@@ -5,8 +5,6 @@ numbers of ranks, more than one. Over gloo both ways are measured then, because 
 network and processors decide. Without a choice nothing is measured.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

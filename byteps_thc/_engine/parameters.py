@@ -1,7 +1,5 @@
 """Parameters and their gradients: dtypes, embeddings, and several in one flat buffer."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ Stages, layouts and engines know nothing else of a scheme. Servers add the codes
 decode the codes of the pieces in decoding/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Which gradients are compressed, and deadlines."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -72,7 +70,7 @@ class CompressionPolicy(Settings):
     _place: ClassVar[str] = "CompressionPolicy, policy=CompressionPolicy({}=...)"
 
     @classmethod
-    def chosen(cls, given: CompressionPolicy | None) -> CompressionPolicy:
+    def chosen(cls, given: "CompressionPolicy | None") -> "CompressionPolicy":
         """Return `given`, or the policy of $THC_POLICY and $THC_DEADLINE_S if it is None.
 
         A warning names the ignored settings of the variables. Raises ConfigurationError for invalid settings.
@@ -90,7 +88,7 @@ class CompressionPolicy(Settings):
             raise ConfigurationError(f"{error} (from {names})") from None
 
     @model_validator(mode="after")
-    def _check(self) -> CompressionPolicy:
+    def _check(self) -> "CompressionPolicy":
         if self.stop_step is not None and self.stop_step < self.warmup_steps:
             raise ValueError(f"stop_step must be at least warmup_steps, {self.warmup_steps}, not {self.stop_step}")
         return self
@@ -127,7 +125,7 @@ class CompressionPolicy(Settings):
         elements = math.prod(shape[1:]) if len(shape) > 1 and matches_any(self.rows, name) else 0
         return 0 if elements < _NARROW_ELEMENTS and not self.bypass_elements else elements
 
-    def with_rows(self, names: Iterable[str]) -> CompressionPolicy:
+    def with_rows(self, names: Iterable[str]) -> "CompressionPolicy":
         """Return the policy with these parameters added to `rows`.
 
         Raises ConfigurationError if a name is not a text.
@@ -135,7 +133,7 @@ class CompressionPolicy(Settings):
         added = CompressionPolicy(rows=(names,) if isinstance(names, str) else tuple(names)).rows
         return self.model_copy(update={"rows": _patterns(self.rows + added)})
 
-    def among_ranks(self) -> CompressionPolicy:
+    def among_ranks(self) -> "CompressionPolicy":
         """Return the policy of ranks without servers, which compress no rows of fewer than 32 elements."""
         return _RankPolicy.model_construct(self.model_fields_set, **dict(self))
 

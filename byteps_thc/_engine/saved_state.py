@@ -4,8 +4,6 @@ A state has plain values, and perhaps "residuals": arrays or tensors by paramete
 CRC-32 by "residuals.NAME", and the plain values' common one by "values".
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

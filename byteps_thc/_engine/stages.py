@@ -3,8 +3,6 @@
 adding/averager.py has a way of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

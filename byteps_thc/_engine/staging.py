@@ -1,7 +1,5 @@
 """Copies gradients to the kernels and back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -29,7 +27,7 @@ class Staging(Protocol):
         """Overwrite the gradient by the current values of fetch()'s tensor."""
 
 
-def make_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
+def make_staging(gradient: Tensor, stream: "SideStream", recorder: TrafficRecorder) -> Staging | None:
     """Return the staging of such gradients; None: not needed.
 
     stream: of the kernels, the current one in fetch() and put_back(). recorder: counts copies.
@@ -74,7 +72,7 @@ class PinnedStaging(Staging):
 class InPlaceStaging(Staging):
     """For CUDA tensors and kernels on the same GPU: no copies."""
 
-    def __init__(self, stream: SideStream) -> None:
+    def __init__(self, stream: "SideStream") -> None:
         self._stream = stream
         self._ready = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
@@ -97,7 +95,7 @@ class InPlaceStaging(Staging):
 class CopyStaging(Staging):
     """For tensors in host memory or on another GPU, and kernels on a GPU; waits for both copies."""
 
-    def __init__(self, gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> None:
+    def __init__(self, gradient: Tensor, stream: "SideStream", recorder: TrafficRecorder) -> None:
         self._stream, self._recorder = stream, recorder
         self._copy = torch.empty_like(gradient, device=stream.device)
         self._ready: torch.cuda.Event | None = None

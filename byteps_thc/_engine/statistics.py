@@ -1,7 +1,5 @@
 """Effects of compression on a training run: figures of one rank. No torch needed."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Steps of an optimizer for all front ends: log lines, warnings, loss scale, and start_step() of the engines."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ class Steps:
     def __init__(
         self,
         engines: Sequence[Engine],
-        grad_scaler: LossScale | None,
+        grad_scaler: "LossScale | None",
         *,
         sees_all: bool = False,
         log_every: int,

@@ -1,7 +1,5 @@
 """The engines' communicators: collectives of one thread never wait for, or mix with, another thread's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol

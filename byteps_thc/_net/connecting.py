@@ -4,8 +4,6 @@ Each group has a local store, and the addresses that gloo writes are exchanged f
 exchange takes 16 round trips a group with 4 ranks.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Sequence

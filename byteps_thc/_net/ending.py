@@ -1,7 +1,5 @@
 """Ends an object's threads, connections and devices when it is closed or collected, or at exit."""
 
-from __future__ import annotations
-
 import _thread
 import atexit
 import gc

@@ -1,7 +1,5 @@
 """Gloo: collectives on host tensors."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable, Sequence
@@ -74,7 +72,7 @@ class GlooCommunicator(Communicator):
 
     def _exchange(
         self, received: Tensor, sent: Sequence[Tensor], then: Callable[[], object] = lambda: None
-    ) -> _GlooWork:
+    ) -> "_GlooWork":
         """Start sending sent[r] to rank r; received[r] comes from rank r. Call `then` at the end."""
         tag = (self._operations * _OPERATION_STEP + sent[0].nbytes) % _TAGS
         self._operations += 1
@@ -89,7 +87,7 @@ class GlooCommunicator(Communicator):
         received[self._rank].copy_(sent[self._rank])
         return work
 
-    def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _GlooWork:
+    def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> "_GlooWork":
         return _GlooWork(self._group, self._timeout_s, start, then)
 
 

@@ -1,7 +1,5 @@
 """An engine's communicators over a process group, by the group's back ends."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -126,7 +124,7 @@ class Communicators:
         number, self._stores = self._stores, self._stores + 1
         return PrefixStore(f"store{number}", self._store)
 
-    def watch(self, hint: str, *parts: Communicators) -> Watch | None:
+    def watch(self, hint: str, *parts: "Communicators") -> Watch | None:
         """Return a new watch of gradients on the device; None for one rank.
 
         hint: last sentence of its errors. parts: communicators over some of the ranks that it ends; default: these.

@@ -1,7 +1,5 @@
 """Compares values of all ranks: settings once per engine, a number as often as needed, and texts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """NCCL: collectives on device memory only."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Messages among ranks: to the owners of shards in one all-to-all, and from the owners in one all-gather."""
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_left, insort
 

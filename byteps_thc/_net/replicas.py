@@ -1,7 +1,5 @@
 """Ranks that should have the same parameters: comparing them, and copying one rank's to all."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Identity of a worker's training, host and node."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

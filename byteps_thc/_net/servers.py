@@ -1,7 +1,5 @@
 """THC with parameter servers or a switch: codes go up, sums come back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Sequence

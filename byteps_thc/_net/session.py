@@ -8,8 +8,6 @@ All workers must push the same partitions in the same order: the server refuses 
 (TransportError). _engine/fingerprint.py compares their contents. Any thread may call the methods.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading
@@ -72,7 +70,7 @@ class Session(NetworkSettings):
     codes: ServerCodes = field(kw_only=True)
     """A ServerCodes, the same on all workers."""
     _session: _comm.Session = field(init=False)
-    _silence: SilenceLog = field(init=False)
+    _silence: "SilenceLog" = field(init=False)
 
     # Identity, because settings may be lists.
     __eq__ = object.__eq__

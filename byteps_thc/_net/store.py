@@ -1,7 +1,5 @@
 """A process group's store as a communicator, for the few words that ranks compare before they have another one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta

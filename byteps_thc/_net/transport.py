@@ -1,7 +1,5 @@
 """The interface of routes: how norms, codes and sums travel between the workers."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 NCCL waits until the deadline for a collective that another rank never starts, and no thread of the host waits with it.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import deque

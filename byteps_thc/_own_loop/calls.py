@@ -1,7 +1,5 @@
 """The calls of a ThcReducer on their way through its threads and the engine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ class Call:
 
     packing: Packing
     tensors: list[Tensor]
-    work: AverageWork
+    work: "AverageWork"
     reducer: object
     buffers: list[GradientBuffer] = field(default_factory=list)
     ready: list[torch.Event] = field(default_factory=list)

@@ -1,7 +1,5 @@
 """An optimizer's state, copied to other ranks bit for bit: torch's load_state_dict() would change dtypes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """When replicas are synchronised, and how."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Named tensors as gradient buffers: small ones share a buffer, large ones travel from where they are."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@
 all_reduce(): pack -> [thread agree: do all ranks pass the same?] -> engine -> [thread finish: unpack] -> wait()
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, Unpack, overload
 

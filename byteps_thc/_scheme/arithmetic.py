@@ -4,8 +4,6 @@ The version is the number ARITHMETIC of wire.toml (8 bits), for people, and a di
 keys and shards, which also finds a changed bit whose author forgot to bump the number.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from typing import Any

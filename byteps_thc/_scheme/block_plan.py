@@ -1,7 +1,5 @@
 """Plans rotation blocks and scales, to keep the error of one tensor, or one row of an embedding, out of others."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ class RowSpan:
     width: int
     skipped: int = 0
 
-    def within(self, span: slice) -> RowSpan:
+    def within(self, span: slice) -> "RowSpan":
         """Return the part in an overlapping span, counted from the span's beginning."""
         start, stop = max(self.start, span.start), min(self.stop, span.stop)
         skipped = (self.skipped + start - self.start) % self.width
@@ -48,7 +46,7 @@ class BlockPlan:
     ends: tuple[int, ...] = ()
     rows: tuple[RowSpan, ...] = ()
 
-    def within(self, span: slice) -> BlockPlan:
+    def within(self, span: slice) -> "BlockPlan":
         """Return the plan of a partition, counted from its beginning."""
         overlapping = (row for row in self.rows if row.start < span.stop and row.stop > span.start)
         ends = (end - span.start for end in self.ends if span.start < end < span.stop)

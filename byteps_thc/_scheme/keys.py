@@ -1,7 +1,5 @@
 """Keys of the random bits, in device memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

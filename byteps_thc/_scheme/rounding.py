@@ -9,8 +9,6 @@ data. position(i) therefore sorts workers by their reversed bits (van der Corput
 half a turn apart, 4 k .. 4 k + 3 about a quarter, even if other workers are missing from a sum.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -29,7 +27,7 @@ class Rounding(NamedTuple):
     phase: int
 
     @classmethod
-    def of(cls, mode: RoundingMode, worker: int, workers: int) -> Rounding:
+    def of(cls, mode: RoundingMode, worker: int, workers: int) -> "Rounding":
         if mode == "independent":
             return cls(_FIRST_DOMAIN + worker, 0)
         return cls(_FIRST_DOMAIN, positions(workers)[worker] * _TURN // workers)

@@ -3,8 +3,6 @@
 The version of the arithmetic (arithmetic.py) has samples of both, and a gradient's fingerprint has its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import zlib

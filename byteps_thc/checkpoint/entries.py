@@ -10,8 +10,6 @@ THC among ranks keeps no residuals, and has only a header. A state without all r
 names, such as thc.shard0of2.rank1.header. The user's scope precedes a shard's: thc.stage0.shard0of2.rank1.header.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping
@@ -61,7 +59,7 @@ class Header:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: object, entry: str) -> Header:
+    def from_json(cls, text: object, entry: str) -> "Header":
         """Read the entry's value; CheckpointError if it is invalid."""
         try:
             fields = json.loads(str(text))

@@ -1,7 +1,5 @@
 """One state of all ranks, for frameworks that save on one rank only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Loads the state of compression from a checkpoint of any number of ranks."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping

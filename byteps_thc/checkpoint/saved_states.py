@@ -1,7 +1,5 @@
 """Saved entries of compression states: in a DCP checkpoint, or in memory."""
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -1,7 +1,5 @@
 """DDP's buckets as gradient buffers: which parameter lies where, under which name."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ torch uses a reduce-scatter's output at once, and the CPU has no stream to postp
 which survive division and conversion. The averages are added to the gradients at the end of the backward pass.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each rank encodes its shard, and all ranks decode all shards, their own included
 for bit. Optimizers keep exact shards, so errors do not add up over steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ DEFAULT_PARAMETER_BITS: Bits = 8
 
 def compress_all_gather(
     model: nn.Module, *, policy: CompressionPolicy | None = None, **settings: Unpack[RankKeywords]
-) -> GatherCompression:
+) -> "GatherCompression":
     """Compress the parameters that an FSDP2 model gathers; collective over its ranks.
 
         fully_shard(model)
@@ -107,7 +105,7 @@ class GatherTools:
     keeps_codes: bool = False
     begin: Callable[[], None] = lambda: None
 
-    def codes(self, plan: GatherPlan, rank: int, module: str) -> HostCodes | GatherBatch:
+    def codes(self, plan: GatherPlan, rank: int, module: str) -> "HostCodes | GatherBatch":
         """Return the kernels of a parameter group. rank: the own one. module: its name, for errors."""
         if self.device is None:
             return HostCodes(plan, rank, self.codec, module, self.modules, self.ranks)

@@ -1,7 +1,5 @@
 """FSDP2's reduce-scatter, compressed, alone or with gathers (compressed_all_gather.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, cast
 
@@ -41,7 +39,7 @@ def compress(
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
     **settings: Unpack[RankKeywords],
-) -> FsdpCompression:
+) -> "FsdpCompression":
     """Compress the gradients and the gathered parameters of an FSDP2 model; collective over its ranks.
 
         fully_shard(model)
@@ -65,7 +63,7 @@ def compress_reduce_scatter(
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
     **settings: Unpack[RankKeywords],
-) -> FsdpCompression:
+) -> "FsdpCompression":
     """Compress the gradients of an FSDP2 model; collective over its ranks.
 
         fully_shard(model)
@@ -85,7 +83,7 @@ def compress_reduce_scatter(
 
 def _compress(
     model: nn.Module, policy: object, settings: RankKeywords, *, gathers: bool, **options: Any
-) -> FsdpCompression:
+) -> "FsdpCompression":
     """options: grad_scaler and log_every."""
     everyone = parameter_groups(model)
     groups = groups_of_mesh(everyone, _is_compressed)

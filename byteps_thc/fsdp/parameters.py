@@ -1,7 +1,5 @@
 """FSDP2's parameter groups: names and sizes of the flat tensors that hooks get, from private structures of torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hybrid sharding (HSDP): shards within the fast dimension of a mesh, compressed averages over the slow one."""
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch.distributed as dist

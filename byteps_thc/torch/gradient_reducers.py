@@ -1,7 +1,5 @@
 """The reducers of a DistributedOptimizer: BytePS's push_pull, or THC over one of the two routes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

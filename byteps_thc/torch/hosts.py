@@ -3,8 +3,6 @@
 BytePS's own intra-host reduction cannot be used: its sums only go to BytePS's servers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta

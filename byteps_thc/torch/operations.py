@@ -1,7 +1,5 @@
 """BytePS's operations with the signatures of byteps.torch that _net/byteps lacks."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Settings of THC for BytePS: arguments of Compression.thc, or else environment variables."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
@@ -97,7 +95,7 @@ class ThcCompression(Settings, NetworkSettings):
         return quorum
 
     @model_validator(mode="after")
-    def _check(self) -> ThcCompression:
+    def _check(self) -> "ThcCompression":
         if self.route == "network" and not self.servers:
             raise ValueError("the network route needs addresses of thc-ps: pass servers=[...], or set THC_SERVERS")
         if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:
@@ -126,7 +124,7 @@ class ThcCompression(Settings, NetworkSettings):
         sockets = range(first, first + self.lane_count)
         return [("socket", nth_socket(self.backend, socket).local) for socket in sockets]
 
-    def moved(self, jobs: int, sockets: int) -> ThcCompression:
+    def moved(self, jobs: int, sockets: int) -> "ThcCompression":
         """Return the settings with higher job numbers and local ports.
 
         jobs: number to add to the job.

@@ -4,8 +4,6 @@ All work in two hops, as ranks do: every rank quantizes its gradient, the owner 
 the average, and sends it to all. No state is kept from step to step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

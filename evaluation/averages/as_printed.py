@@ -1,7 +1,5 @@
 """Algorithm 1 of the paper, Uniform THC as printed there: without rotation, clamp and table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

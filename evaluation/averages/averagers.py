@@ -5,8 +5,6 @@ average = averager.average(gradients)              # float32[workers, coordinate
 averager.bytes_both_ways                           # of a worker and step: sent and received, headers apart
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Protocol

@@ -4,8 +4,6 @@ Codes are not made: the table values that a code stands for are added. Norms per
 and sums as in the reference; only the random numbers come from torch.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Gradients for comparing schemes: drawn ones of all kinds, and gradients of two trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

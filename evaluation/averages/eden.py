@@ -4,8 +4,6 @@ Each rank rotates its gradient with signs of its own, and the average is rotated
 coordinates are rounded to Lloyd-Max points c, and the scale |x|^2 / <y, c> makes the average over rotations exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

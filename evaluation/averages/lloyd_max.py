@@ -3,8 +3,6 @@
 Each point is the centroid of its cell, and edges lie half way between neighbours.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from statistics import NormalDist

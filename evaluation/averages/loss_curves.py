@@ -1,7 +1,5 @@
 """Held-out losses of several schemes over the same seeds, and their steps to a given loss."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import threading
@@ -86,11 +84,11 @@ class Curve:
         """Spreads of the losses, by step: see trainings.spread()."""
         return [spread(losses) for losses in zip(*(seed.held_out for seed in self.seeds), strict=True)]
 
-    def excess(self, over: Curve) -> list[float]:
+    def excess(self, over: "Curve") -> list[float]:
         """Excess of the last loss over another scheme's, as a share, by seed."""
         return [own.last / other.last - 1 for own, other in zip(self.seeds, over.seeds, strict=True)]
 
-    def steps_to(self, factor: float, of: Curve) -> list[float | None]:
+    def steps_to(self, factor: float, of: "Curve") -> list[float | None]:
         """Steps to another scheme's last loss times a factor, by seed; None if it is not reached."""
         return [steps_to(own, factor * other.last) for own, other in zip(self.seeds, of.seeds, strict=True)]
 

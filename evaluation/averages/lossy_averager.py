@@ -1,7 +1,5 @@
 """THC through a server that packets get lost to and from, n workers in one process: each may get another average."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

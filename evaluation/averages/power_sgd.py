@@ -3,8 +3,6 @@
 It works as torch's powerSGD_hook on one bucket, by torch's own functions, with error feedback and warm start.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each turns float64[coordinates], a multiple of its group, into a receiver's deco
 in [0, 1) for each coordinate, for rounding or signs. bits: per coordinate, scales included.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

@@ -1,7 +1,5 @@
 """Ranks that decode each other's codes, n in one process, by the package's kernels."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

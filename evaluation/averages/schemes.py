@@ -3,8 +3,6 @@
 Each is a first step, without state of an earlier one. DGC is thus TopK here, as momentum has nothing to add yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

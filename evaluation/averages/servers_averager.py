@@ -1,7 +1,5 @@
 """Averages through servers, by the package's kernels, all workers and the server in this process."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

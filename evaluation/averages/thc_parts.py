@@ -1,7 +1,5 @@
 """THC with one part removed or added, and the error of such an average."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

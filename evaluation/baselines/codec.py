@@ -8,8 +8,6 @@ Payloads of codecs can't be added (they are not homomorphic), so an aggregator h
 this cost (paper, section 2).
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from abc import ABC, abstractmethod
@@ -32,7 +30,7 @@ class VectorSpec:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, key: str, sizes: Mapping[str, int]) -> VectorSpec:
+    def of(cls, key: str, sizes: Mapping[str, int]) -> "VectorSpec":
         """Lay out parameters of the given names and sizes."""
         return cls(key, tuple(sizes.values()))
 

@@ -1,7 +1,5 @@
 """Base of all codecs' settings."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 from baselines.codec import Codec

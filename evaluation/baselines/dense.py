@@ -1,7 +1,5 @@
 """No compression, or a narrower floating-point type: gradients that an all-reduce can add."""
 
-from __future__ import annotations
-
 import torch
 from typing_extensions import override
 

@@ -4,8 +4,6 @@ Lin et al., "Deep gradient compression" (ICLR 2018): memory.MomentumCorrection h
 the k largest coordinates, where the paper samples a threshold.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -3,7 +3,6 @@
 ddp.register_comm_hook(CodecState(TopK(ratio=0.1), workers=4), codec_hook)
 """
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import torch
 import torch.distributed as dist
 from torch import Tensor

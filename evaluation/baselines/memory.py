@@ -6,8 +6,6 @@
 Nothing that is kept changes before keep().
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Codes of 1, 2, 4 or 8 bits in bytes, with torch operations only, so that they run on any device."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ of consecutive coordinates, with s = 2^(bits - 1) - 1 levels on each side of zer
 Codes have a fixed length; the paper's Elias codes are not used.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

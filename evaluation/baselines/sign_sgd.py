@@ -6,8 +6,6 @@ scaled:   Karimireddy et al., "Error feedback fixes SignSGD" (ICML 2019), for ea
 The sign of 0 is +.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

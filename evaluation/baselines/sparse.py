@@ -1,7 +1,5 @@
 """Codec of TopK and DGC: the largest coordinates, and their indices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

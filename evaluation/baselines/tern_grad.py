@@ -6,8 +6,6 @@ parameter:
     decoded: s * t, which is unbiased but for the clamp
 """
 
-from __future__ import annotations
-
 import torch
 from pydantic import Field
 from torch import Tensor

@@ -4,8 +4,6 @@ Aji and Heafield, "Sparse communication for distributed gradient descent" (EMNLP
     p = g + e;    send the k coordinates of p with the largest |p|;    e = p - sent
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 from typing_extensions import override
 

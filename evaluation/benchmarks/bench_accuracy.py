@@ -3,8 +3,6 @@
 All average the same gradients in one process, in a first step, which has no residual.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

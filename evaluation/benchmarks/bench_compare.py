@@ -5,8 +5,6 @@ Needs root, as bench_ddp.py does.
     sudo PYTHONPATH=evaluation:scripts .venv/bin/python evaluation/benchmarks/bench_compare.py
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

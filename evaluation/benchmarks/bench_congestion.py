@@ -10,8 +10,6 @@ are over the others.
         [--rows 100M-512k-one 100M-512k-four] [--steps 7] [--schemes thc_ps] [--json build/bench/congestion.json]
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import sys

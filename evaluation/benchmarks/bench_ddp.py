@@ -7,8 +7,6 @@ buckets averaged, less a backward without averaging (no_sync); both are the slow
 medians over the repetitions.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

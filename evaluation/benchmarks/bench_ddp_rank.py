@@ -3,7 +3,6 @@
 shaped_ddp/steps.py describes the output.
 """
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import statistics
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ words are in few batches, and a sixth in none. "THC, blocks across rows" is the 
 module that is no nn.Embedding, so that blocks do not end at its rows. A minute.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -1,6 +1,5 @@
 """One rank of bench_embeddings.py: trains the same model with each kind of average."""
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 from collections.abc import Iterator
 from typing import Any
 

@@ -11,8 +11,6 @@ for backward, which is FSDP2's default. fp32, bf16 and THC differ in the reduce-
 too.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

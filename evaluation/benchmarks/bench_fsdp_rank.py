@@ -5,8 +5,6 @@ Schemes take turns.
 Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk over eth0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

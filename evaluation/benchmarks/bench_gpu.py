@@ -8,8 +8,6 @@ have a limit: with fewer registers more tiles share a multiprocessor. With TRITO
 on CPU tensors.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

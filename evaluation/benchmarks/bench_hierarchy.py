@@ -7,8 +7,6 @@ with all buckets averaged less one without. The time on the slow link is the tim
 link's rate, counted where they are shaped.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

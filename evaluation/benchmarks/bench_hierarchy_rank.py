@@ -3,8 +3,6 @@
 As bench_ddp_rank.py, whose programs it runs; the ranks of a node are on one host of the shaped network.
 """
 
-from __future__ import annotations
-
 from bench_ddp_rank import Thc, backward_of, make_model
 from shaped_ddp.steps import Bf16, Prepare, Scheme, rank_parser, run
 from torch.distributed.device_mesh import init_device_mesh

@@ -11,8 +11,6 @@ fragmented memory, page walks add a tenth to encoding and decoding beyond the ca
     python evaluation/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib

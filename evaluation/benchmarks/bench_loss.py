@@ -6,8 +6,6 @@ networks hold back a quarter of the packets. The same is measured with a worker 
 packets, under a thc-ps that does not. The lossless case runs the same code, which loses one packet in 10^12.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

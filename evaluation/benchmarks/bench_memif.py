@@ -12,8 +12,6 @@ figures show a queue's cost, not its gain.
 checks tags, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

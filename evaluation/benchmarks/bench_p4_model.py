@@ -1,7 +1,5 @@
 """The P4 programs in the P4 model: the packet that completes a slot takes 8 passes up and 8 down."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ inside the bf16 time. One measurement is the slowest worker's time from a common
     python evaluation/benchmarks/bench_push_pull.py [--codes-per-packet 1024]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -1,7 +1,5 @@
 """Measure several callables in one run, interleaved, and report medians and ratios."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

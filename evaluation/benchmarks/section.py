@@ -1,7 +1,5 @@
 """A benchmark's section of evaluation/benchmarks.md: printed as Markdown, and stored as "page" by --json FILE."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Same algorithm (rotation in blocks, max-norm clamp, stochastic quantization with
 torch's own random numbers. Vectorised over blocks, no Python loop over coordinates.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

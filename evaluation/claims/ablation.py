@@ -1,7 +1,5 @@
 """Every part of THC on and off, and the paper's Figure 14 (appendix "Optimizations of THC")."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 

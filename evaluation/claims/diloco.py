@@ -1,7 +1,5 @@
 """THC as the outer average of DiLoCo (MuLoCo 2505.23725, SparseLoCo 2508.15706): the price of few bits."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import asdict, dataclass
 

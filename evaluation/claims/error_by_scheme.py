@@ -1,7 +1,5 @@
 """Error of an average by scheme and bits (paper, Figure 2b)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +87,7 @@ class Order:
     thc: float
 
     @classmethod
-    def of(cls, found: Measured, kind: str, *, clamp: bool) -> Order:
+    def of(cls, found: Measured, kind: str, *, clamp: bool) -> "Order":
         errors = {point.name: point.nmse for point in found[kind, 4]}
         terngrad = errors["TernGrad" if clamp else "TernGrad, no clamp"]
         return cls(kind, terngrad, errors["TopK 10 %"], errors["THC, paper"])

@@ -1,7 +1,5 @@
 """Error of weights that FSDP2 gathers: bf16, ZeRO++'s int8 and THC, of normal weights and beside outliers."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How the error falls with granularity and bits (paper, Figure 15)."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from itertools import pairwise

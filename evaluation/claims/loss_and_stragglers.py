@@ -3,8 +3,6 @@
 Ten workers are simulated; cases of four run in real ranks, too, through a thc-ps.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Loss by bits of ranks that decode each other's codes, against fp32 and peers of as few bytes: which default."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One DDP rank of loss_and_stragglers.py: small trainings through a thc-ps whose packets get lost, or with a quorum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Claim: the round of a 4 MB partition, by stage, with servers that decompress and with one that only adds."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Accuracy against fp32 by the number of workers (figure 10): as many images at every number, so fewer steps."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

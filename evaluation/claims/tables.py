@@ -1,7 +1,5 @@
 """Time to solve all lookup tables, and resources of the switch's program in a Tofino (paper, appendices A and B)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -4,8 +4,6 @@ Losses by step are of small models, n workers in one process (averages/loss_curv
 ones of their kinds, real ranks on shaped links (evaluation/step_times).
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Loss of the GPT whose step is timed (claim time_to_loss), so that README's loss and time are of one model."""
 
-from __future__ import annotations
-
 from averages.averagers import FP32, Scheme
 from averages.loss_curves import train_all
 from pages.claim import Check, Claim, Plot, Result, Series, Table

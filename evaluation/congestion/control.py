@@ -4,8 +4,6 @@ A line of JSON is a command, another one its answer. All hosts are namespaces of
 (time.monotonic()): a command names the time to begin at, an answer the time of the end.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """Many small workers of one job on a host: a session and a thread each, which push the same codes again and again."""
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -4,8 +4,6 @@ Every host's eth0 is a TAP device. A frame waits for its host's link, then for i
 the delay. Each direction of a link has the rate and a queue.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import heapq

@@ -1,7 +1,5 @@
 """Measures a row: THC with servers, and the other ways to average, on the same links."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 from collections.abc import Iterator, Sequence

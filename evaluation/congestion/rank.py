@@ -3,8 +3,6 @@
 Ranks meet at rank 0's host over eth0, as torchrun's do; the settings are the defaults.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import logging

@@ -1,7 +1,5 @@
 """Hosts of a row with delay and loss, whose frames a relay passes on (frame_relay.py)."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rows of the target table: links, workers, servers, numbers of parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

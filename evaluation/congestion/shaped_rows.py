@@ -1,7 +1,5 @@
 """Links of a ShapedNetwork as a row has them."""
 
-from __future__ import annotations
-
 from congestion.rows import CROWD_HOSTS, RANKS, Row
 from thc_lab.shaped_network import ShapedNetwork
 

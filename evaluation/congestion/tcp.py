@@ -1,7 +1,5 @@
 """A TCP stream between two hosts, which sends as much as it can."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

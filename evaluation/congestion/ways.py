@@ -1,7 +1,5 @@
 """Bytes of the fastest average, and their least time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from byteps_thc._base.wire.layout import HEADER_BYTES, SWITCH_CODES_PER_PACKET

@@ -1,7 +1,5 @@
 """Starts programs of workers on hosts, has them average, and combines their reports."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ evaluation/claims has a file for each, which ends in
 Everything that measure() returns goes into evaluation/results/<name>.json, and from there to evaluation/claims.md.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping
@@ -112,7 +110,7 @@ class Result:
     data: Any = None
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Result:
+    def of(cls, found: dict[str, Any]) -> "Result":
         """From the output of dataclasses.asdict()."""
         plots = [Plot(**{**plot, "series": [Series(**one) for one in plot["series"]]}) for plot in found["plots"]]
         checks = [Check(**check) for check in found["checks"]]

@@ -3,8 +3,6 @@
 Text around the marked parts is kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

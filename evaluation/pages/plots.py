@@ -1,7 +1,5 @@
 """Plots of results as SVG files, the same bytes for the same figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib as mpl

@@ -1,7 +1,5 @@
 """The result of a claim, with time and machine, as a file."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ class Record:
     note: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> Record:
+    def read(cls, path: Path) -> "Record":
         found: dict[str, Any] = json.loads(path.read_text())
         return cls(**{**found, "result": Result.of(found["result"])})
 

@@ -1,7 +1,5 @@
 """One colour for each scheme, in every plot: Okabe's and Ito's, told apart by the colour-blind, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (

@@ -1,7 +1,5 @@
 """Hosts, links, servers and workers of measured rounds, and the clock."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ One thread. It decodes and adds a worker's payload as soon as it is complete, wh
 bytes; the average goes to all workers at once, out of the kernel's buffers. fp32 is added where it was received.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import time

@@ -1,7 +1,5 @@
 """The work of a round, each part alone on one core; and rounds computed from it."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Measurements with servers placed in one way, and rounds computed from them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Started by bed.py: process.py FOLDER NAME NAMESPACE; FOLDER has the socket.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """The compared schemes, for the decoding server, and THC for thc-ps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

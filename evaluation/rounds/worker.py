@@ -1,7 +1,5 @@
 """A worker's side of a round: with the decoding server, and with thc-ps."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Sequence

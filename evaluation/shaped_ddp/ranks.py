@@ -1,7 +1,5 @@
 """Ranks on the hosts of a shaped network, and their results."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

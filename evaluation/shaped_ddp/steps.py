@@ -4,7 +4,6 @@ A program makes its schemes when run() has joined the other ranks; its results a
 through a file in the folder and talk over eth0.
 """
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import argparse
 import datetime
 import json

@@ -5,8 +5,6 @@ have 11 M parameters. A step is forward, backward with all buckets averaged, and
 rank's from a common barrier, the median over the repetitions.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Mapping

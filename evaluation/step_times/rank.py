@@ -4,8 +4,6 @@ The batch is small: computing a step then takes about as long as on accelerators
 compute for four ranks here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace

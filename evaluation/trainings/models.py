@@ -4,8 +4,6 @@ The demo's GPT reads the source of Python's standard library. A CNN with batch n
 ASCII in the text faces that matplotlib brings (DejaVu, STIX, Computer Modern), in several sizes, moved, and with noise.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ average over the workers is the gradient of an outer SGD with Nesterov's momentu
 parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A training's model once for each of its workers, in one process: for averages that are not the same for all."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Self

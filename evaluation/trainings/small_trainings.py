@@ -5,8 +5,6 @@ Python's standard library. Fine-tuning continues with the library's prose about 
 topic is held out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Small models trained by n workers in one process, seed by seed, with any averager."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

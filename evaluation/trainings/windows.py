@@ -1,7 +1,5 @@
 """Gradients of the workers of a training, early, in the middle and late."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

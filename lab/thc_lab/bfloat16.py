@@ -4,8 +4,6 @@ On such a machine torch's bfloat16 layers end the process with SIGILL, because o
 processor. ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX, with the same results.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -8,8 +8,6 @@ as any interpreter does, but objects that were imported before are not destroyed
 log. A process has a server, which starts with the first program and ends all programs with the process.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

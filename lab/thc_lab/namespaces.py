@@ -3,8 +3,6 @@
 Namespaces of class Namespaces end with the process that made them, and are named after it.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import ctypes
@@ -74,7 +72,7 @@ class Namespaces:
         if (reason := why_not()) is not None:
             raise ConfigurationError(reason)
 
-    def __enter__(self) -> Namespaces:
+    def __enter__(self) -> "Namespaces":
         remove_leftovers()
         return self
 

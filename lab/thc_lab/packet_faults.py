@@ -1,7 +1,5 @@
 """Sessions whose datagrams get lost, are copied and come late."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Racks of a job: one thc-ps for each, and one above them that adds their sums."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import accumulate

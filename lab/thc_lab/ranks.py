@@ -10,8 +10,6 @@ The ranks are forked (fork_server.py). The program (a standalone file) joins, wo
         rank.report({"sum": tensor})         # tensors and plain values
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

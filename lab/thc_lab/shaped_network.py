@@ -8,8 +8,6 @@ sequence. Frames are 1514 bytes at most, but the interfaces segment them, as a n
 up to 64 KiB to the kernel at a time, and the token bucket counts every header that would be on the wire.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import socket
@@ -45,7 +43,7 @@ class LinkCount:
     packets: int
     drops: int
 
-    def __sub__(self, before: LinkCount) -> LinkCount:
+    def __sub__(self, before: "LinkCount") -> "LinkCount":
         return LinkCount(self.bytes - before.bytes, self.packets - before.packets, self.drops - before.drops)
 
 
@@ -125,7 +123,7 @@ class ShapedNetwork:
             self._namespaces.__exit__()
             raise
 
-    def __enter__(self) -> ShapedNetwork:
+    def __enter__(self) -> "ShapedNetwork":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """The P4 compiler with Tofino back end, where it is installed, and the resources of the TNA program."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

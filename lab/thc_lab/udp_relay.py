@@ -1,7 +1,5 @@
 """A UDP relay between workers and a server on loopback, which loses, doubles, delays and spoils datagrams."""
 
-from __future__ import annotations
-
 import random
 import select
 import socket

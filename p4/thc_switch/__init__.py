@@ -6,8 +6,6 @@ control.install(plan(deployment))
 agent = SwitchAgent(deployment, control)  # answers HELLO and GOODBYE from the CPU port
 """
 
-from __future__ import annotations
-
 from thc_switch.agent import SwitchAgent
 from thc_switch.allocation import JobAllocation, allocate
 from thc_switch.controls import plan

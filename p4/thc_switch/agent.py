@@ -6,8 +6,6 @@ do not pass the agent, so it reads the switch's counters to see whether a worker
 another training, it asks the workers themselves (PROBE).
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

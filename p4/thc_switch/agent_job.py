@@ -1,7 +1,5 @@
 """The agent's state of a job and its present incarnation."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Slots, multicast group and replication ids of every job of a switch."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

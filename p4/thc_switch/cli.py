@@ -1,7 +1,5 @@
 """`thc switch`: plan, install, watch and serve the jobs of a switch."""
 
-from __future__ import annotations
-
 import json as json_format
 import logging
 from dataclasses import asdict

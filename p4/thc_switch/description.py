@@ -4,8 +4,6 @@ Everything is checked when it is read, so that a plan made from a Deployment can
 the remedy.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterator
@@ -174,7 +172,7 @@ class WorkerDescription(Description):
     port: PortNumber
     """switch port it is reached at"""
 
-    def of_lane(self, lane: int) -> WorkerDescription:
+    def of_lane(self, lane: int) -> "WorkerDescription":
         """Return the same worker's socket for a lane."""
         return WorkerDescription(**dict(self) | {"udp_port": self.udp_port + lane})
 
@@ -258,7 +256,7 @@ class JobDescription(Description):
         if self.thc.value_bits not in ("auto", limits.VALUE_BITS):
             raise ValueError(f"thc.value_bits is {self.thc.value_bits}; the switch sums in {limits.VALUE_BITS} bits")
 
-    def of_lanes(self) -> Iterator[JobDescription]:
+    def of_lanes(self) -> Iterator["JobDescription"]:
         """The job of each lane."""
         fields = {name: getattr(self, name) for name in JobDescription.model_fields} | {"lanes": 1}
         for lane in range(self.lanes):

@@ -1,7 +1,5 @@
 """Shared by the parts of a job description: their base class, and the types of addresses and ports."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable
 from typing import Annotated, Any, Literal

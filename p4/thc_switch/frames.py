@@ -1,7 +1,5 @@
 """Ethernet / IPv4 / UDP around the agent's messages."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -35,7 +33,7 @@ class Datagram:
         """IP:PORT of the sender."""
         return f"{self.src_ip}:{self.src_port}"
 
-    def answer(self, payload: bytes) -> Datagram:
+    def answer(self, payload: bytes) -> "Datagram":
         """Return a datagram back to the sender."""
         return Datagram(self.dst_mac, self.src_mac, self.dst_ip, self.src_ip, self.dst_port, self.src_port, payload)
 

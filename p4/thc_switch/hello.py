@@ -1,7 +1,5 @@
 """HELLO: from bytes to a checked configuration, with thc-ps's answers (byteps_thc/csrc/thc/hello.cc)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +41,7 @@ class JobConfig:
     slots_asked: int | None
 
     @classmethod
-    def of_job(cls, job: JobDescription) -> JobConfig:
+    def of_job(cls, job: JobDescription) -> "JobConfig":
         """Return the configuration of an installed job."""
         return cls(
             num_workers=job.num_workers,

@@ -1,7 +1,5 @@
 """Compile-time limits of the P4 programs; p4/programs/include/thc_config.p4 explains them, a test compares both."""
 
-from __future__ import annotations
-
 from byteps_thc._base.wire.layout import HEADER_BYTES, MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET
 
 CODE_BITS = 4

@@ -3,8 +3,6 @@
 Names are the P4 programs' control-plane names, without architecture prefixes such as `pipe.`.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

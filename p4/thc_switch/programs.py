@@ -1,7 +1,5 @@
 """Places of the switch's P4 sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -3,8 +3,6 @@
 It has no clock and no timers: repeated HELLOs of its workers make it repeat its own.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

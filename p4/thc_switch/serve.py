@@ -1,7 +1,5 @@
 """The agent on a network interface: the host's end of the switch's CPU port."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import select

@@ -1,7 +1,5 @@
 """A switch in software with its agent, in one process: the P4 model, or bmv2's simple_switch as a child process."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -35,7 +33,7 @@ BMV2_START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 
 
-def model_loop(deployment: Deployment, ports: Mapping[int, Port]) -> PortLoop:
+def model_loop(deployment: Deployment, ports: Mapping[int, "Port"]) -> "PortLoop":
     """Return the program of a deployment in the P4 model, with the deployment's tables and its agent at the CPU port.
 
     ports: front-panel ports by number. Raises ConfigurationError if the model is not installed.

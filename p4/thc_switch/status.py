@@ -1,7 +1,5 @@
 """A switch's counters and registers of its jobs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

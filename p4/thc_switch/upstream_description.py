@@ -1,7 +1,5 @@
 """The rack of a leaf switch: its workers among the job's, and the root above it."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cached_property
 from ipaddress import IPv4Address

@@ -1,14 +1,12 @@
 """Messages as dataclasses of fields of whole bytes: the base of the generated wire.py."""
 
-from __future__ import annotations
+from typing import Annotated, ClassVar, Self
 
-from typing import ClassVar, Self
-
-U8 = int
-U16 = int
-U24 = int
-U32 = int
-U64 = int
+U8 = Annotated[int, 8]
+U16 = Annotated[int, 16]
+U24 = Annotated[int, 24]
+U32 = Annotated[int, 32]
+U64 = Annotated[int, 64]
 
 
 class Struct:
@@ -20,7 +18,7 @@ class Struct:
     FIELDS: ClassVar[tuple[tuple[str, int], ...]]
 
     def __init_subclass__(cls) -> None:
-        cls.FIELDS = tuple((name, int(kind.removeprefix("U"))) for name, kind in cls.__annotations__.items())
+        cls.FIELDS = tuple((name, kind.__metadata__[0]) for name, kind in cls.__annotations__.items())
         cls.SIZE_BYTES = sum(bits for _, bits in cls.FIELDS) // 8
 
     def pack(self) -> bytes:

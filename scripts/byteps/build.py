@@ -4,8 +4,6 @@
 Usage: python scripts/byteps/build.py [--build-dir FOLDER] [--wheel-only]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -4,8 +4,6 @@ The source folder is the project's: README.md is the first page, and links betwe
 and on the site. Pages without a group, and broken links, are warnings, and so errors.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from inspect import Parameter, Signature, signature

@@ -1,7 +1,5 @@
 """Checks that Sphinx lacks: a built site loads nothing from other sites, and files named in pages exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

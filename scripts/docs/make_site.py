@@ -1,7 +1,5 @@
 """Build the site, guide and API reference, into build/docs (make docs), and check it. Needs no network."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

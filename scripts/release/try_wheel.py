@@ -3,8 +3,6 @@
 Usage: PYTHON -P try_wheel.py VERSION, by the Python of the environment that the wheel is installed in.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

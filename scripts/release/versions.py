@@ -3,8 +3,6 @@
 Usage: python scripts/release/versions.py [--tag vX.Y.Z]... [--draft]
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """Checkpoints on disk, written by DCP, loaded into other states: in one process, rank after rank."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,7 @@ class Worker:
         self.residuals = Residuals()
         self.loads = 0
 
-    def filled(self, seed: int) -> Worker:
+    def filled(self, seed: int) -> "Worker":
         generator = torch.Generator().manual_seed(1000 * seed + self.identity["worker"])
         self.residuals.load({name: torch.randn(size, generator=generator) for name, size in SIZES.items()})
         self.values |= {"round": 12, "step": 4, "loss_scale": 1024.0}

@@ -1,7 +1,5 @@
 """Training that is saved, ended and resumed by as many ranks, and by half as many. Real ranks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ PROGRAM = Path(__file__).with_name("training_rank.py")
 KINDS = ("fsdp", "ddp", "server")
 
 
-def launch(server: Server, directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Reports]:
+def launch(server: "Server", directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Reports]:
     """Return every rank's report of each run."""
     defaults = {"load": None, "first": 0, "steps": 0, "save": None, "more": 0, "errors": False}
     settings = {"server": server.address, "job": next(server.jobs) * 10}

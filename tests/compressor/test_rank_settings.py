@@ -1,7 +1,5 @@
 """RankCodes, for numbers of ranks that decode each other's codes."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Unknown settings and variables: the error or warning says which ones exist, wherever they are given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

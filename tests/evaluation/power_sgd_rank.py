@@ -1,6 +1,5 @@
 """A rank that averages with torch's own PowerSGD hook, for test_alternatives.py: reports every step's average."""
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import os
 
 import torch

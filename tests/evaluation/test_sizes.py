@@ -1,7 +1,5 @@
 """Sizes of the tree only fall (evaluation/sizes.py)."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

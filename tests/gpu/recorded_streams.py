@@ -4,8 +4,6 @@ Kernels do not run. A work's clock has for each stream how much is over before t
 as in CUDA. Two works on the same memory, one of which writes, are a race unless one is over before the other begins.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -41,10 +39,10 @@ class Stream:
     number: int
     clock: Clock = field(default_factory=dict)
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: "Event") -> None:
         self.clock = after(self.clock, event.clock)
 
-    def wait_stream(self, other: Stream) -> None:
+    def wait_stream(self, other: "Stream") -> None:
         self.clock = after(self.clock, other.clock)
 
 
@@ -58,14 +56,14 @@ class Work:
     read: tuple[Tensor, ...]
     written: tuple[Tensor, ...]
 
-    def follows(self, other: Work) -> bool:
+    def follows(self, other: "Work") -> bool:
         return self.clock.get(other.stream, 0) >= other.clock[other.stream]
 
 
 class Event:
     """Not over before all streams are: the host runs ahead."""
 
-    streams: Streams
+    streams: "Streams"
 
     def __init__(self, **_: Any) -> None:
         self.clock: Clock = {}

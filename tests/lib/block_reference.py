@@ -6,8 +6,6 @@ The same bits as byteps_thc._native._core. Meant to be read in order:
     -> recode, the owner's step: decode, then encode with random numbers of the way down -> decode, on all ranks
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -39,7 +37,7 @@ class Blocks(NamedTuple):
     def words(self) -> I64:
         return self.starts << 7 | self.used
 
-    def part(self, begin: int, end: int) -> Blocks:
+    def part(self, begin: int, end: int) -> "Blocks":
         return Blocks(self.starts[begin:end], self.used[begin:end], self.first + begin)
 
 
@@ -58,7 +56,7 @@ class Dither(NamedTuple):
     chances: U32
 
     @classmethod
-    def of(cls, blocks: Blocks, key: Key, down: bool, rank: int = 0, ranks: int = 1) -> Dither:
+    def of(cls, blocks: Blocks, key: Key, down: bool, rank: int = 0, ranks: int = 1) -> "Dither":
         low, high, levels, chances = philox(np.zeros(1, np.uint64), _DOMAINS[down], key, 10)[0].tolist()
         mask = np.array([low, high], "<u4").view(np.uint8)
         signs = np.where(np.unpackbits(mask, bitorder="little") == 1, np.float32(-1), np.float32(1))

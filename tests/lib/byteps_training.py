@@ -1,7 +1,5 @@
 """A model whose gradients are known beforehand, and the averages that THC must give for them."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Mapping, Sequence
@@ -67,7 +65,7 @@ class Oracle:
         #: buffers that each lane has sent so far: the round of the next one
         self.rounds = [0] * len(self._lanes)
 
-    def with_lanes(self, lanes: int) -> Oracle:
+    def with_lanes(self, lanes: int) -> "Oracle":
         """Return an oracle that continues with another number of lanes; residuals stay here, too."""
         other = Oracle(self._workers, lanes)
         other._servers = self._servers

@@ -1,7 +1,5 @@
 """Tags of authenticated jobs, written anew from docs/contributors/security.md: for vectors and forging workers."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 

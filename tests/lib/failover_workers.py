@@ -1,7 +1,5 @@
 """Workers as threads of a test, which sum over several thc-ps that come and go, and check every sum and maximum."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Ports for programs that must be told one."""
 
-from __future__ import annotations
-
 import socket
 
 

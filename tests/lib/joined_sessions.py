@@ -1,7 +1,5 @@
 """Sessions of all workers of a job in one process, and exact sums through them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Two hosts whose links take jumbo frames, behind a bridge that can be made to drop, without a word, what is larger."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An attacker between a worker and thc-ps: sees every datagram, and sends its own in the name of either."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Checksums of packets, written anew from docs/contributors/protocol.md: for vectors and tests."""
 
-from __future__ import annotations
-
 HEADER_BYTES = 32
 CHECKSUM_BYTES = 4
 #: Offset, and bit in it, of the flag.

@@ -1,7 +1,5 @@
 """Whether tests may have mounts of their own, which nobody else sees."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Codes pushed through a Session, with the arrays that their sums come in."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Workers written in Python that speak to the real thc-ps over loopback, well-behaved or not."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable, Sequence

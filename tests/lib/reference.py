@@ -7,8 +7,6 @@ are _core.pyi's, with results returned instead of written. Ranks are in block_re
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,7 +168,7 @@ class ClampRange(NamedTuple):
     scale: np.float32
 
     @classmethod
-    def of(cls, max_norm: np.float32, threshold: float, granularity: int) -> ClampRange | None:
+    def of(cls, max_norm: np.float32, threshold: float, granularity: int) -> "ClampRange | None":
         """None when the gradient of some worker is not finite (or so large that fp32 overflows)."""
         g = np.float32(granularity)
         with np.errstate(all="ignore"):

@@ -1,7 +1,5 @@
 """Several thc-ps at addresses that stay the same, which are killed, drained and started again."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Metrics of a thc-ps, scraped as by Prometheus."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """A plugin of pytest: a table of the reasons of skips (CI=true, .ci/run), and a time after which no test begins."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

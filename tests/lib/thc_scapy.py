@@ -1,7 +1,5 @@
 """THC messages as scapy layers, made straight from wire.toml: not from the generated layouts they are compared with."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A relay that loses the packets of one worker."""
 
-from __future__ import annotations
-
 from thc_lab.udp_relay import UdpRelay
 
 WORKER_ID_OFFSET = 5  # of a header

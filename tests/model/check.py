@@ -4,8 +4,6 @@ Every configuration must be explored completely without an error, and every muta
 compiler. Memory and time are bounded; a search that does not end within them is a failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The model of the protocol, its small configurations; make model-check explores all configurations."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from types import SimpleNamespace

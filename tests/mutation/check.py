@@ -5,8 +5,6 @@ build/mutation. Tests run once without a fault first: a fault only counts as fou
 run finds all faults, it writes build/mutation/build/found.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

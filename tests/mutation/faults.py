@@ -1,7 +1,5 @@
 """The list of faults: one TOML file per component in faults/."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

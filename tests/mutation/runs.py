@@ -1,7 +1,5 @@
 """Run the tests that have to find a fault, and name the first that failed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A copy of the working tree in which faults are tried; the working tree itself is never changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The list of faults fits the sources: a change of the sources must change it, too. make mutation-check tries it."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections import Counter

@@ -1,7 +1,5 @@
 """Exits with 3 while a thread of the package waits in C++ and takes seconds to end: python ends_in_a_wait.py WAIT."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Two ranks: one in turn cannot begin, then both can. settings: {"other_version"}: rank 1 has other random keys."""
 
-from __future__ import annotations
-
 import types
 import zlib
 from collections.abc import Callable

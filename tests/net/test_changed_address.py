@@ -1,7 +1,5 @@
 """A worker whose address changes in the middle (NAT, DHCP, roaming) resumes, and sums stay exact."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An object ends its resources once: when it is closed, when it is collected, or at exit."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """NetworkConfig.from_environment: variables that `thc testbed` sets for the ranks of torchrun."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

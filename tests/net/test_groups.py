@@ -1,7 +1,5 @@
 """How an engine's communicators are opened and ended; stand-ins are the process groups."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

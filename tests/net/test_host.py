@@ -1,7 +1,5 @@
 """Which processes share a node."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Servers and workers with IPv6, with both versions, and on hosts that lack one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

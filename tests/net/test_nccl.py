@@ -1,7 +1,5 @@
 """Collectives of NCCL on the engine's own stream, and the end of their communicator; a stand-in is the group."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Memory of messages among ranks, as much as is under way at a time; and messages of sizes that differ."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """A rank that cannot begin is no rank to wait for: the others raise at once, and stay in step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from thc_lab.ranks import run_ranks

@@ -1,7 +1,5 @@
 """Gloo groups that connect together: ranks are threads here, their groups and connections real."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of trainings that workers send."""
 
-from __future__ import annotations
-
 import pytest
 
 from byteps_thc._base.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """A server that is silent is said once in the log, and again only after it has answered in between."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

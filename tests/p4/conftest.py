@@ -1,7 +1,5 @@
 """Packet tests run on every aggregator this machine has; the summary says on which."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """thc-ps as a service: notices to systemd, its package, rules for Prometheus and a dashboard for Grafana."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -130,7 +128,7 @@ def test_alerts_are_raised(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_prometheus_scrapes(tmp_path: Path, make_worker: MakeWorker) -> None:
+def test_prometheus_scrapes(tmp_path: Path, make_worker: "MakeWorker") -> None:
     """A real one: it takes the rules, and knows a job under the labels that rules and dashboard name."""
     program, port, own = needs("prometheus"), free_tcp_port(), free_tcp_port()
     settings = {

@@ -1,7 +1,5 @@
 """Results of thc-ps at an interface that is slower than the server: none is lost."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

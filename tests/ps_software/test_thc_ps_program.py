@@ -1,7 +1,5 @@
 """The program around the protocol: flags, files, metrics, signals."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal
@@ -91,7 +89,7 @@ def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "slots"), [([], 4096), (["--slots", "auto", "--max-memory", "64MiB"], 1024)])
-def test_slots_follow_the_memory(arguments: list[str], slots: int, make_worker: MakeWorker) -> None:
+def test_slots_follow_the_memory(arguments: list[str], slots: int, make_worker: "MakeWorker") -> None:
     """4096 slots of packets of 1024 codes are 8.7 MB, 2048 more than the 4 MiB that each of 16 jobs has of 64."""
     with ParameterServer(["--threads", "3", *arguments]) as server:
         assert make_worker(server.address, 0, codes_per_packet=1024).join().slots == slots
@@ -136,7 +134,7 @@ def test_enough_memory_for_a_job_is_what_the_warning_says(capfd: pytest.CaptureF
     assert "[warning]" not in capfd.readouterr().err
 
 
-def test_jobs_that_find_no_room_are_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_jobs_that_find_no_room_are_logged(make_worker: "MakeWorker", capfd: pytest.CaptureFixture[str]) -> None:
     with ParameterServer(["--max-memory", "20KiB", "--threads", "2"]) as server:
         for _ in range(2):
             reply = make_worker(server.address, 0, workers=1, job=5, codes_per_packet=1024).say_hello()
@@ -153,7 +151,7 @@ def test_jobs_that_find_no_room_are_logged(make_worker: MakeWorker, capfd: pytes
     ]
 
 
-def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> None:
+def test_flags_win_over_the_file(tmp_path: Path, make_worker: "MakeWorker") -> None:
     config = tmp_path / "thc-ps.toml"
     config.write_text('slots = 8\nthreads = 2\nlog-level = "warning"\nmax-memory = "1MiB"\n')
     with ParameterServer(["--config", str(config), "--threads", "1"]) as server:
@@ -162,7 +160,7 @@ def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> Non
 
 
 @pytest.mark.parametrize("racks", ['"0-1,2-3"', '["0-1", "2-3"]'])
-def test_a_rack_in_the_file(racks: str, tmp_path: Path, make_worker: MakeWorker, thc_ps: ParameterServer) -> None:
+def test_a_rack_in_the_file(racks: str, tmp_path: Path, make_worker: "MakeWorker", thc_ps: ParameterServer) -> None:
     config = tmp_path / "thc-ps.toml"
     config.write_text(f'upstream = "{thc_ps.address}"\nrack = 1\nracks = {racks}\n')
     with ParameterServer(["--config", str(config)]) as server:
@@ -238,7 +236,7 @@ def test_messages_before_the_ready_line(tmp_path: Path, monkeypatch: pytest.Monk
         assert server.address == "127.0.0.1:7"
 
 
-def test_metrics(make_worker: MakeWorker) -> None:
+def test_metrics(make_worker: "MakeWorker") -> None:
     port = free_tcp_port()
     with ParameterServer(["--metrics-port", str(port), "--threads", "2"]) as server:
         workers = [make_worker(server.address, i, workers=2, job=5) for i in range(2)]
@@ -265,7 +263,7 @@ def test_metrics(make_worker: MakeWorker) -> None:
     assert_documented(names)
 
 
-def test_metrics_of_a_quorum(make_worker: MakeWorker) -> None:
+def test_metrics_of_a_quorum(make_worker: "MakeWorker") -> None:
     port = free_tcp_port()
     with ParameterServer(["--metrics-port", str(port)]) as server:
         slow, *fast = (make_worker(server.address, i, workers=3, quorum=2, job=6) for i in range(3))
@@ -341,7 +339,7 @@ def test_idle_server_stops_at_once(stop: signal.Signals) -> None:
     server.stop()
 
 
-def refused_at_last(server: ParameterServer, make_worker: MakeWorker, busy: Worker) -> ErrorReason:
+def refused_at_last(server: ParameterServer, make_worker: "MakeWorker", busy: "Worker") -> ErrorReason:
     """Return the refusal of a new worker once the server knows that it must stop; `busy` keeps it from stopping."""
     for job in range(2, 16):  # who got in before would be let in again
         busy.retransmit([1])
@@ -353,7 +351,7 @@ def refused_at_last(server: ParameterServer, make_worker: MakeWorker, busy: Work
     pytest.fail("the server goes on as if it had not been told to stop")
 
 
-def test_drain_finishes_what_is_in_flight(make_worker: MakeWorker) -> None:
+def test_drain_finishes_what_is_in_flight(make_worker: "MakeWorker") -> None:
     server = ParameterServer(ENDLESS_DRAIN)
     pair = [make_worker(server.address, i, workers=2) for i in range(2)]
     for worker in pair:
@@ -369,7 +367,7 @@ def test_drain_finishes_what_is_in_flight(make_worker: MakeWorker) -> None:
     server.stop()
 
 
-def test_drain_is_bounded(make_worker: MakeWorker) -> None:
+def test_drain_is_bounded(make_worker: "MakeWorker") -> None:
     server = ParameterServer(["--drain-timeout", "0.3"])
     worker = make_worker(server.address, 0)
     worker.join()
@@ -406,7 +404,7 @@ def logged_jobs(capfd: pytest.CaptureFixture[str]) -> list[str]:
     return re.findall(r"\[(?:info|warning)\] ((?:job|too many jobs) .*)", capfd.readouterr().err)
 
 
-def test_a_log_that_nobody_reads_ends_nothing(make_worker: MakeWorker) -> None:
+def test_a_log_that_nobody_reads_ends_nothing(make_worker: "MakeWorker") -> None:
     command = [str(find_thc_ps()), "--listen", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

@@ -1,7 +1,5 @@
 """Packets that were damaged on the way, with right UDP checksums: jobs without a key notice, too, and repeat them."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

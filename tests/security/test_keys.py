@@ -1,7 +1,5 @@
 """Authenticated jobs: attacks on the path, on jobs with a key and without."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """A worker's place: the next process gets it when the last is gone, and no process while the last lives."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

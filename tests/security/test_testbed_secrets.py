@@ -1,7 +1,5 @@
 """Values of [training.environment] may be secrets: they are in no plan and no error."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

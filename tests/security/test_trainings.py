@@ -1,7 +1,5 @@
 """Two trainings with one job number: the second is refused by name, and none averages gradients of the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rounds are 32-bit serial numbers: recorded packets of a job with a key must not fit when the numbers come again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A rank of a training that averages through thc-ps: reports the average, or the error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

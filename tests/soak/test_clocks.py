@@ -3,8 +3,6 @@
 The soak cannot step CLOCK_REALTIME without stepping it for the whole machine, so this reads the sources instead.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

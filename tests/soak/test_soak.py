@@ -1,7 +1,5 @@
 """Seconds of the soak, so that make soak works when it is asked for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

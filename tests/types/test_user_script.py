@@ -1,7 +1,5 @@
 """Type checkers and editors see the settings: mypy --strict finds the wrong lines of a user's script, and no others."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

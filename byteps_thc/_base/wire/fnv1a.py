@@ -1,7 +1,5 @@
 """The hash of tables and runs in HELLO. C++: byteps_thc/csrc/thc/lookup_table.cc."""
 
-from __future__ import annotations
-
 
 def fnv1a_64(data: bytes) -> int:
     digest = 0xCBF29CE484222325

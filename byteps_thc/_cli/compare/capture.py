@@ -4,8 +4,6 @@ Runs the script until the first optimizer has made FIRST + STEPS steps. FILE get
 last STEPS steps, and FILE with the suffix .times the seconds of the FIRST steps.
 """
 
-from __future__ import annotations
-
 import itertools
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """The `thc compare` command."""
 
-from __future__ import annotations
-
 import json as json_format
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's gradients, out of a training script that runs for some steps, and gradients made here."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import subprocess

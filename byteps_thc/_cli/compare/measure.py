@@ -1,7 +1,5 @@
 """Runs ranks.py on this host, and converts its times and errors to a model's and its ranks'."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

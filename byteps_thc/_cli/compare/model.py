@@ -11,8 +11,6 @@ The slower of processors and link works all the time, and the faster adds its pa
 torch's PowerSGD waits for each bucket (B = 1). Ethernet, IP and TCP headers count, scales of rotation blocks do not.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,7 +4,6 @@ The ranks are forked and average by gloo over loopback, in DDP's own buckets, so
 FOLDER/job.json is a Job, FOLDER/<rank>.pt a rank's gradients (default: own_gradients()), FOLDER/<rank>.json its result.
 """
 
-# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
 import contextlib
 import datetime
 import json

@@ -1,7 +1,5 @@
 """Results as tables that fit 80 columns, sentences and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

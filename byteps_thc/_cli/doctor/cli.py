@@ -1,7 +1,5 @@
 """The `thc doctor` command."""
 
-from __future__ import annotations
-
 import functools
 import json as json_format
 import os

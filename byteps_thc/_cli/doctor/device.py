@@ -1,7 +1,5 @@
 """Checks of GPUs, on one rank or on the ranks of torchrun."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

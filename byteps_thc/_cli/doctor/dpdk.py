@@ -1,7 +1,5 @@
 """Whether DPDK starts."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Sequence

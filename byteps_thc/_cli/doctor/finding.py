@@ -1,7 +1,5 @@
 """Findings of checks."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of the sources of gradients: torch, GPUs, BytePS."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Checks of the package itself: kernels, cores, thc-ps."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from importlib.metadata import version

@@ -3,8 +3,6 @@
 Prints the answer as one line of JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Commands and probes in child processes that end by a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

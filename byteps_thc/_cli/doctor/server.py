@@ -1,7 +1,5 @@
 """Checks of a server: joins it, and measures the round trip, the largest packets and the rate of the path."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 import socket
@@ -88,7 +86,7 @@ def _why_rejected(server: tuple[str, int]) -> str:
     return ""
 
 
-def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
+def _check_path(visit: Visit, largest: "_PacketTest") -> Sequence[Finding]:
     name = f"path to {visit.address}"
     if largest.round_trips_s:
         return [Finding(name, State.OK, largest.describe()), _check_way(visit, largest)]
@@ -105,7 +103,7 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
     return [path, _check_way(visit, smaller)]
 
 
-def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
+def _largest_that_passes(visit: Visit, limit: int) -> "_PacketTest | None":
     """Return the largest packets below `limit` codes that come back; None: none do."""
     sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
     tried = functools.cache(lambda codes: _try_packets(visit, codes))
@@ -113,7 +111,7 @@ def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
     return tried(sizes[passing - 1]) if passing else None
 
 
-def _check_way(visit: Visit, packets: _PacketTest) -> Finding:
+def _check_way(visit: Visit, packets: "_PacketTest") -> Finding:
     """Measure the rate in packets of a size that has passed."""
     name = f"link to {visit.address}"
     try:

@@ -1,7 +1,5 @@
 """Checks of kernel UDP: the server's port, socket buffers."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Visits to a server, and the rate of the path to it."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Visit:
         """HOST:PORT."""
         return f"{self.server[0]}:{self.server[1]}"
 
-    def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> Session:
+    def join(self, codes_per_packet: int | Literal["auto"], *, connect_s: float, operation_s: float) -> "Session":
         """Return a new session. Raises Session's errors."""
         from byteps_thc._net.session import Session, Timeouts
 
@@ -120,11 +118,11 @@ def measure_way(visit: Visit, codes_per_packet: int, round_trip_s: float) -> Way
 class PushArrays:
     """Arrays for pushes of `count` codes, one after the other."""
 
-    def __init__(self, session: Session, count: int) -> None:
+    def __init__(self, session: "Session", count: int) -> None:
         self._codes = np.zeros(count * session.code_bits // 8, np.uint8)
         self._aggregate = session.new_aggregate(count)
         self._contributions = np.zeros(session.chunks(count), np.uint8)
 
-    def push(self, session: Session) -> _comm.Operation:
+    def push(self, session: "Session") -> "_comm.Operation":
         """Push zeros."""
         return session.push_codes(0, self._codes, self._aggregate, self._contributions)

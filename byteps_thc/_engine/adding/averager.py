@@ -6,8 +6,6 @@
 While a partition's norms or codes travel, others are encoded and decoded.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Error feedback: pieces with residuals."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +31,7 @@ class Feedback:
 
     residual: Tensor
     rollback: Rollback
-    guard: GrowthGuard
+    guard: "GrowthGuard"
     waiting: Spans = ()
     cleared: Spans = ()
 

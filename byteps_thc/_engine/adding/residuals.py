@@ -1,7 +1,5 @@
 """Residuals of quantization by parameter name, their rollback after a skipped step, and the engine that has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +31,7 @@ class Residuals:
     rollback: given by engines that share it.
     """
 
-    def __init__(self, device: torch.device = _CPU, rollback: Rollback | None = None) -> None:
+    def __init__(self, device: torch.device = _CPU, rollback: "Rollback | None" = None) -> None:
         self.rollback = rollback or Rollback()
         self._device = device
         self._parts: dict[str, Tensor] = {}  # parameter -> its part of a flat residual, or a loaded residual

@@ -3,8 +3,6 @@
 measure -> [norms travel] -> encode -> [codes travel, sums come back] -> decode
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,8 +47,8 @@ class ServerPiece(Piece):
     gradient, if this piece is the first. closes: likewise of the last.
     """
 
-    opens: ExactColumns | None = None
-    closes: ExactColumns | None = None
+    opens: "ExactColumns | None" = None
+    closes: "ExactColumns | None" = None
 
     def __init__(self, tools: ServerTools, extent: Extent, span: slice, residual: Tensor | None = None) -> None:
         self._compressor = compressor = tools.compressor

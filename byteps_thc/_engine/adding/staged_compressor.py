@@ -1,7 +1,5 @@
 """The GPU kernels for pieces whose codes travel through pinned host memory: to servers and switches."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +20,7 @@ if TYPE_CHECKING:  # it needs Triton
 class StagedPartition:
     """A compressor.Partition. norms: float32[B], codes: uint8; the caller's host memory. there: on the device."""
 
-    def __init__(self, name: str, there: DevicePartition, norms: F32, codes: U8) -> None:
+    def __init__(self, name: str, there: "DevicePartition", norms: F32, codes: U8) -> None:
         self.name, self.there = name, there
         self.coordinates: int = there.coordinates
         self.residual: Tensor | None = there.residual
@@ -52,7 +50,7 @@ class StagedCompressor:
     current one in all calls. recorder: counts copied bytes.
     """
 
-    def __init__(self, compressor: GpuCompressor, stream: SideStream, recorder: TrafficRecorder) -> None:
+    def __init__(self, compressor: "GpuCompressor", stream: SideStream, recorder: TrafficRecorder) -> None:
         self._compressor, self._stream, self._recorder = compressor, stream, recorder
         self._device = compressor.device
         self.resolved, self.sizes = compressor.resolved, compressor.sizes

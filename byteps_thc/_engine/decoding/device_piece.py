@@ -4,8 +4,6 @@ measure() works on a stream ahead of the stream of all other stages (stages.py),
 piece: every launch and collective costs the host tens of microseconds, and backward overlaps with them anyhow.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +70,7 @@ class DeviceTools:
 class DevicePiece(Piece):
     """A gradient in a round. number: in the agreement. done: earlier rounds, whose random numbers the batch has."""
 
-    def __init__(self, tools: DeviceTools, plan: PiecePlan, batch: BlockBatch, number: int, done: Mark) -> None:
+    def __init__(self, tools: DeviceTools, plan: PiecePlan, batch: "BlockBatch", number: int, done: Mark) -> None:
         self._tools, self._plan, self._batch, self._number, self._done = tools, plan, batch, number, done
         self._sent: Tensor
         self._arrived: Tensor  # codes, later averages
@@ -129,7 +127,7 @@ def device_pieces(tools: DeviceTools, exact: ExactTools, layout: Layout) -> Piec
     ]
 
 
-def batch_of(tools: DeviceTools, plan: PiecePlan, columns: int) -> BlockBatch:
+def batch_of(tools: DeviceTools, plan: PiecePlan, columns: int) -> "BlockBatch":
     from byteps_thc._scheme.decoding.gpu.block_batch import BlockBatch
 
     settings = tools.settings

@@ -1,7 +1,5 @@
 """Codes of gathered parameters: the own shard to a message, and the messages of all ranks to all shards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

@@ -7,8 +7,6 @@ see the same headers, and raise the same error before the first average is writt
 also of uncompressed gradients: it arrives even if the other rank's gradient has another size.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ blocks. Each rank owns a shard of a piece: in an all-reduce as many blocks as ev
 rank's own row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Whether gradients are compressed on a device."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import re

@@ -4,8 +4,6 @@ One process plays several ranks with the engines' own pieces, a stage after the 
 same.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import time

@@ -5,8 +5,6 @@
 The inner engine has the residuals and the figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The engine of a mesh: within a node every rank first gets the average of its shard, later all averages."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -227,7 +225,7 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _copies_on_device(parts: Sequence[tuple[int, int]], device: torch.device) -> PartCopies:
+def _copies_on_device(parts: Sequence[tuple[int, int]], device: torch.device) -> "PartCopies":
     from byteps_thc._scheme.gpu.part_copies import PartCopies  # needs Triton
 
     return PartCopies(parts, device)

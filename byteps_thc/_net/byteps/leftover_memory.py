@@ -8,8 +8,6 @@ too. Files of a BytePS built elsewhere have other names, and stay.
 `python -m byteps.plugins.leftover_memory` removes the files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -3,8 +3,6 @@
 BytePS's own shutdown at exit waits for all workers and servers, for ever if one has died.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """BytePS in this process: its state, and this process's place among the others."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections import defaultdict

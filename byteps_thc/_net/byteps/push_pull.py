@@ -4,8 +4,6 @@ Unlike in byteps.torch, a name's pushes alternate between two BytePS tensors, an
 name (concurrent ones mix their sums, or crash). Nameless tensors get unique names. synchronize has a deadline.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ adds the values. 8 (or 16) bits a coordinate come back. BytePS has no maximum fo
 bits, into its row of a tensor of zeros, int32[workers, norms], so that all workers get all rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -85,7 +83,7 @@ class BytepsTransport(Transport):
                 transfer.try_out()
 
     @override
-    def new_transfer(self, name: str, norms: int, codes: int) -> BytepsTransfer:
+    def new_transfer(self, name: str, norms: int, codes: int) -> "BytepsTransfer":
         """Return the partition's transfer; InputError if none has that name and size."""
         transfer = self._transfers.get(name)
         if transfer is None or (transfer.shape.norms, transfer.shape.padded) != (norms, codes):

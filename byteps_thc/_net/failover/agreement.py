@@ -1,7 +1,5 @@
 """Words that all ranks of a process group exchange through its store, without a collective."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +26,7 @@ class Agreement:
     Raises TransportError if the store is gone or does not answer for STORE_S.
     """
 
-    def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
+    def __init__(self, store: "Store", rank: int, ranks: int, stop: Event) -> None:
         self._store: Backend = store  # torch's stubs know no bytes
         self.rank, self.ranks, self._stop = rank, ranks, stop
 

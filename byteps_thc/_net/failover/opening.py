@@ -1,7 +1,5 @@
 """Opens sessions that resume without a failed server."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

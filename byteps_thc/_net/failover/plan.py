@@ -1,7 +1,5 @@
 """The plan of a move to other servers, from the statements of all ranks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Keep a session of pushes on other servers after each move (docs/contributors/protocol.md, "Failing over")."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -61,7 +59,7 @@ class FailoverSession:
         open: Callable[[Sequence[str], int], Session],
         ask: Callable[[float, float], Sequence[str]],
         deadline_s: float,
-        store: Store,
+        store: "Store",
         rank: int,
         ranks: int,
         *,

@@ -1,7 +1,5 @@
 """Keeps a worker's pushes as long as any worker may need them again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One rank's view of the servers, from questions that a thread asks all the time."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

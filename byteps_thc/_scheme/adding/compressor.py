@@ -11,8 +11,6 @@ A Compressor keeps nothing of a gradient; a Partition does. Calls for different 
 threads; calls for one partition must be in order. The kernels release the GIL.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +147,7 @@ class Compressor:
         *,
         plan: BlockPlan = WHOLE,
         tensor: int | None = None,
-        residual: F32 | Tensor | None = None,
+        residual: "F32 | Tensor | None" = None,
         norms: F32 | None = None,
         codes: U8 | None = None,
     ) -> Partition:

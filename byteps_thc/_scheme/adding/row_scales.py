@@ -3,8 +3,6 @@
 docs/contributors/algorithm.md, "Rows with scales", explains them. gpu/row_scales.py has the same for a device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of codes that servers add, checked when they are made, and their resolution for a number of workers."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self, TypedDict, Unpack
@@ -118,7 +116,7 @@ class ServerCodes(Settings):
         say_unused("CONFIG", found, self.model_dump(), "a ServerCodes")
 
     @model_validator(mode="after")
-    def _check(self) -> ServerCodes:
+    def _check(self) -> "ServerCodes":
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
@@ -135,7 +133,7 @@ class ServerCodes(Settings):
         """Coordinates of a full partition."""
         return self.partition_bytes // 4
 
-    def resolve(self, workers: int) -> ResolvedCodes:
+    def resolve(self, workers: int) -> "ResolvedCodes":
         """Return the table and value bits for servers and switches with `workers` workers.
 
         Raises ConfigurationError if granularity * workers does not fit the aggregate, or for more than 1024 workers.

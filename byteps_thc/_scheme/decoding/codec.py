@@ -1,7 +1,5 @@
 """Messages among ranks, and the host kernels of a rank, which write and read them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +34,7 @@ class MessageLayout:
     scale_bytes: int
 
     @classmethod
-    def of(cls, shards: Sequence[Shard], bits: int) -> MessageLayout:
+    def of(cls, shards: Sequence[Shard], bits: int) -> "MessageLayout":
         blocks = max(len(shard.blocks) for shard in shards)
         exact = max(shard.exact.stop - shard.exact.start for shard in shards)
         return cls(exact, _core.code_bytes(BLOCK * blocks, bits), _core.scale_bytes(blocks))
@@ -84,7 +82,7 @@ class Messages(NamedTuple):
     scales: U8
 
     @classmethod
-    def of(cls, memory: U8, layout: MessageLayout) -> Messages:
+    def of(cls, memory: U8, layout: MessageLayout) -> "Messages":
         """Return the parts of uint8[messages, layout.size_bytes], the same memory."""
         return cls(
             memory[:, :HEADER_BYTES].view(np.int32),

@@ -1,7 +1,5 @@
 """Settings of codes that ranks decode, and their resolution for a number of ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
@@ -49,7 +47,7 @@ class RankCodes(Settings):
         """
         return settings_of_variable("CONFIG", cls, settings)
 
-    def resolve(self, ranks: int, *, sharded: bool = False) -> ResolvedRankCodes:
+    def resolve(self, ranks: int, *, sharded: bool = False) -> "ResolvedRankCodes":
         """Return the settings of so many ranks. sharded: in a reduce-scatter.
 
         Raises ConfigurationError for more than MAX_RANKS ranks.

@@ -4,8 +4,6 @@ Gluon, with explicit layouts of registers, lanes and warps, is for NVIDIA GPUs. 
 AMD GPUs and for the interpreter (TRITON_INTERPRET=1, kernels on CPU tensors). Importing this module makes the choice.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

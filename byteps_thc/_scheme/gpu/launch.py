@@ -1,7 +1,5 @@
 """Repeated launches of kernels, without Triton's search for the compiled kernel: it takes longer than a launch."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from typing import Any

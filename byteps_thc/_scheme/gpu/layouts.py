@@ -10,8 +10,6 @@ are register bits. A stage of the Hadamard transform of distance 2^s costs no ex
 All parts share the lowest bit: exchanges access 8 bytes of shared memory at a time, fastest on an H100.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers of 1 to 16 bits as one bit stream, most significant bit first. reference.pack and unpack are the oracles."""
 
-from __future__ import annotations
-
 from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, conv, jit, permute_bytes
 from byteps_thc._scheme.gpu.layouts import of_columns, of_rows
 

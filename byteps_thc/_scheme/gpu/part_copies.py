@@ -1,7 +1,5 @@
 """Copies parts of a tensor to a packed one, and back: one launch, for any number of parts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A key is int32[6] in device memory: seed (lower, upper half), tensor, round, and domain and phase of the rounding bits.
 """
 
-from __future__ import annotations
-
 from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, conv, jit
 from byteps_thc._scheme.gpu.layouts import of_columns, of_rows, rounding, rows, spread
 

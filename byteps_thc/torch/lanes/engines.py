@@ -1,7 +1,5 @@
 """The engines of the lanes: in the local root of a worker, and in the other processes of its host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ Sums need the same order on all workers: each lane sends its buffers in the orde
 late gradient. Lane 0 has the layers that the next forward pass needs first, and overtakes buffers of other lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

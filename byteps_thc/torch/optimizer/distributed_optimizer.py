@@ -1,7 +1,5 @@
 """DistributedOptimizer: a torch optimizer whose gradients are averaged over the workers before each step."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref
@@ -29,7 +27,7 @@ from byteps_thc.torch.settings import Compression, GradientCompression, ThcCompr
 class _DistributedMethods:
     """Mixed into the class of the wrapped optimizer, before it, so that isinstance(_, torch.optim.SGD) stays true."""
 
-    _hooks: GradientHooks
+    _hooks: "GradientHooks"
     _reducer: PlainReducer | CompressedReducer | None
     _synchronizes: bool
     #: all processes, for ParameterSynchronizer and synchronize_parameters

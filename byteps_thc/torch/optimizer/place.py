@@ -1,7 +1,5 @@
 """Exclusive resources of each optimizer in a process: names of parameters, and the network route's jobs and ports."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -22,7 +20,7 @@ _LISTED = 3
 Compressions = GradientCompression | ThcCompression
 
 
-def take_place(parameters: Sequence[NamedParameter], compression: Compressions) -> tuple[Compressions, Claim]:
+def take_place(parameters: Sequence["NamedParameter"], compression: Compressions) -> tuple[Compressions, Claim]:
     """Claim the names of the parameters, and the first free jobs and ports; return the compression with them.
 
     Collective. Raises ConfigurationError if a name is taken or the processes differ, and DeadlineError.
@@ -37,7 +35,7 @@ def take_place(parameters: Sequence[NamedParameter], compression: Compressions) 
 
 
 def claim_place(
-    claims: Claims, parameters: Sequence[NamedParameter], compression: Compressions
+    claims: Claims, parameters: Sequence["NamedParameter"], compression: Compressions
 ) -> tuple[Compressions, Claim]:
     """Do take_place()'s work in this process alone."""
     claim = claims.open()
@@ -67,7 +65,7 @@ def _first_free(claims: Claims, things_after: Callable[[int], Collection[Hashabl
     return next(n for n in itertools.count() if not claims.taken(things_after(n)))
 
 
-def _compare(parameters: Sequence[NamedParameter], compression: Compressions) -> None:
+def _compare(parameters: Sequence["NamedParameter"], compression: Compressions) -> None:
     """Raise ConfigurationError unless all processes make the same optimizer now: BytePS numbers tensors in order."""
     kind: tuple[object, ...] = (getattr(compression, "__name__", type(compression).__name__),)
     deadline_s = None

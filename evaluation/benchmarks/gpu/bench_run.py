@@ -8,8 +8,6 @@ report.json and report.md are written anew after every part. --stand-in: on the 
 sizes, one part after the other, to see that parts run; some need minutes there.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import datetime

@@ -6,8 +6,6 @@ A transformer of 110 million parameters in bf16 autocast, forward and backward. 
 the target is the bf16 hook's time and 3 ms.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from typing import Any

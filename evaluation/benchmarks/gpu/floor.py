@@ -5,8 +5,6 @@
 Microseconds of host time of a call that starts something and waits for nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

@@ -6,8 +6,6 @@ This rank is the only real one of 8: collectives do nothing, and their results m
 host's and the kernels', not a network's.
 """
 
-from __future__ import annotations
-
 import time
 from unittest import mock
 

@@ -4,8 +4,6 @@ On a GPU with NCCL, one rank; or its stand-in, for tests: CPU tensors, gloo, Tri
 stand-in's numbers mean nothing, but it makes all calls.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -7,8 +7,6 @@ One step under torch.profiler, which itself costs the host time: shares tell mor
 chrome://tracing or ui.perfetto.dev.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Iterator

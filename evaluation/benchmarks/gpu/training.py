@@ -1,7 +1,5 @@
 """The model whose steps are measured, and DDP around it with one of several hooks."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator

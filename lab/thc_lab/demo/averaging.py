@@ -1,7 +1,5 @@
 """The ways to average gradients that the demo compares, behind one method."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

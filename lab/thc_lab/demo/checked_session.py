@@ -1,7 +1,5 @@
 """A session with a switch that asks thc-ps for the same sums and compares them bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

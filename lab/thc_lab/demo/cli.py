@@ -1,7 +1,5 @@
 """The `thc demo` command."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable
@@ -108,7 +106,7 @@ def demo(
     train_and_report(settings, start_servers, aggregators, show)
 
 
-def train_and_report(settings: DemoSettings, start_network: StartNetwork, aggregators: str, show: Show) -> None:
+def train_and_report(settings: DemoSettings, start_network: StartNetwork, aggregators: str, show: "Show") -> None:
     """Run the demo on the network that start_network makes, whose aggregators are called that, and show the results."""
     with ended_in_order(), started_network(settings, start_network) as network:
         show.run(settings, aggregators, functools.partial(train, settings, network), network.links())

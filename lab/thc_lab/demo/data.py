@@ -1,7 +1,5 @@
 """Training text that every machine has: the source of Python's own standard library."""
 
-from __future__ import annotations
-
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gain that `thc demo` shows: losses by seconds and by bytes, the time to fp32's loss, and one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path

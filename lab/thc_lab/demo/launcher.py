@@ -1,7 +1,5 @@
 """Starts the parameter servers and the workers of the demo, follows them, and ends them in all cases."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import tempfile

@@ -1,7 +1,5 @@
 """Links of the demo's workers: shaped, between network namespaces, if this process is root; else loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from dataclasses import dataclass

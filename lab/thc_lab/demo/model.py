@@ -1,7 +1,5 @@
 """A character-level GPT of about one million parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """How the demo's workers and servers reach each other: kernel UDP over links, or DPDK over shared memory (memif)."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass

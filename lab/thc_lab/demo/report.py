@@ -1,7 +1,5 @@
 """Output of the demos: a progress bar while they run, then a table, two charts and the raw numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import platform

@@ -1,7 +1,5 @@
 """Settings and results of a run of the demo. Free of torch, so that `thc --help` is fast."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Signals that end a program end it in order: its files, processes and namespaces are removed first."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A demo's way to show its results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One worker process of the demo: trains its own copy of the model, averaging gradients over the workers every step."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """The `thc demo-switch` command."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A demo's pace, measured in its first steps, and the steps that fit into the given time."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from dataclasses import dataclass, replace

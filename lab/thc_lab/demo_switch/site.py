@@ -1,7 +1,5 @@
 """A switch in a network namespace and its workers in theirs, with one cable to each: a testbed on this host."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """A P4 program as a switch in software: a child process in a network namespace, with its agent."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping

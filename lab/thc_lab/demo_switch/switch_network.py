@@ -1,7 +1,5 @@
 """How the demo's workers reach the switches: each scheme has its own, and thc-ps beside it judges every sum."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

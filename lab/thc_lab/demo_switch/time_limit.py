@@ -1,7 +1,5 @@
 """Keeps the demo with a switch in software to a time: another switch where one is too slow, or fewer steps."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Full disks and memory that has run out, for processes that a test started and for no others."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -5,8 +5,6 @@ job must resume, and no process may grow. Spoiled packets are tried on a job wit
 processes that this program started are stopped, killed, or kept from memory and disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -4,8 +4,6 @@ Every step has both stages, norms and codes. Writes a line after every step and 
 sum is wrong, and with 0 at SIGTERM. The key of the job is in the file that THC_KEY_FILE names, if any.
 """
 
-from __future__ import annotations
-
 import itertools
 import signal
 import sys

@@ -1,7 +1,5 @@
 """How the aggregator of a description fits to its hosts and its job. ValueError with the key to change."""
 
-from __future__ import annotations
-
 from byteps_thc._base.errors import ConfigurationError
 from thc_lab.testbed.description import Testbed, assign_workers, config_of
 from thc_lab.testbed.sections import Racks, SwitchAggregator, ThcPs

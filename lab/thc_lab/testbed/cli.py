@@ -1,7 +1,5 @@
 """The `thc testbed` command."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """A testbed's whole description, and its consequences: the workers, their NICs, ports and racks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Annotated, Literal

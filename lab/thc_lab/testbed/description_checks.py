@@ -1,7 +1,5 @@
 """How the sections of a description have to fit together. Each check raises ValueError with the key to change."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -201,7 +199,7 @@ class _Ports:
     def last(self) -> int:
         return self.first + self.count - 1
 
-    def meets(self, other: _Ports) -> bool:
+    def meets(self, other: "_Ports") -> bool:
         same = (self.kind, self.ip) == (other.kind, other.ip)
         return same and self.first <= other.last and other.first <= self.last
 

@@ -1,7 +1,5 @@
 """A host of a testbed: a session with an agent in a network namespace of this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -33,7 +31,7 @@ class Host:
     """
 
     def __init__(
-        self, planned: PlannedHost, namespace: str, process: asyncio.subprocess.Process, events: Events
+        self, planned: PlannedHost, namespace: str, process: asyncio.subprocess.Process, events: "Events"
     ) -> None:
         self.name = planned.name
         self._namespace = namespace
@@ -45,7 +43,7 @@ class Host:
         self._tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._keep_errors())]
 
     @classmethod
-    async def open(cls, planned: PlannedHost, namespace: str, events: Events) -> Host:
+    async def open(cls, planned: PlannedHost, namespace: str, events: "Events") -> "Host":
         """Enter the namespace, and start the agent."""
         command = [*command_inside(namespace), planned.python, "-P", "-c", _PROGRAM]
         pipe = asyncio.subprocess.PIPE

@@ -1,7 +1,5 @@
 """Makes the plan of a run from a testbed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Environment variables of a run's processes: the same settings for everyone, by construction."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

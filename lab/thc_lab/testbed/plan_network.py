@@ -1,7 +1,5 @@
 """Namespaces as hosts: which cables connect them, and the bridges in between."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from thc_lab.namespaces import Cable, CableEnd

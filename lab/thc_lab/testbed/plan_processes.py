@@ -1,7 +1,5 @@
 """The processes of a run, each with its command and its conditions for starting."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The plan of a run: cables, files, processes. Addresses are literal, and so are paths outside the run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

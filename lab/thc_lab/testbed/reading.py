@@ -3,8 +3,6 @@
 The whole description is checked, so that its plan can be run. Errors name the path of the key, and the change to make.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

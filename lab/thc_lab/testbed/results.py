@@ -1,7 +1,5 @@
 """Results of a training: the demo's runs, as JSON, from the worker to the starter of the testbed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pydantic import TypeAdapter

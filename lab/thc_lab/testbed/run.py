@@ -1,7 +1,5 @@
 """`thc testbed run`: carries out a plan, shows the workers' output, and ends everything with itself."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -4,8 +4,6 @@ Words reach command lines on hosts, which root may run. They are quoted there. T
 word from being an option or another path.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from typing import Annotated, Literal, Self
 

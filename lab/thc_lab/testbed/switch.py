@@ -1,7 +1,5 @@
 """A testbed's switch: its job description, by the types and checks of thc_switch, and how one in software is run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

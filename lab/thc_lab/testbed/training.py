@@ -6,8 +6,6 @@ Rank 0 writes its results into $THC_TESTBED_RESULTS; `thc testbed run` prints th
 (THC_SERVERS, THC_CONFIG, ...) has the network and the settings, as for any BytePS training.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Settings of all tests."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 # Hypothesis fails an example after 0.2 s, unless it knows that it runs on CI: any stall of the machine takes that long.

@@ -1,7 +1,5 @@
 """The model runs any P4_16 program: it knows nothing of byteps_thc, which uses it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

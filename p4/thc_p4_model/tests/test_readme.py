@@ -1,7 +1,5 @@
 """The README's program, script, packet test and commands work as described."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """One class per P4 control, which computes the control's entries for a deployment, and the plan of all controls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_switch.controls.base import Control

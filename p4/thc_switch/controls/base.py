@@ -1,7 +1,5 @@
 """Base of the classes for P4 controls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 

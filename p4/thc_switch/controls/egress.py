@@ -1,7 +1,5 @@
 """The controls of egress."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from thc_switch.allocation import JobAllocation, allocate

@@ -1,7 +1,5 @@
 """The controls of ingress except JobCheck."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from byteps_thc._base.wire.layout import UDP_PORT

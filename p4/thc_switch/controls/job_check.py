@@ -1,7 +1,5 @@
 """JobCheck: whether a packet belongs to a job of this switch, its present incarnation, and one of its workers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of

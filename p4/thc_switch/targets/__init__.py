@@ -1,7 +1,5 @@
 """Targets of a plan: BFRT Python for bfshell, BFRT gRPC, simple_switch_CLI, and the P4 model in process."""
 
-from __future__ import annotations
-
 import enum
 import importlib
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The interface of all targets."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Names that BFRT Python and BFRT gRPC share."""
 
-from __future__ import annotations
-
 from thc_switch.description import PortSettings, RecirculationPort
 
 _FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}

@@ -4,8 +4,6 @@ bfshell ends with status 0 after any error in a script, so scripts end by printi
 them without module globals, where functions would not find each other.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

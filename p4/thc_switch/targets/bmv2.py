@@ -3,8 +3,6 @@
 Entries and multicast nodes have handles there, which are read from dumps.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A persistent simple_switch_CLI process: starting one takes as long as thousands of its commands."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -1,7 +1,5 @@
 """A running Tofino switch through BF Runtime's gRPC server, with the client library of the SDE (bfrt_grpc)."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The P4 model in this process as a target."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import astuple
 from typing import Any

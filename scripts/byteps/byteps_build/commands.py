@@ -1,7 +1,5 @@
 """Runs programs of the build, and hashes its inputs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

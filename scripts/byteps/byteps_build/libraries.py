@@ -1,7 +1,5 @@
 """The C and C++ libraries: zeromq, ps-lite and the CUDA shim, which BytePS's modules link, and THC's compressor."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

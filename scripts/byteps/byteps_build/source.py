@@ -1,7 +1,5 @@
 """The source package: downloaded from PyPI by pip, checked, unpacked, patched."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """This host's build tools: compilers, torch, and CUDA with NCCL or the shim instead."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """BytePS's wheel, and its place in the environment of the running interpreter."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -3,8 +3,6 @@
 Installed as byteps.plugins by `make byteps`.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Starts and ends the processes of a job; see the package."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random

@@ -1,7 +1,5 @@
 """One process of a BytePS job, with everything that it starts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Two racks: a P4 program as the leaf of each, and a thc-ps as their root, all in network namespaces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """A P4 program in this process on a UDP socket of loopback, for workers without network interfaces of their own."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

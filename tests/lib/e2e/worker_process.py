@@ -7,8 +7,6 @@ sends {"step": n} after every step, at last {"digest": ..., "counters": ...} or 
 "missing_workers": [...]}. Then it waits for a message: leaving a job ends it for workers that are behind.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

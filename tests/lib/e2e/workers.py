@@ -1,7 +1,5 @@
 """Workers: processes that push to a switch, or to thc-ps, and report."""
 
-from __future__ import annotations
-
 import functools
 import json
 import multiprocessing
@@ -75,7 +73,7 @@ class Workers:
             self.processes.append(process)
             self._pipes.append(ours)
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@ Names, signatures and results are taken from client.py in the SDE (open-p4studio
 data made by the table they are for, which knows its fields; writes of lists; reads that yield (data, key).
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

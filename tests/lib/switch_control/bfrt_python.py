@@ -5,8 +5,6 @@ methods per action whose arguments are the keys, their `_mask`, `_p_length`, `_s
 parameters. An unknown name, an argument too much or one missing is an error, there as here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands of simple_switch_CLI over a switch of the P4 model: those the control plane emits, with their syntax."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from thc_p4_model.switch import Switch

@@ -1,7 +1,5 @@
 """A switch of the P4 model with its agent, and messages of workers."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Workers and training jobs as packet tests see them, and the frames that workers send."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ class Job:
         quorum: int | None = None,
         slots: int = 16,
         granularity: int | None = None,
-    ) -> Job:
+    ) -> "Job":
         """A job whose workers are spread over the ports. granularity: None: the paper's for 8, else the smallest."""
         members = tuple(
             Worker(
@@ -85,7 +83,7 @@ class Job:
         thc = ServerCodes(granularity=granularity, p=1 / 32, value_bits=VALUE_BITS)
         return cls(job_id, members, quorum or workers, slots, thc)
 
-    def with_epoch(self, epoch: int) -> Job:
+    def with_epoch(self, epoch: int) -> "Job":
         return dataclasses.replace(self, epoch=epoch)
 
     @cached_property

@@ -1,7 +1,5 @@
 """An aggregator with joined jobs, every answer of which is compared with the reference."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A switch as the leaf of a rack, below a root that the reference plays."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class RackLab:
     def workers(self) -> tuple[Worker, ...]:
         return self.job.workers[:2]
 
-    def join(self) -> RackLab:
+    def join(self) -> "RackLab":
         """Both workers join, and the leaf joins the root."""
         welcomes = self.from_root(self.welcome(self.hello(self.workers[0])[0]))
         welcomes += self.hello(self.workers[1])

@@ -1,7 +1,5 @@
 """An aggregator's answers, byte for byte: docs/contributors/protocol.md around thc_core's slot state machine."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 One seed makes all randomness. Lab.send checks each packet; results are compared with sums of the codes.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """BytePS's environment variables: set when unset, refused when THC could not work with them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

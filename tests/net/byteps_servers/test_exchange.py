@@ -1,7 +1,5 @@
 """THC's sums over BytePS's own servers: real scheduler, servers and workers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

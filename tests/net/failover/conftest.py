@@ -1,7 +1,5 @@
 """Fixtures for tests of servers that disappear."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

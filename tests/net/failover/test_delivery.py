@@ -1,7 +1,5 @@
 """Servers that answer HELLO and deliver nothing: large results are lost, or the port of one of a server's threads."""
 
-from __future__ import annotations
-
 import math
 import re
 import signal

@@ -1,7 +1,5 @@
 """Servers whose answers to questions are late or lost, while results arrive: nobody takes them for dead."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import time

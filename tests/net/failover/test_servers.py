@@ -1,7 +1,5 @@
 """Several thc-ps that are killed, drained and restarted under running workers: all sums and maxima are checked."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

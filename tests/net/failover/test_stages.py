@@ -1,7 +1,5 @@
 """Stages that workers keep over moves at any moment: simulated, with servers that answer in any order."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

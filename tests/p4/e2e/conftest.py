@@ -1,7 +1,5 @@
 """Fixtures of the end-to-end tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

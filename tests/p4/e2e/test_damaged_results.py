@@ -1,7 +1,5 @@
 """A packet of a switch that was damaged on its way to one worker: it has no checksum, so averages tell."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """DDP and HSDP through a P4 program, two jobs at once: the averages equal averages over thc-ps, to the bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Two racks, each behind a P4 program, below a thc-ps: workers get the sums of one thc-ps, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workers with real sessions get the same sums through a P4 program and through thc-ps, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real workers, without network interfaces of their own, through the P4 programs on a UDP socket."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

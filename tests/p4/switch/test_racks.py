@@ -1,7 +1,5 @@
 """A switch that is the leaf of a rack: its workers get the results of one level, byte for byte."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scapy.packet import Packet, Raw

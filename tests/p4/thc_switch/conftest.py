@@ -1,7 +1,5 @@
 """Deployments for the control plane's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

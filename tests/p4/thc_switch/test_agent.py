@@ -1,7 +1,5 @@
 """The agent joins workers as thc-ps does, on a switch of the P4 model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The plan against the BF Runtime schema of the TNA program, where a P4 compiler with Tofino back end is installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The control plane of a real simple_switch, where bmv2 and p4c are installed."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """`thc switch`: its output, and its errors without a switch."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Job descriptions: allowed values, and errors that name the change to make."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable

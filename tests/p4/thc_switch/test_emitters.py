@@ -1,7 +1,5 @@
 """Scripts for bfshell and simple_switch_CLI have the same effect on the P4 programs as ModelControl."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The TNA program fits both chips, where a P4 compiler with Tofino back end is installed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """BF Runtime gRPC: the control plane's calls of the SDE's client library."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The control plane on a host without the P4 model, and where it finds the P4 sources."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

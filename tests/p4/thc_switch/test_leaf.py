@@ -1,7 +1,5 @@
 """The agent of a leaf joins the root when its workers join it, and passes on the root's messages."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 

@@ -1,7 +1,5 @@
 """Contents of the tables for a deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

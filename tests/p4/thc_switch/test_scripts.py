@@ -1,7 +1,5 @@
 """scripts/switch.sh: its steps, and its errors about missing programs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The agent on a network interface."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A job description with an upstream: allowed values, and the operations for every target."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Servers asked at any of their addresses, and found by name."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

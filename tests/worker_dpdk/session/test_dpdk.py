@@ -1,7 +1,5 @@
 """Sessions over the DPDK back end: memif between processes, and af_packet on veth between network namespaces."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -119,7 +117,7 @@ def test_af_packet_on_veth(hosts: Hosts, faults: bool, threads: int) -> None:
     check_sums([device], [device] * WORKERS, ["--threads", str(threads)], faults, hosts)
 
 
-def test_a_drain_serves_workers_whose_frames_are_handed_over(make_worker: MakeWorker) -> None:
+def test_a_drain_serves_workers_whose_frames_are_handed_over(make_worker: "MakeWorker") -> None:
     """All work for thread 1. By its hash the kernel deals the frames of about half of the workers to thread 0."""
     with Namespaces() as hosts:
         server_host, worker_host = hosts.add("ps"), hosts.add("w")

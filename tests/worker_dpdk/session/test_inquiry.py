@@ -1,7 +1,5 @@
 """Inquiries about the presence of servers, without joining."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workers that a quorum leaves behind, against the real thc-ps: their results, and the contributions that count."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import _core_test

@@ -1,7 +1,5 @@
 """Sessions against the real thc-ps on loopback. Workers are threads here; their polling threads are in C++ anyway."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -10,8 +10,6 @@ Nothing here waits for the device: calls go to the current stream, and their res
 records tensors that other streams use, too (Tensor.record_stream).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -70,7 +68,7 @@ class GpuCompressor:
 
     def partition(
         self, name: str, coordinates: int, residual: Tensor | None, plan: BlockPlan = WHOLE
-    ) -> DevicePartition:
+    ) -> "DevicePartition":
         """Return a new partition.
 
         name: the same on all workers. residual: float32[coordinates], the previous loss, read and written in place;

@@ -1,7 +1,5 @@
 """Decode: sums mapped to averages, rotated back, in one pass. reference.decode is the oracle, to the bit."""
 
-from __future__ import annotations
-
 from byteps_thc._scheme.adding.gpu.rotation import begins_block, block_of, block_sums, hadamard
 from byteps_thc._scheme.adding.gpu.tiles import (
     ALL_TILES,

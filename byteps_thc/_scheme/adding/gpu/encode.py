@@ -3,8 +3,6 @@
 tests/lib/reference.py (rotate, quantize, pack, inverse_rotate) is the oracle, to the bit.
 """
 
-from __future__ import annotations
-
 from byteps_thc._scheme.adding.gpu.norms import load_carried
 from byteps_thc._scheme.adding.gpu.rotation import block_of, hadamard
 from byteps_thc._scheme.adding.gpu.tiles import (

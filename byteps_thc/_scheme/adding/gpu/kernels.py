@@ -4,8 +4,6 @@ Sizes: n coordinates, P padded, B rotation blocks. Tensors are contiguous, of an
 or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key. `tiles`: of the partition.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Sums of doubles have errors in the sixteenth digit: the norm is the CPU's unless
 two floats. Workers use the shared maximum, so the difference is harmless.
 """
 
-from __future__ import annotations
-
 from byteps_thc._scheme.adding.gpu.tiles import (
     ALL_TILES,
     ODD_TILES,

@@ -6,8 +6,6 @@ the partition, a multiple of 64. A tail's block of coordinate j is as large as t
 differ. The stage of distance 2^s therefore skips one group of 2^(s + 1) coordinates: number rest >> (s + 1).
 """
 
-from __future__ import annotations
-
 from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, conv, jit
 from byteps_thc._scheme.gpu.layouts import end_stage, first_stage, flat, last_part, spread, warps
 

@@ -3,8 +3,6 @@
 These are torch operators, because only gradients with embeddings need them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

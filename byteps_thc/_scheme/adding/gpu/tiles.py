@@ -1,7 +1,5 @@
 """The table of a kernel's tiles in a partition, in device memory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class TileTable:
     rotation_block: int
 
     @classmethod
-    def of(cls, coordinates: int, ends: Sequence[int], rotation_block: int, device: torch.device) -> TileTable:
+    def of(cls, coordinates: int, ends: Sequence[int], rotation_block: int, device: torch.device) -> "TileTable":
         """Return the tiles of a partition. ends: of rotation blocks, multiples of 64."""
         words = _tiles(coordinates, ends, rotation_block)
         return cls(torch.from_numpy(words.astype(np.int32)).to(device), _kind(words), rotation_block)

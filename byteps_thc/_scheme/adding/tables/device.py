@@ -1,7 +1,5 @@
 """Lookup tables in device memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +27,7 @@ class DeviceTable:
     values: Tensor
 
     @classmethod
-    def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
+    def of(cls, table: LookupTable, device: torch.device) -> "DeviceTable":
         values = table.array.astype(np.float32)
         used = table.array[: table.levels]
         code = np.repeat(np.arange(table.levels - 1), np.diff(used))

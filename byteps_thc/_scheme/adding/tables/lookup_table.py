@@ -1,7 +1,5 @@
 """The lookup table T: codes to table values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ class LookupTable:
             raise ConfigurationError(f"the cost of a table is finite and not negative, not {self.cost}")
 
     @classmethod
-    def solve(cls, bits: int, granularity: int, p: float) -> LookupTable:
+    def solve(cls, bits: int, granularity: int, p: float) -> "LookupTable":
         """Return the table of least cost, found exactly by dynamic programming in about a millisecond.
 
         bits: bits of a code, 1 to 8.
@@ -82,12 +80,12 @@ class LookupTable:
         return cls(bits, granularity, p, (*values[0].tolist(), *[granularity] * unused), float(costs[0]))
 
     @classmethod
-    def paper(cls) -> LookupTable:
+    def paper(cls) -> "LookupTable":
         """Return the table of the paper's evaluation: b = 4, g = 30, p = 1/32."""
         return cls.solve(PAPER_BITS, PAPER_GRANULARITY, PAPER_P)
 
     @classmethod
-    def uniform(cls, bits: int, p: float = PAPER_P) -> LookupTable:
+    def uniform(cls, bits: int, p: float = PAPER_P) -> "LookupTable":
         """Return the identity table, g = 2^bits - 1, of Uniform THC (section 4), whose codes can be added directly.
 
         bits: bits of a code, 1 to 8.

@@ -11,8 +11,6 @@ With error feedback, fresh rotations add the residual's energy R to the gradient
 tables", has workers with similar gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ The cost is a sum over intervals between neighbouring values, so the paper's opt
 edges from 0 to g: O(2^b g^2). Symmetry is not assumed: for even g the best table is not symmetric.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -3,8 +3,6 @@
 Machines may round the solver's costs differently, so "auto" chooses among tables that are the same everywhere.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

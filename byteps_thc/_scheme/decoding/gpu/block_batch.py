@@ -1,7 +1,5 @@
 """A piece of a gradient, or gathered shards, on a device, among ranks that decode each other's codes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

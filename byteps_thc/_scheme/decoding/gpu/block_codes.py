@@ -5,8 +5,6 @@ tests/lib/block_reference.py is the oracle, to the bit.
 Values of a block are [PROGRAM_BLOCKS] numbers in rows of own(). Coordinates are [PROGRAM_BLOCKS, 64].
 """
 
-from __future__ import annotations
-
 from byteps_thc._scheme.block_plan import BLOCK, TILE
 from byteps_thc._scheme.decoding.gpu.block_tiles import PROGRAM_BLOCKS, own, own_rows
 from byteps_thc._scheme.gpu.frontend import L, arange, constexpr, constexpr_function, conv, jit

@@ -3,8 +3,6 @@
 A program has two tiles a warp. The last programs have exact values instead, and the first of the last ones headers.
 """
 
-from __future__ import annotations
-
 from byteps_thc._base.limits import LARGEST_WORD
 from byteps_thc._scheme.block_plan import BLOCK
 from byteps_thc._scheme.decoding.codec import DAMAGED, HEADER_BYTES

@@ -5,8 +5,6 @@ sums and codes need no other thread. Gradients are read and written in the order
 warp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +44,7 @@ class BlockTiles:
     words: Tensor
 
     @classmethod
-    def of(cls, shards: Sequence[Shard], device: torch.device) -> BlockTiles:
+    def of(cls, shards: Sequence[Shard], device: torch.device) -> "BlockTiles":
         """Return the tiles of the shards of owners 0, 1, and so on."""
         programs, words = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.int64)]
         at, last = 0, None
@@ -62,7 +60,7 @@ class BlockTiles:
         table = np.concatenate(programs).astype(np.uint32).view(np.int32)
         return cls(torch.from_numpy(table).to(device), torch.from_numpy(np.concatenate(words)).to(device))
 
-    def owned(self, owner: int) -> BlockTiles:
+    def owned(self, owner: int) -> "BlockTiles":
         """Return the tiles of an owner, which is number 0 there; the words stay where they are."""
         own = self.programs[self.programs[:, OWNER] == owner]
         own[:, OWNER] = 0

@@ -3,8 +3,6 @@
 `compile_program` reads a program for one of the architectures; `thc_p4_model.interfaces` describes its result.
 """
 
-from __future__ import annotations
-
 from thc_p4_model.compiler import compile_program
 from thc_p4_model.interfaces import P4Error
 

@@ -1,7 +1,5 @@
 """Command line of the P4 model: `python -m thc_p4_model --help`."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Calls of a program's parsers and controls, whose parameters are found by their types."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any

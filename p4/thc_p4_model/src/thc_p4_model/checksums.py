@@ -1,7 +1,5 @@
 """Checksums and hashes over bytes, as v1model and TNA offer them to programs."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable

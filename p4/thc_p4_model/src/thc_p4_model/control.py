@@ -5,8 +5,6 @@ unique suffix (`job_check.job`). Everything takes the switch's lock and so is sa
 `ControlError`s that list the alternatives.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar

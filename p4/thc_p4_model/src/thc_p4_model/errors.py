@@ -1,7 +1,5 @@
 """Errors of the running model; errors in programs are `interfaces.P4Error`."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection
 

@@ -20,8 +20,6 @@ Calling convention, of extern methods and functions, abstract methods and blocks
   `read(index) -> int`. `void apply(inout bit<32> value, out bit<8> rv)`: `apply(value) -> (value, rv)`.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -95,9 +93,9 @@ class TypeInfo:
     """A value as one integer, first field in the most significant bits; for hashes, checksums and digests."""
     unpack: Callable[[int], Any]
     """The inverse of `pack`; headers come out valid."""
-    fields: tuple[tuple[str, TypeInfo], ...] = ()
+    fields: tuple[tuple[str, "TypeInfo"], ...] = ()
     """For headers, structs and unions; for tuples and list expressions with names "0", "1", ..."""
-    element: TypeInfo | None = None
+    element: "TypeInfo | None" = None
     """For header stacks."""
     size: int = 0
     """For header stacks: elements."""
@@ -321,7 +319,7 @@ class Program(Protocol):
         """Members of `error` in order of declaration."""
 
     @property
-    def tree(self) -> syntax.Program:
+    def tree(self) -> "syntax.Program":
         """The checked syntax tree, for rules of targets."""
 
     def instantiate(self, runtime: Runtime) -> ProgramInstance:

@@ -1,7 +1,5 @@
 """Match kinds: the control plane's value for one key, checked, in one form, and compared with a packet's value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

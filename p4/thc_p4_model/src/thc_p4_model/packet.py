@@ -1,7 +1,5 @@
 """`packet_in` and `packet_out`: bytes with a bit cursor, and bytes being put together."""
 
-from __future__ import annotations
-
 from thc_p4_model.interfaces import ParserError
 from thc_p4_model.values import Header, HeaderStack, HeaderUnion, Struct
 

@@ -1,7 +1,5 @@
 """Runs a switch between ports: the slow software switch."""
 
-from __future__ import annotations
-
 import logging
 import selectors
 import threading

@@ -5,8 +5,6 @@ the sender's interface leaves such work to hardware that a veth pair does not ha
 of a veth pair: `ethtool -K DEV rx off tx off tso off gso off gro off`.
 """
 
-from __future__ import annotations
-
 import array
 import fcntl
 import ipaddress

@@ -1,7 +1,5 @@
 """Multicast groups and mirror sessions, as the control plane sets them up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Other modules check the rest: `externs.tna_registers` accesses to registers and 
 `architectures.tna_pipe` the reach of an egress parser. Only the real compiler knows how many stages a program takes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections import Counter

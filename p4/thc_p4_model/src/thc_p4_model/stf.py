@@ -18,8 +18,6 @@ Values are decimal, 0x..., 0b... (`*`: any digit), VALUE/PREFIX for lpm keys and
 every expected frame must have been seen, and no other.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections import defaultdict

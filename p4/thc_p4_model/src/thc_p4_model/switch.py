@@ -1,7 +1,5 @@
 """Common base of both architectures' switches: the queue of packets in flight, limits, statistics."""
 
-from __future__ import annotations
-
 import time
 from abc import abstractmethod
 from collections import deque

@@ -4,8 +4,6 @@ Every table answers from a dictionary of the keys it saw; a key not seen yet is 
 thus costs one dictionary access per packet for all match kinds. Changes empty the dictionary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Invariant: every field of an invalid header is zero, but for headers that the pr
 as metadata (`compiler.never_valid`). Reads thus give zero without a check, and only writes look at `valid`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -181,13 +179,13 @@ class HeaderStack(Generic[Element]):
             item.reset()
         self.next_index = 0
 
-    def copy(self) -> HeaderStack[Element]:
+    def copy(self) -> "HeaderStack[Element]":
         """An independent copy."""
         other = HeaderStack([item.copy() for item in self.items])
         other.next_index = self.next_index
         return other
 
-    def assign(self, other: HeaderStack[Element]) -> None:
+    def assign(self, other: "HeaderStack[Element]") -> None:
         """Take over the value of `other`, in place."""
         for mine, theirs in zip(self.items, other.items, strict=True):
             mine.assign(theirs)

@@ -1,7 +1,5 @@
 """Programs written in the tests, compiled and called without an architecture around them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Random expressions over bit<N> and int<N> against exact arithmetic in Python."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mistakes a P4 compiler must find. `#` marks the line the error must name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

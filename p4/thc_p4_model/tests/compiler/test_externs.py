@@ -1,7 +1,5 @@
 """The calling convention of thc_p4_model.interfaces, from the side of an extern."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

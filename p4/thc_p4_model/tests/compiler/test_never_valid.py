@@ -1,7 +1,5 @@
 """Headers used as metadata keep written values if nothing makes them valid; all others lose writes while invalid."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

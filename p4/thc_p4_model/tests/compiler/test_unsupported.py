@@ -1,7 +1,5 @@
 """Names of p4c's tofino1_base.p4 and tofino2_base.p4: each compiles, or an error and README say that it is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

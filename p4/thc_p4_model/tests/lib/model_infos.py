@@ -1,7 +1,5 @@
 """Descriptions of tables and externs as the compiler of the P4 model gives them to its runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -49,7 +47,7 @@ class Pair(Struct):
         self.round = round_
         self.count = count
 
-    def copy(self) -> Pair:
+    def copy(self) -> "Pair":
         return Pair(self.round, self.count)
 
 

@@ -1,7 +1,5 @@
 """The v1model program in a real simple_switch, compiled by p4c-bm2-ss, behind veth pairs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

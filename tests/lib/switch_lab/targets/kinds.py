@@ -1,7 +1,5 @@
 """All targets, and the reasons why some cannot run on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The P4 programs in the P4 model."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

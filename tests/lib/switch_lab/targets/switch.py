@@ -1,7 +1,5 @@
 """Common parts of switches: one deployment, planned by thc_switch, and the agent behind the CPU port."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

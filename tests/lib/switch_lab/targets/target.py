@@ -1,7 +1,5 @@
 """Aggregators as packet tests use them: frames in at a port, frames out at ports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """thc-ps on loopback: the software aggregator that switches are compared with."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import select

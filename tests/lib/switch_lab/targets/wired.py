@@ -1,7 +1,5 @@
 """Switches that are other processes: frames go over veth pairs, and a fence tells when a frame has been dealt with."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os

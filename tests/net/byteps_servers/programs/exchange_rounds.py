@@ -8,8 +8,6 @@ cases: a list of {codes (ServerCodes), sizes of each partition (gradients.py), r
 The report has for each case {"digests": SHA-256 of each round's averages} or {"error", "message"}.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

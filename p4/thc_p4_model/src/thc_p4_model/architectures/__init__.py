@@ -1,7 +1,5 @@
 """The switches: v1model (bmv2's simple_switch), TNA and T2NA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from thc_p4_model.architectures.tna import TnaSwitch

@@ -4,8 +4,6 @@ A port is `pipe << 7 | local port`. Every pass parses the packet anew behind its
 from ingress to egress or around a loopback.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One pipe of a Tofino: its ingress and its egress, each parser, match-action units and deparser."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ Also as in simple_switch: metadata of recirculated, resubmitted and cloned packe
 is parsed a second time, with the `ingress_port` through which its packet came to the switch, recirculated or not.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """P4_16 source to Python: preprocessor, parser, type checker and code generator."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

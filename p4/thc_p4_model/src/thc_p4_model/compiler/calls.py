@@ -1,7 +1,5 @@
 """The meaning of a call in the source, as the checker finds it."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

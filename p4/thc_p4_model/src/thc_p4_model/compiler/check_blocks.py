@@ -1,7 +1,5 @@
 """Parsers, controls, actions, tables, and functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

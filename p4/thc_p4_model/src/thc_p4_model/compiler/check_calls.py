@@ -1,7 +1,5 @@
 """Calls: the called thing, type arguments and arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """Arguments of calls, and constructors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from thc_p4_model.compiler import syntax as s

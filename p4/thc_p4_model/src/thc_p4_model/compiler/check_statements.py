@@ -1,7 +1,5 @@
 """Statements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

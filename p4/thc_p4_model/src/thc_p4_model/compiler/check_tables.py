@@ -1,7 +1,5 @@
 """Tables, and the values that entries and selects match keys with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_p4_model.compiler import syntax as s

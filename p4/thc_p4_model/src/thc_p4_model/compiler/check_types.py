@@ -1,7 +1,5 @@
 """Resolution of types as written, and the checker's common base."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from thc_p4_model.compiler import syntax as s

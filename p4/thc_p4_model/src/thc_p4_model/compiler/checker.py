@@ -1,7 +1,5 @@
 """Name resolution and type check of a whole program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """A checked program to a Python module and the objects around it."""
 
-from __future__ import annotations
-
 import re
 import struct
 from types import CodeType
@@ -109,7 +107,7 @@ class _ProgramGenerator(BlockGenerator):
             self._functions_of[instance] = self.block_function(instance)
         return BlockPlan(self._functions_of[instance], instance.decl, self.types.info)
 
-    def _source(self) -> _Source:
+    def _source(self) -> "_Source":
         lines = ["def instantiate(new_extern, new_table, bind_function, bind_method, infos):"]
         lines += ["    " + line for line in self.setup]
         functions = ", ".join(f"{name!r}: {name}" for name in self._functions_of.values())

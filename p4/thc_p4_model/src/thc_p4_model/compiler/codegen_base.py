@@ -1,7 +1,5 @@
 """Common base of the code generator: emitted lines, bindings of declarations, functions being generated."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,7 +48,7 @@ class TableInstance:
 
     decl: s.TableDecl
     code: str
-    owner: BlockInstance
+    owner: "BlockInstance"
     """The control it belongs to."""
 
 

@@ -1,7 +1,5 @@
 """Instances of externs, parsers, controls and packages, and the Python functions of the blocks in packages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from thc_p4_model.compiler import syntax as s

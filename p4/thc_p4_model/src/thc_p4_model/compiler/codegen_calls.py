@@ -1,7 +1,5 @@
 """Calls of built-in methods, externs and functions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """Actions and sub-controls: their code is put in place of the call, so that their variables are Python locals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """Calls by the calling convention of thc_p4_model.interfaces: of externs, and of functions of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

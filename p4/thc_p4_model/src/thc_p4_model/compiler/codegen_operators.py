@@ -1,7 +1,5 @@
 """Operators and casts to Python expressions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """Parsers: states become code in a tree where they can, and numbered cases of a loop where paths meet."""
 
-from __future__ import annotations
-
 from thc_p4_model.compiler import syntax as s
 from thc_p4_model.compiler.codegen_base import BlockInstance, is_literal, literal
 from thc_p4_model.compiler.codegen_tables import TableGenerator
@@ -47,7 +45,7 @@ class ParserGenerator(TableGenerator):
                 done += 1
                 word = "elif"
 
-    def _state(self, machine: _Machine, state: s.State, depth: int) -> None:
+    def _state(self, machine: "_Machine", state: s.State, depth: int) -> None:
         with self.bound({}):
             for stmt in state.statements:
                 self.statement(stmt)
@@ -59,7 +57,7 @@ class ParserGenerator(TableGenerator):
                 case _:
                     self._go(machine, "reject", depth)
 
-    def _go(self, machine: _Machine, name: str, depth: int) -> None:
+    def _go(self, machine: "_Machine", name: str, depth: int) -> None:
         if name == "accept":
             self.emit("break")
         elif name == "reject":
@@ -70,7 +68,7 @@ class ParserGenerator(TableGenerator):
         else:
             self._state(machine, machine.states[name], depth + 1)
 
-    def _select(self, machine: _Machine, select: s.SelectTransition, depth: int) -> None:
+    def _select(self, machine: "_Machine", select: s.SelectTransition, depth: int) -> None:
         keys = [self.stable(key, "key") for key in self.values(select.keys)]
         for case in select.cases:
             conditions = [

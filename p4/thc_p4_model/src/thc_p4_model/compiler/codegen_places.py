@@ -1,7 +1,5 @@
 """Places that can be written, and stores into them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from thc_p4_model.compiler import syntax as s

@@ -1,7 +1,5 @@
 """The Python source of the class of a header, struct or header union."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from thc_p4_model.compiler import types as t

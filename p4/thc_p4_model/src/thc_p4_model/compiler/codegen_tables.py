@@ -1,7 +1,5 @@
 """Tables: their TableInfos, and the code that applies them and runs the action found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from thc_p4_model.compiler import syntax as s

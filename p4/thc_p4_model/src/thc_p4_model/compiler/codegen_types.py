@@ -1,7 +1,5 @@
 """Python classes for headers, structs and unions, and TypeInfos for the runtime."""
 
-from __future__ import annotations
-
 import keyword
 from collections.abc import Callable
 from typing import Any

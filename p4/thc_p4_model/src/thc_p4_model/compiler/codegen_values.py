@@ -4,8 +4,6 @@ An expression that needs statements (calls with out parameters, table applicatio
 evaluated before such an expression are saved in variables, so that the order of evaluation is P4's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_p4_model.compiler import syntax as s

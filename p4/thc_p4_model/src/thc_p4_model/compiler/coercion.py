@@ -1,7 +1,5 @@
 """Conversions between types: which the language makes by itself, and which a cast may ask for."""
 
-from __future__ import annotations
-
 from thc_p4_model.compiler import syntax as s
 from thc_p4_model.compiler import types as t
 from thc_p4_model.compiler.check_types import fail

@@ -1,7 +1,5 @@
 """Evaluation of compile-time constants on the checked tree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Expressions as text, for the names of keys that have no @name."""
 
-from __future__ import annotations
-
 from thc_p4_model.compiler import syntax as s
 from thc_p4_model.compiler.constants import NotConstant, evaluate
 

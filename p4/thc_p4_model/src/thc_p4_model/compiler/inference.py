@@ -1,7 +1,5 @@
 """Inference of type arguments, and the matching of arguments to parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from thc_p4_model.compiler import syntax as s

@@ -5,8 +5,6 @@ arguments is not the `<` of a comparison. Types are declared before use, so one 
 also makes one token of every annotation, whose body may be any tokens.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

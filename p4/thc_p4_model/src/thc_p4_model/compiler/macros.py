@@ -1,7 +1,5 @@
 """Macro definitions and their expansion."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Validity is tracked by place: a variable, a parameter, or a field of a record, w
 which headers are copied or passed form one group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from thc_p4_model.compiler import syntax as s

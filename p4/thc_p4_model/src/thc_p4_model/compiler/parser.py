@@ -1,7 +1,5 @@
 """P4 source text to syntax tree."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ Directives, object-like and function-like macros with `#` and `##`, and `@pragma
 file and line it came from, so that later errors name the source and not the expanded text.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Conditions of `#if` and `#elif`: integers, `defined`, and C's operators."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Priorities of a table's initial entries: P4_16, 14.2.1.4, "Entry priorities"."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compiled programs and their instantiation."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

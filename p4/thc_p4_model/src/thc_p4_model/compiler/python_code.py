@@ -1,7 +1,5 @@
 """Compilation of generated Python that is nested deeper than Python's own parser goes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from types import CodeType

@@ -1,7 +1,5 @@
 """Names and their meanings."""
 
-from __future__ import annotations
-
 from thc_p4_model.compiler import syntax as s
 from thc_p4_model.compiler.unsupported import refusal
 from thc_p4_model.interfaces import Location, P4Error
@@ -10,7 +8,7 @@ from thc_p4_model.interfaces import Location, P4Error
 class Scope:
     """Declarations of one block, with the enclosing scope behind it. Functions may be overloaded."""
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: "Scope | None" = None) -> None:
         self._parent = parent
         self._declarations: dict[str, list[s.Decl]] = {}
 

@@ -1,7 +1,5 @@
 """A source file as the preprocessor reads it: lines without comments, continued lines joined, strings in one piece."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -27,7 +25,7 @@ class SourceLine:
         """Whether it is for the preprocessor alone."""
         return self.text.lstrip().startswith("#")
 
-    def and_then(self, line: SourceLine) -> SourceLine:
+    def and_then(self, line: "SourceLine") -> "SourceLine":
         """Return both as one line."""
         return SourceLine(f"{self.text} {line.text}", self.numbers + line.numbers[1:])
 

@@ -1,8 +1,6 @@
 # ruff: noqa: D102 - a method per grammar rule, named like it
 """Parse tree to syntax tree: declarations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lark import Token, Tree

@@ -1,8 +1,6 @@
 # ruff: noqa: D102 - a method per grammar rule, named like it
 """Parse tree to syntax tree: types and expressions."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """P4 types, resolved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

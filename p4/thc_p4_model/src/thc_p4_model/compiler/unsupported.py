@@ -1,7 +1,5 @@
 """Names of p4c's architectures that the model does not have: errors say so, and README's "Not supported" has them."""
 
-from __future__ import annotations
-
 _NAMES = """
     ActionProfile ActionSelector SelectorAction Atcam Alpm IdleTimeout
     Meter DirectMeter Lpf DirectLpf Wred DirectWred

@@ -1,7 +1,5 @@
 """Iteration over syntax trees."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Counters by index."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ class Count(NamedTuple):
     packets: int
     bytes: int
 
-    def __add__(self, other: object) -> Count:
+    def __add__(self, other: object) -> "Count":
         """The sum, of counters in several pipes."""
         if not isinstance(other, Count):
             return NotImplemented

@@ -1,7 +1,5 @@
 """The bits of a program's data for a checksum, hash or digest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

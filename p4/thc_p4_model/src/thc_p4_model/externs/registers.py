@@ -1,7 +1,5 @@
 """Arrays of register values, read and written by programs and by the control plane."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

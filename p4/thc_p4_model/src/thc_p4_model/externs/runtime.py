@@ -1,7 +1,5 @@
 """Makes the tables and externs of one program instance, from an architecture's classes and functions."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The externs of TNA and T2NA other than registers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

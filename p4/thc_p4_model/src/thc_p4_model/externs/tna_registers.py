@@ -4,8 +4,6 @@ A register is accessed once per packet and pass, by one of at most four Register
 bits, or a pair of such.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

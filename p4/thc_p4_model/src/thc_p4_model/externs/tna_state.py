@@ -1,7 +1,5 @@
 """The TNA externs' view of the pass in progress, and the requests of a deparser."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

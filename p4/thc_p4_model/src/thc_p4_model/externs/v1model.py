@@ -1,7 +1,5 @@
 """The externs of v1model, as simple_switch does them."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parsers, controls and tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ class State(Decl):
     """A parser state; `transition` None goes to reject."""
 
     statements: list[Stmt]
-    transition: Transition | None
+    transition: "Transition | None"
 
 
 @dataclass(eq=False)
@@ -89,7 +87,7 @@ class ActionRef(Node):
     args: list[Argument]
     annotations: list[Annotation]
     decl: ActionDecl = field(default=None, repr=False)  # type: ignore[assignment]
-    bound: list[BoundArgument] = field(default_factory=list, repr=False)
+    bound: list["BoundArgument"] = field(default_factory=list, repr=False)
 
 
 @dataclass(eq=False)

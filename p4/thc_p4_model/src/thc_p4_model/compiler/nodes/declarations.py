@@ -1,7 +1,5 @@
 """Declarations. Declarations that may stand among statements are statements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,7 @@ class VarDecl(Decl):
 
     node: TypeNode
     init: Expr | None
-    type: Type = field(default=None, repr=False)  # type: ignore[assignment]
+    type: "Type" = field(default=None, repr=False)  # type: ignore[assignment]
 
 
 @dataclass(eq=False)
@@ -36,7 +34,7 @@ class ConstDecl(Decl):
 
     node: TypeNode
     value: Expr
-    type: Type = field(default=None, repr=False)  # type: ignore[assignment]
+    type: "Type" = field(default=None, repr=False)  # type: ignore[assignment]
 
 
 @dataclass(eq=False)
@@ -46,7 +44,7 @@ class Param(Decl):
     direction: str
     node: TypeNode
     default: Expr | None
-    type: Type = field(default=None, repr=False)  # type: ignore[assignment]
+    type: "Type" = field(default=None, repr=False)  # type: ignore[assignment]
 
     @property
     def optional(self) -> bool:
@@ -61,7 +59,7 @@ class Instantiation(Decl):
     node: TypeNode
     args: list[Argument]
     body: list[Decl] | None
-    type: Type = field(default=None, repr=False)  # type: ignore[assignment]
+    type: "Type" = field(default=None, repr=False)  # type: ignore[assignment]
     call: Call = field(default=None, repr=False)  # type: ignore[assignment]
 
 
@@ -77,7 +75,7 @@ class Callable(Decl):
     result: TypeNode
     type_params: list[TypeParam]
     params: list[Param]
-    result_type: Type = field(default=None, repr=False, kw_only=True)  # type: ignore[assignment]
+    result_type: "Type" = field(default=None, repr=False, kw_only=True)  # type: ignore[assignment]
 
 
 @dataclass(eq=False)

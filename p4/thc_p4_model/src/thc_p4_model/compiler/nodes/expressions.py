@@ -1,7 +1,5 @@
 """Types and expressions as written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ class BitsTypeNode(TypeNode):
     """`bit<width>`, `int<width>`, `varbit<width>`; without width `bit` and `int`."""
 
     keyword: str
-    width: Expr | None
+    width: "Expr | None"
 
 
 @dataclass(eq=False)
@@ -55,7 +53,7 @@ class StackTypeNode(TypeNode):
     """`base[size]`."""
 
     base: TypeNode
-    size: Expr
+    size: "Expr"
 
 
 # Expressions.
@@ -65,7 +63,7 @@ class StackTypeNode(TypeNode):
 class Expr(Node):
     """An expression; `type` is filled in by the checker."""
 
-    type: Type = field(default=None, kw_only=True, repr=False)  # type: ignore[assignment]
+    type: "Type" = field(default=None, kw_only=True, repr=False)  # type: ignore[assignment]
 
 
 @dataclass(eq=False)
@@ -182,7 +180,7 @@ class Call(Expr):
     callee: Expr
     type_args: list[TypeNode]
     args: list[Argument]
-    target: CallTarget = field(default=None, repr=False)  # type: ignore[assignment]
+    target: "CallTarget" = field(default=None, repr=False)  # type: ignore[assignment]
 
 
 @dataclass(eq=False)
@@ -213,7 +211,7 @@ class DefaultValue(Expr):
 class Current(Expr):
     """The present value of the target of an assigning operator such as `+=`."""
 
-    assignment: Assign
+    assignment: "Assign"
 
 
 @dataclass(eq=False)

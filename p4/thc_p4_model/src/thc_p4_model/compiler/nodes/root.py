@@ -1,7 +1,5 @@
 """The root of the syntax tree's classes, and annotations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,7 +84,7 @@ class Switch(Stmt):
 
     subject: Expr
     cases: list[SwitchCase]
-    table: TableDecl | None = None
+    table: "TableDecl | None" = None
 
 
 @dataclass(eq=False)
@@ -103,6 +101,6 @@ class For(Stmt):
 class ForIn(Stmt):
     """`for (type name in low..high) body`."""
 
-    variable: VarDecl
+    variable: "VarDecl"
     collection: Expr
     body: Stmt
