@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 readonly preset=${1:?preset: release, asan-ubsan, tsan or aarch64}
 readonly jobs=${2:-$(nproc)}
 
-# A clone elsewhere finds what this one has compiled: paths in the cache are relative.
+# Relative paths in the cache serve clones in other folders, too.
 if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi

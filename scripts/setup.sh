@@ -110,7 +110,7 @@ install_project() {
   install_build_tools
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
   if command -v ccache >/dev/null; then
-    # The tests compile the same files again, in clones elsewhere, too.
+    # The tests compile the same files again. Relative paths in the cache serve clones in other folders, too.
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   fi
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt \
