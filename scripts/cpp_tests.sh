@@ -9,10 +9,6 @@ cd "$(dirname "$0")/.."
 readonly preset=${1:?preset: release, asan-ubsan, tsan or aarch64}
 readonly jobs=${2:-$(nproc)}
 
-# Relative paths in the cache serve clones in other folders, too.
-if command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-fi
 echo "C++ tests, preset $preset"
 if [[ $preset == aarch64 ]] && ! reason=$(scripts/aarch64_root.sh 2>&1); then
   echo "C++ tests, preset aarch64: SKIPPED: $reason" >&2

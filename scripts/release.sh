@@ -71,7 +71,6 @@ make_tools() {
 
 make_sdist() {
   "$work/tools/bin/python" -m build --sdist --outdir "$dist" . >"$work/sdist.log" 2>&1 || fail "$(tail "$work/sdist.log")"
-  # All wheels are built in one place, so that ccache finds the objects of the first.
   mkdir "$work/source"
   tar --extract --file "$dist/byteps_thc-$version.tar.gz" --strip-components 1 --directory "$work/source"
 }
@@ -140,9 +139,6 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1 CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-if command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
 mkdir -p "$dist" "$work"
 find "$dist" -maxdepth 1 \( -name 'byteps_thc-*' -o -name SHA256SUMS \) -delete
 find "$work" -mindepth 1 -maxdepth 1 -not -name tools -exec rm -rf --one-file-system {} +

@@ -109,10 +109,6 @@ install_project() {
   [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
   install_build_tools
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
-  if command -v ccache >/dev/null; then
-    # The tests compile the same files again. Relative paths in the cache serve clones in other folders, too.
-    export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-  fi
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt \
     --config-settings=cmake.define.THC_BUILD_TEST_MODULE="$test_module" ".[$extras]"
   echo "$state" >"$stamps/project"

@@ -101,10 +101,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _build(command: list[str]) -> None:
-    compiler = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **compiler}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError("\n".join((done.stdout + done.stderr).splitlines()[-20:]))
 
