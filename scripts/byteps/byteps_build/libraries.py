@@ -65,8 +65,6 @@ def build_plugin(repository: Path, source: Path, folder: Path, toolchain: Toolch
         "CMAKE_CXX_FLAGS": f"-D_GLIBCXX_USE_CXX11_ABI={int(toolchain.cxx11_abi)}",
         "Python_EXECUTABLE": sys.executable,
     }
-    if toolchain.ccache:
-        settings["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     defines = [f"-D{name}={value}" for name, value in settings.items()]
     configure: list[str | Path] = ["cmake", "-S", repository, "-B", folder, *generator, *defines]
